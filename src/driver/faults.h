@@ -1,4 +1,4 @@
-/* faults.h - the fault wrapper, which fails or delays driver calls on purpose. open.c uses it.
+/* faults.h - the fault wrapper, which fails or delays driver calls on purpose. engine/providers.c uses it.
  *
  * Threads: any. Locks: a mutex of faults.c, around wrapping and unwrapping. Blocking: a delayed call sleeps.
  */

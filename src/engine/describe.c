@@ -1,7 +1,9 @@
-/* describe.c - failures of operations and losses of devices as messages, and as the fields of an hd_error.
+/* describe.c - failures of operations, of driver calls and losses of devices as messages, and as the fields of an
+ * hd_error.
  *
  * Threads: any.
  * Locks: the losses' own, shortly. Order locks may be held, except where engine.h states otherwise.
+ * Blocking: hdi_device_await_loss, and what fails with the code of a lost device.
  * Always: text and fields name the same operation first. What is only likely is not reported as certain.
  */
 #include "engine/engine.h"
@@ -12,6 +14,10 @@
 #include "base/amount.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
+
+#define GONE_NS 1000000000
+#define SLEEP_NS 1000000
 
 enum { LIST_BYTES = 260 }; /* for the operations in a message */
 
@@ -286,4 +292,32 @@ hd_status hdi_lane_refuses(hd_lane *lane)
     return hdi_fail(HD_ERROR_LANE_FAILED,
                     "lane %u of device %d refuses work since an operation in it failed; call hd_lane_reset",
                     lane->number, lane->device->index);
+}
+
+/* ---- failures of driver calls ---- */
+
+int hdi_device_await_loss(hdi_device *device, int code)
+{
+    bool watched = device->runtime->workers != NULL;
+    int64_t deadline = hdi_deadline(GONE_NS);
+    while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
+        hdi_sleep_for(SLEEP_NS);
+    }
+    int lost = hdi_device_lost_by(device);
+    return lost ? lost : code;
+}
+
+hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point)
+{
+    if (hdi_driver_code_is_fatal(code)) {
+        return hdi_loss_fail_call(device, hdi_device_await_loss(device, code), entry_point);
+    }
+    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
+    return hdi_fail_driver(status, code, entry_point, device->index, "%s on device %d: %s", entry_point, device->index,
+                           hdi_driver_code_name(code));
+}
+
+hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer)
+{
+    return hdi_driver_failed(device, answer.code, answer.call);
 }

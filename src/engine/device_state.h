@@ -22,9 +22,9 @@
  * A device leaves hd_open UP, and hd_close ends it in any state. An engine in this process (placements inline and
  * thread) makes transitions 1 and 2 only: it drains the lanes itself, and no restart follows. A worker process has
  * states of its own, which stay UP, since it ends at a loss. The process that drives the device has a state, too
- * (hdi_child_state, src/worker/children.h).
+ * (child_state in src/worker/workers.c).
  *
- * The state is in memory of the application's own. What a worker reports of its device is a claim (verify.c), and can
+ * The state is in memory of the application's own. What a worker reports of its device is a claim (ticket.c), and can
  * lead to FAILING only. Beside the state are data: the code of the latest loss, and the counts of losses and restarts.
  *
  * Threads: any; the table names those that change the state.

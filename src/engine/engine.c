@@ -1,10 +1,17 @@
-/* engine.c - runs a device's engine: the placements, the loop over its lanes, how it sleeps and is woken.
+/* engine.c - runs a device's engine: the placements, the order in which it visits its lanes, how it sleeps and is woken.
+ *
+ * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the
+ * full ones. So a lane with little to do waits for one short visit, however many lanes are full. Full lanes take turns.
+ * Every second turn goes to a full lane that a thread waits for.
  *
  * Threads: in the placement thread the engine's own, one per device, from hd_open to hd_close. In the placement inline
- * the threads that submit or wait, one at a time per device.
+ * the threads that submit or wait, one at a time per device. Passes have the device's context current.
  * Locks: `running` (inline only). Below it an order lock where the driver refuses the context.
- * Always: an engine that has nothing to do sleeps. A submitter that finds it asleep rings the doorbell. A sleep with
- * work in flight has a time limit, since the device's completion flags ring no doorbell.
+ * Always:
+ * - An engine that has nothing to do sleeps. A submitter that finds it asleep rings the doorbell. A sleep with work in
+ *   flight has a time limit, since the device's completion flags ring no doorbell.
+ * - A full lane gets its turn after at most twice as many visits as there are full lanes. A lane that is not active is
+ *   not full.
  */
 #include "engine/stream.h"
 
@@ -13,8 +20,8 @@
 #include "base/biased_lock.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/wait.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "blas/blas.h"
 
 /* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is
@@ -25,8 +32,24 @@
 #define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
-#define SEEN_NS 1000      /* several times as long as a processor keeps a store to itself */
+#define SEEN_NS 1000 /* several times as long as a processor keeps a store to itself */
+/* Entries of the driver's queue that a lane may have unfinished. The driver takes 1021 ahead of a stream that stands
+ * still. Then the next call waits, with all other lanes behind it. Measured with 580.159: launches, fills and graphs
+ * count alike, events do not count. Where a device has more streams than queues, streams may share a queue, hence a
+ * quarter. In the placement inline a call that waits blocks only the caller, which may not call again for long. So more
+ * is allowed there. */
+#define ENTRIES_MOST 256
+#define ENTRIES_MOST_INLINE 768
+
 #define TIDY_NS 500000000 /* of a sleep without work in flight, while there are chains to be given back */
+
+#define WORDS (HDI_LANES_MAX / 64)
+#define LITTLE 8          /* commands: a lane that has no more to issue is not full */
+#define LOOKED_AT 16      /* full lanes whose progress is checked beside each turn */
+#define LIGHT_PER_TURN 32 /* visits of other lanes for each turn of a full one: many of them leave time for it */
+#define QUIET_NS 10000000 /* a lane is active for so long after its work is done */
+/* Visits of full lanes are short for so long after another lane was there: it may come again. */
+#define COMPANY_NS 1000000
 
 void hdi_engine_ring(hdi_engine_shared *engine)
 {
@@ -55,7 +78,10 @@ static void take_fences(hdi_engine *engine)
     }
 }
 
-void hdi_engine_see_heads(hdi_engine *engine)
+/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store of a submitter that
+ * did not see the engine's last store. It takes some microseconds, and interrupts each processor that runs the
+ * application. */
+static void engine_see_heads(hdi_engine *engine)
 {
     if (!engine->fences) {
         return; /* submitters fence */
@@ -66,6 +92,226 @@ void hdi_engine_see_heads(hdi_engine *engine)
         hdi_biased_barrier();
     }
 }
+
+/* ---- the schedule: in which order lanes are visited ---- */
+
+static void put(uint64_t *bits, uint32_t lane, bool value)
+{
+    uint64_t bit = (uint64_t)1 << lane % 64;
+    bits[lane / 64] = value ? bits[lane / 64] | bit : bits[lane / 64] & ~bit;
+}
+
+/* Whether a thread waits for the lane. A thread that begins to wait stores the wish, then sets the bit. The engine
+ * clears the bit before its last load of the wish. It does so only here, where a turn depends on it: a bit that stays
+ * set saves the next waiter an atomic operation. */
+static bool is_awaited(hdi_engine *engine, uint32_t lane)
+{
+    _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
+    uint64_t bit = (uint64_t)1 << lane % 64;
+    if (!(atomic_load_explicit(word, memory_order_acquire) & bit)) {
+        return false;
+    }
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+    uint64_t done = engine->streams[lane].done;
+    if (atomic_load_explicit(&shared->wanted_host, memory_order_relaxed) > done) {
+        return true;
+    }
+    atomic_fetch_and_explicit(word, ~bit, memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > done) {
+        atomic_fetch_or_explicit(word, bit, memory_order_seq_cst);
+        return true;
+    }
+    return false;
+}
+
+static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
+{
+    hdi_stream *stream = &engine->streams[lane];
+    bool more = hdi_stream_visit(engine, stream, pass);
+    /* The rest of a backlog does not wait for another turn. It counts slots, since counting commands would mean reading
+     * them. */
+    uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
+    put(engine->full, lane, more && head - stream->issued > LITTLE);
+}
+
+/* The next full lane behind `last`; HDI_LANES_MAX: there is none. */
+static uint32_t next_full(hdi_engine *engine, uint32_t last, bool awaited)
+{
+    for (uint32_t i = 1; i <= HDI_LANES_MAX; i++) {
+        uint32_t lane = (last + i) % HDI_LANES_MAX;
+        uint64_t left = engine->full[lane / 64] >> lane % 64;
+        if (!left) {
+            i += 63 - lane % 64;
+        } else if (left & 1 && (!awaited || is_awaited(engine, lane))) {
+            return lane;
+        }
+    }
+    return HDI_LANES_MAX;
+}
+
+/* A turn of a full lane. False: there is none. */
+static bool turn(hdi_engine *engine, hdi_pass *pass)
+{
+    uint32_t lane = HDI_LANES_MAX;
+    engine->turns++;
+    if (engine->turns % 2) {
+        lane = next_full(engine, engine->awaited_turn, true);
+        engine->awaited_turn = lane < HDI_LANES_MAX ? lane : engine->awaited_turn;
+    }
+    if (lane == HDI_LANES_MAX) {
+        lane = next_full(engine, engine->full_turn, false);
+        engine->full_turn = lane < HDI_LANES_MAX ? lane : engine->full_turn;
+    }
+    if (lane == HDI_LANES_MAX) {
+        return false;
+    }
+    visit(engine, lane, pass);
+    return true;
+}
+
+/* Whether a lane that was not full has become so. It gets its first turn like the others. */
+static bool has_filled(const hdi_engine *engine, uint32_t lane)
+{
+    const hdi_stream *stream = &engine->streams[lane];
+    const hdi_channel *channel = &engine->device->channel;
+    if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
+        atomic_load_explicit(&stream->blocked, memory_order_relaxed)) {
+        return false;
+    }
+    uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
+    uint64_t at = stream->issued;
+    if (head - at <= LITTLE || head - at > channel->slots) {
+        return false; /* the visit checks for impossible values */
+    }
+    for (int i = 0; i < LITTLE && at < head; i++) {
+        at += *(const volatile uint8_t *)&hdi_command_at(channel, lane, at)->slots;
+    }
+    return at < head;
+}
+
+/* Whether all of the lane is done. */
+static bool is_quiet(const hdi_engine *engine, uint32_t lane)
+{
+    const hdi_stream *stream = &engine->streams[lane];
+    return atomic_load_explicit(&stream->made, memory_order_acquire) &&
+           atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == stream->done;
+}
+
+/* Takes lanes off the active ones that have been quiet for a while. Not at once: most have work again soon, and their
+ * submitter then finds the lane active. */
+static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+{
+    uint64_t off[WORDS] = {0};
+    bool any = false;
+    engine->retired_at = pass->now;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            const hdi_stream *stream = &engine->streams[lane];
+            if (stream->quiet_since && pass->now - stream->quiet_since > QUIET_NS && is_quiet(engine, lane)) {
+                put(off, lane, true);
+                any = true;
+            }
+        }
+        if (off[w]) {
+            /* Cleared before the last look at `head`, see hdi_engine_notify. */
+            atomic_fetch_and_explicit(&engine->shared->active[w], ~off[w], memory_order_seq_cst);
+        }
+    }
+    if (!any) {
+        return;
+    }
+    engine_see_heads(engine);
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = off[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst) !=
+                engine->streams[lane].done) {
+                atomic_fetch_or_explicit(&engine->shared->active[w], bits & -bits, memory_order_seq_cst);
+                pass->progress = true;
+            }
+        }
+    }
+}
+
+/* Visits the lanes that have little to do. Returns how many there are. */
+static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+{
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            hdi_stream *stream = &engine->streams[lane];
+            if (is_quiet(engine, lane)) {
+                stream->quiet_since = stream->quiet_since ? stream->quiet_since : pass->now;
+                continue;
+            }
+            stream->quiet_since = 0;
+            if (has_filled(engine, lane)) {
+                put(engine->full, lane, true);
+            } else {
+                visit(engine, lane, pass);
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+/* Checks some of the full lanes, in turn, so that what is finished there is noticed long before their next visit. */
+static void look_at_full(hdi_engine *engine, hdi_pass *pass)
+{
+    uint32_t first = HDI_LANES_MAX;
+    for (int i = 0; i < LOOKED_AT; i++) {
+        uint32_t lane = next_full(engine, engine->looked_at, false);
+        if (lane == HDI_LANES_MAX || lane == first) {
+            return;
+        }
+        first = first == HDI_LANES_MAX ? lane : first;
+        engine->looked_at = lane;
+        hdi_stream *stream = &engine->streams[lane];
+        if (stream->signalled > stream->done && !hdi_device_lost(engine->device)) {
+            hdi_stream_reap(engine, stream, pass);
+        }
+    }
+}
+
+/* One round over the lanes that have anything. */
+static hdi_pass engine_pass(hdi_engine *engine)
+{
+    hdi_pass pass = {.now = hdi_clock_ns()};
+    engine->now = pass.now;
+    /* one writer; relaxed: a reader of it waits far longer than a store takes to become visible */
+    atomic_store_explicit(&engine->shared->heartbeat,
+                          atomic_load_explicit(&engine->shared->heartbeat, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    uint64_t active[WORDS];
+    for (uint32_t w = 0; w < WORDS; w++) {
+        active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
+    }
+    uint32_t light = visit_light(engine, active, &pass);
+    uint32_t lanes = light;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        lanes += (uint32_t)__builtin_popcountll(engine->full[w]);
+    }
+    if (light && lanes > 1) {
+        engine->company_at = pass.now;
+    }
+    engine->has_company = pass.now - engine->company_at < COMPANY_NS;
+    for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
+    }
+    look_at_full(engine, &pass);
+    if (pass.now - engine->retired_at > QUIET_NS) {
+        retire(engine, active, &pass);
+    }
+    for (uint32_t w = 0; w < WORDS; w++) {
+        pass.progress |= engine->full[w] != 0;
+        pass.in_flight |= engine->full[w] != 0;
+    }
+    return pass;
+}
+
+/* ---- running, sleeping ---- */
 
 /* True when some active lane has commands that could be issued now. With a timed sleep, a blocked lane is left out: it
  * is visited again after the sleep. */
@@ -128,7 +374,7 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
     atomic_store_explicit(&engine->shared->asleep, 1, memory_order_seq_cst);
     if (!in_flight) {
-        hdi_engine_see_heads(engine);
+        engine_see_heads(engine);
     } else if (engine->fences) {
         let_stores_be_seen();
     }
@@ -175,7 +421,7 @@ static void *engine_thread(void *argument)
     /* Of this thread: its timed sleeps are shorter than the usual slack. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
-        hdi_pass pass = hdi_engine_pass(engine);
+        hdi_pass pass = engine_pass(engine);
         if (pass.progress) {
             quiet_since = 0;
             first = true;
@@ -234,13 +480,15 @@ void hdi_engine_run_inline(hdi_device *device)
             hdi_mutex_unlock(&engine->running);
             return; /* threads that wait try again */
         }
-        while (hdi_engine_pass(engine).progress) {
+        while (engine_pass(engine).progress) {
         }
         hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
         hdi_mutex_unlock(&engine->running);
     } while (has_new_work(engine, true));
 }
+
+/* ---- beginning and end ---- */
 
 static hd_status start_thread(hdi_engine *engine)
 {
@@ -268,7 +516,7 @@ hd_status hdi_engine_create(hdi_device *device)
         .device = device,
         .shared = device->channel.engine,
         .watchdog_ns = device->runtime->options.watchdog * 1000000,
-        .entries_most = device->runtime->is_inline ? HDI_ENTRIES_MOST_INLINE : HDI_ENTRIES_MOST,
+        .entries_most = device->runtime->is_inline ? ENTRIES_MOST_INLINE : ENTRIES_MOST,
     };
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         engine->streams[i].number = i;
@@ -316,6 +564,36 @@ bool hdi_engine_is_busy(hdi_device *device)
     }
     hdi_scope_leave(&scope);
     return busy;
+}
+
+hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure)
+{
+    hdi_device *device = engine->device;
+    hdi_stream *stream = &engine->streams[number];
+    hdi_current current;
+    hdi_answer answer = {.call = ""};
+    answer.code = hdi_current_enter(device->runtime->driver, device->context, &current, &answer.call);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    if (!stream->handle) {
+        answer.call = "cuStreamCreate";
+        answer.code = device->runtime->driver->cuStreamCreate(&stream->handle, HDCU_STREAM_NON_BLOCKING);
+    }
+    hdi_current_leave(&current);
+    if (!hdi_answered(answer)) {
+        stream->handle = NULL;
+        return answer;
+    }
+    /* Not 0 where a former engine was lost. */
+    uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
+    stream->number = number;
+    stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;
+    atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
+    stream->sticky_failure = sticky_failure;
+    /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
+    atomic_store_explicit(&stream->made, true, memory_order_release);
+    return answer;
 }
 
 void hdi_engine_destroy(hdi_device *device, bool driver_usable)

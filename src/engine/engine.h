@@ -12,7 +12,6 @@
 #include "driver/current.h"
 #include "engine/device_state.h"
 #include "engine/runtime.h"
-#include "engine/suspects.h"
 
 /* engine.c: placements, sleeping, the loop. */
 hd_status hdi_engine_create(hdi_device *device); /* hd_open: the thread runs when this returns (placement thread) */
@@ -54,75 +53,45 @@ static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
     hdi_engine_notify(engine, lane);
 }
 
-/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store of a submitter that
- * did not see the engine's last store. It takes some microseconds, and interrupts each processor that runs the
- * application. */
-void hdi_engine_see_heads(hdi_engine *engine);
 /* Sets in the channel which side may fence. Called by hd_open and hd_device_restart, before the device's engine
  * starts. */
 void hdi_engine_offer_fences(hdi_device *device);
 
-/* stream.c: gives one lane's commands to the driver. Only the thread that runs the engine. */
-typedef struct hdi_pass {
-    int64_t now;
-    bool progress;  /* something was issued or seen finished */
-    bool in_flight; /* some lane has unfinished work */
-} hdi_pass;
-
-/* Issues some of the lane's commands, and notices what is finished. True: the lane has more that could be issued
- * now. */
-bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
-/* schedule.c: one round over the lanes that have anything. */
-hdi_pass hdi_engine_pass(hdi_engine *engine);
-/* The device is dead: fails everything that is not finished. A worker process ends instead. */
-void hdi_engine_lose(hdi_engine *engine, int driver_code);
-
-static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
-{
-    /* one writer; relaxed: a statistic */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
-static inline void hdi_engine_count(_Atomic uint64_t *counter)
-{
-    hdi_engine_count_some(counter, 1);
-}
-
-/* issue.c: a launch as the driver takes it, with pointers into itself and into the command. */
-typedef struct hdi_launch {
-    hdcu_kernel_node_params params;
-    const hdi_command *command;
-    size_t bytes;
-    void *extra[5];
-} hdi_launch;
-
-/* False: there is no such kernel, since the command was overwritten. */
-bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out);
-
-/* issue.c: makes the driver's or the library's call for an operation (hdi_op_is_work), on the lane's CUDA stream. */
-hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c);
-
-/* Makes the engine's side of a lane, which goes on from the channel's `done`. Any thread, once per lane, before its
- * first command. */
-hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure);
-
-/* attach.c: devices that the driver of this process drives. */
+/* device.c: devices that the driver of this process drives. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
 hd_status hdi_device_attach(hdi_device *device); /* context, completion flags, port; the channel exists */
 /* Undoes hdi_device_attach, and destroys the engine, which has stopped. `hung`: work never ended, so the driver is not
  * called. */
 void hdi_device_detach(hdi_device *device, bool hung);
 
-/* verify.c: checks of what a worker process reports. */
-/* Whether the lane's `done` is no further than the lane was filled. */
-bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number);
-/* Whether the application has drained the lane of a lost device up to `position`, whatever its channel shows. */
-bool hdi_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position);
-/* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
- * device. */
-bool hdi_device_report_can_be(hdi_device *device, int64_t now);
+/* loss.c: lost devices, and which operations of a device may be under way: the possible causes of a loss.
+ *
+ * A GPU reports that something went wrong, but not what. Recorded is which operations were given to the driver and have
+ * not been seen to end. Kernels are looked for first, since what copies and fills touch was checked before. Of several
+ * kernels any may be the cause. Those that others wait for come first. */
+#define HDI_SUSPECTS_NAMED 6
 
-/* loss.c: lost devices. */
+/* One operation, or several of one lane that are alike. */
+typedef struct hdi_suspect {
+    uint64_t position, last; /* tickets of the first and of the last one */
+    uint32_t lane;           /* global number */
+    uint32_t kernel;         /* of a launch: number in the runtime's table */
+    uint32_t count;          /* 0: there is none */
+    uint8_t op;
+} hdi_suspect;
+
+typedef struct hdi_suspects {
+    hdi_suspect named[HDI_SUSPECTS_NAMED];
+    uint32_t n_named;
+    uint64_t count; /* operations in all, also those that have no room in `named` */
+    bool begun;     /* false: nothing was under way, and these are what came next */
+    bool certain;   /* there is one, and it is certainly the cause */
+} hdi_suspects;
+
+/* Finds what the work up to a position of a lane waits for in the end, through WAITs into other lanes and devices. *out
+ * has the unfinished operations of the first device that has some. *own is the operation at that position itself (count
+ * 0: not known). False: nothing is unfinished. Takes order locks, one at a time. */
+bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 hd_status hdi_losses_create(hd_runtime *rt);
 void hdi_losses_release(hd_runtime *rt);
 /* The first operation of a lane in [position, limit), and where it ends; NULL: there is none. */
@@ -163,7 +132,10 @@ hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_poi
 /* Wakes the engines in other processes that wait for this lane's `done`. After `done` was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
-/* ticket.c: waiting for positions. */
+/* ticket.c: waiting for positions, and whether those that a worker process reports can be. */
+/* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
+ * device. */
+bool hdi_device_report_can_be(hdi_device *device, int64_t now);
 /* Raises a wish to at least `position`. */
 void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 /* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see `closing`. */

@@ -61,11 +61,6 @@ uint64_t hdi_failure_mend(const struct hd_lane *lane);
  * beginning. */
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to);
 
-/* Application: the first returns the oldest record; false: there is none (or as HDI_LOGGED_UNSURE). The second removes
- * it from the log. */
-bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out);
-void hdi_failure_drop_first(struct hd_lane *lane);
-
 /* ---- log and archive ---- */
 
 typedef struct hdi_archive hdi_archive;

@@ -1,12 +1,23 @@
-/* loss.c - lost devices: how their lanes end, how the loss is reported, and how the lanes come back.
+/* loss.c - lost devices: the states on the way, which operations may be the cause, how lanes end, how the loss is reported.
  *
- * Threads: hdi_lane_lose and hdi_loss_note run where the loss is noticed. That is the engine or, for a worker process
- * that is gone, the thread that watches it. hd_loss_* run on any thread.
+ * Threads:
+ * - hdi_lane_lose and hdi_loss_note run where the loss is noticed. That is the engine or, for a worker process that is
+ *   gone, the thread that watches it.
+ * - Suspects are collected on the thread that runs the device's engine. Or on any thread with the device's order lock,
+ *   so that no submission writes over what is read.
+ * - The rest runs on any thread.
  * Locks:
  * - The device's order lock, while the lanes of a dead worker are ended, so that no submission comes in between.
  * - The losses' own mutex, while a loss is noted and lanes are ended. No lock is taken under it.
- * Always: a position is failed before it is done. hd_loss_next reports a loss once.
+ * Always:
+ * - A transition that the table of states lacks changes nothing.
+ * - A position is failed before it is done. hd_loss_next reports a loss once.
+ * - No operation is suspected that was seen to end before. None is suspected that was never given to the driver while
+ *   another one was.
+ * - Each walk in search of suspects visits a position of a lane once, so walks over lanes that wait for each other in
+ *   turn end. Numbers that an engine in another process wrote are bounded before they are used.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +28,316 @@
 #include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+
+/* ---- the state of a device ---- */
+
+#define TO(state) (1U << HDI_DEVICE_##state)
+
+static const uint8_t transitions[HDI_DEVICE_STATES] = {
+    [HDI_DEVICE_UP] = TO(FAILING),
+    [HDI_DEVICE_FAILING] = TO(DRAINING),
+    [HDI_DEVICE_DRAINING] = TO(LOST),
+    [HDI_DEVICE_LOST] = TO(STARTING),
+    [HDI_DEVICE_STARTING] = TO(RESTORING) | TO(LOST),
+    [HDI_DEVICE_RESTORING] = TO(UP) | TO(LOST),
+};
+
+bool hdi_device_may_change(hdi_device_state from, hdi_device_state to)
+{
+    return from < HDI_DEVICE_STATES && to < HDI_DEVICE_STATES && (transitions[from] >> to & 1) != 0;
+}
+
+bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to)
+{
+    bool possible = hdi_device_may_change(from, to);
+    assert(possible && "no transition of a device's state");
+    uint32_t expected = from;
+    /* pairs with the load in hdi_device_state_of */
+    bool changed = possible && atomic_compare_exchange_strong_explicit(&device->state, &expected, to,
+                                                                       memory_order_acq_rel, memory_order_acquire);
+    assert((changed || from == HDI_DEVICE_UP) && "the device is in another state");
+    return changed;
+}
+
+void hdi_device_give_up(hdi_device *device)
+{
+    if (device->runtime->is_process) {
+        hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
+    }
+}
+
+/* ---- suspects: which operations may be the cause ---- */
+
+enum { RANKS = 3 };
+
+const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
+                                      uint64_t *end)
+{
+    while (position < limit) {
+        const hdi_command *c = hdi_command_at(channel, lane, position);
+        if (c->slots == 0) {
+            return NULL; /* a dead process left it half written */
+        }
+        position += c->slots;
+        if (hdi_op_is_work(c->op)) {
+            *end = position;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static int rank_of(uint8_t op)
+{
+    static const uint8_t ranks[HDI_OPS] = {
+#define RANK(op, call, name, entries, rank) [HDI_OP_##op] = (rank),
+        HDI_OP_MAP(RANK)
+#undef RANK
+    };
+    return hdi_op_is_work(op) ? ranks[op] : RANKS - 1;
+}
+#define RANK_IS_THERE(op, call, name, entries, rank) _Static_assert((rank) < RANKS, "a rank is looked for");
+HDI_OP_MAP(RANK_IS_THERE)
+#undef RANK_IS_THERE
+
+typedef struct walk {
+    const hdi_device *device;
+    int rank;  /* what is looked for */
+    bool next; /* the first operation that was not given to the driver; else all that were */
+    bool one;  /* stop at the first one */
+    hdi_suspects *out;
+    uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
+    uint32_t depth;      /* of lanes that wait for each other: what a dead process overwrote may form circles */
+    bool across;         /* at a WAIT for another device, go on there */
+    hdi_point elsewhere; /* then: the target of that WAIT; position 0: there is none */
+} walk;
+
+typedef struct stretch {
+    uint64_t from, begun, head; /* up to `from` it was seen to end, up to `begun` it may be under way */
+} stretch;
+
+/* How far a lane is, also where its engine has not looked yet. */
+static stretch stretch_of(const hdi_device *device, uint32_t number)
+{
+    const hdi_lane_shared *lane = &device->channel.lanes[number];
+    uint64_t slots = device->channel.slots;
+    uint64_t head = hdi_lane_submitted(device, number);
+    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
+    done = head - done > slots ? head : done;
+    issued = issued - done > head - done ? head : issued;
+    /* The device writes the low half of a position that it has passed. One from before `done` seems to be far ahead. */
+    uint32_t low = atomic_load_explicit(&device->channel.flags[number].position, memory_order_acquire);
+    uint32_t further = low - (uint32_t)done;
+    uint64_t from = further <= issued - done ? done + further : done;
+    uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
+    return (stretch){from, begun > from && begun <= head ? begun : issued, head};
+}
+
+/* How far the lane may have begun. Behind that position nothing was under way. */
+static uint64_t suspects_begun(const hdi_device *device, uint32_t number)
+{
+    return stretch_of(device, number).begun;
+}
+
+/* Adds a suspect. Operations of one lane that are alike are joined. */
+static void add(hdi_suspects *out, const hdi_suspect *s)
+{
+    out->count++;
+    for (uint32_t i = 0; i < out->n_named; i++) {
+        hdi_suspect *known = &out->named[i];
+        if (known->lane == s->lane && known->op == s->op && known->kernel == s->kernel) {
+            known->last = s->position;
+            known->count++;
+            return;
+        }
+    }
+    if (out->n_named < HDI_SUSPECTS_NAMED) {
+        out->named[out->n_named++] = *s;
+    }
+}
+
+/* The lane of this device that a WAIT is for. HDI_LANES_MAX: a lane of another device, or an invalid one. */
+static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
+{
+    return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
+}
+
+/* Whether a WAIT is for another device that is not there yet. */
+static bool leads_elsewhere(walk *w, const hdi_command *c)
+{
+    hd_runtime *rt = w->device->runtime;
+    hdi_point point = {c->wait.lane, c->wait.position};
+    if (point.lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX || hdi_lane_owner(rt, point.lane) == w->device ||
+        hdi_point_done(rt, point)) {
+        return false;
+    }
+    w->elsewhere = point;
+    return true;
+}
+
+static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const hdi_command *c, uint64_t end)
+{
+    return (hdi_suspect){
+        .position = end,
+        .last = end,
+        .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
+        .kernel = c->op == HDI_OP_LAUNCH ? c->kernel : 0,
+        .count = 1,
+        .op = c->op,
+    };
+}
+
+/* Walks through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was
+ * found. */
+static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-no-recursion): `walked` only rises */
+{
+    stretch s = stretch_of(w->device, number);
+    uint64_t *at = &w->walked[number];
+    *at = *at < s.from ? s.from : *at;
+    while (*at < s.head && *at < limit) {
+        const hdi_command *c = hdi_command_at(&w->device->channel, number, *at);
+        if (c->slots == 0) {
+            return false; /* a dead process left it half written */
+        }
+        *at += c->slots;
+        uint64_t end = *at;
+        if (c->op == HDI_OP_WAIT) {
+            if (w->across && !w->out->count && leads_elsewhere(w, c)) {
+                return true;
+            }
+            uint32_t other = waits_for(w->device, c);
+            bool follow = other < HDI_LANES_MAX && other != number && w->depth < HDI_LANES_MAX;
+            w->depth += follow;
+            bool enough = follow && go_through(w, other, c->wait.position);
+            w->depth -= follow;
+            if (enough) {
+                return true;
+            }
+        } else if (hdi_op_is_work(c->op) && rank_of(c->op) == w->rank && w->next == (end > s.begun)) {
+            hdi_suspect found = suspect_of(w->device, number, c, end);
+            add(w->out, &found);
+            if (w->one) {
+                return true;
+            }
+        }
+        if (w->next && hdi_op_is_work(c->op) && end > s.begun) {
+            return false; /* operations behind it are not the next ones */
+        }
+    }
+    return false;
+}
+
+static void go_through_all(walk *w)
+{
+    uint32_t made = atomic_load_explicit(&w->device->lanes_made, memory_order_acquire);
+    memset(w->walked, 0, sizeof w->walked);
+    for (uint32_t i = 0; i < made && i < HDI_LANES_MAX; i++) {
+        go_through(w, i, UINT64_MAX);
+    }
+}
+
+/* Adds the operation that the watchdog names: the first one of a lane, which has taken too long. False: it names
+ * none. */
+static bool overdue(const hdi_device *device, hdi_suspects *out)
+{
+    uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
+    if (lane >= HDI_LANES_MAX) {
+        return false;
+    }
+    stretch s = stretch_of(device, lane);
+    uint64_t end;
+    const hdi_command *c = hdi_lane_operation(&device->channel, lane, s.from, s.begun, &end);
+    if (c) {
+        hdi_suspect found = suspect_of(device, lane, c, end);
+        add(out, &found);
+    }
+    return c != NULL;
+}
+
+/* Collects the suspects of a device that is lost by `code`, or may be soon (0). */
+static void suspects_collect(const hdi_device *device, int code, hdi_suspects *out)
+{
+    *out = (hdi_suspects){.begun = true};
+    if (code == HDI_GONE_WATCHDOG && overdue(device, out)) {
+        out->certain = true;
+        return;
+    }
+    walk w = {.device = device, .out = out};
+    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
+        go_through_all(&w);
+    }
+    w.next = true;
+    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
+        out->begun = false;
+        go_through_all(&w);
+    }
+}
+
+/* Finds the first suspect in a lane, and among what its operations wait for on the same device. False: there is none
+ * there, and *out is the device's first. */
+static bool suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_suspects *all, hdi_suspect *out)
+{
+    hdi_suspects found = {.count = 0};
+    walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
+    if (all->count && !all->certain) {
+        /* Of the rank of the device's suspects: a copy here is no suspect while another lane has a kernel under way. */
+        w.rank = rank_of(all->named[0].op);
+        go_through(&w, number, UINT64_MAX);
+    }
+    *out = found.count ? found.named[0] : all->named[0];
+    return found.count != 0;
+}
+
+/* The operation that ends at a position of a lane, if it is unfinished. */
+static hdi_suspect operation_at(const hdi_device *device, uint32_t number, uint64_t position)
+{
+    stretch s = stretch_of(device, number);
+    uint64_t end = s.from;
+    const hdi_command *c = NULL;
+    while (end < position && (c = hdi_lane_operation(&device->channel, number, end, s.head, &end))) {
+    }
+    return c && end == position ? suspect_of(device, number, c, end) : (hdi_suspect){.count = 0};
+}
+
+/* Looks for awaited operations on one device. Returns where the way goes on, on another one. The order lock is held. */
+static hdi_point look_for_awaited(const hdi_device *device, hdi_point point, hdi_suspects *out)
+{
+    walk w = {.device = device, .out = out, .across = true};
+    out->begun = true;
+    if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may wait for others */
+        w.rank = RANKS;
+        go_through(&w, point.lane % HDI_LANES_MAX, point.position);
+        return w.elsewhere;
+    }
+    for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
+        w.next = round == 1;
+        for (w.rank = 0; w.rank < RANKS && !out->count && !w.elsewhere.position; w.rank++) {
+            memset(w.walked, 0, sizeof w.walked);
+            go_through(&w, point.lane % HDI_LANES_MAX, point.position);
+        }
+        out->begun = round == 0;
+    }
+    return w.elsewhere;
+}
+
+bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own)
+{
+    hdi_point point = {lane, position};
+    *out = (hdi_suspects){.count = 0};
+    for (int hop = 0; hop <= rt->n_devices && point.position && !out->count; hop++) {
+        hdi_device *device = hdi_lane_owner(rt, point.lane);
+        hdi_lock_take(&device->order);
+        if (hop == 0) {
+            *own = operation_at(device, lane % HDI_LANES_MAX, position);
+        }
+        point = look_for_awaited(device, point, out);
+        hdi_lock_release(&device->order);
+    }
+    return out->count != 0;
+}
+
+/* ---- the losses of a runtime ---- */
 
 typedef struct loss {
     int code;       /* 0: nothing to report */
@@ -63,23 +384,6 @@ void hdi_losses_release(hd_runtime *rt)
 }
 
 /* ---- lanes ---- */
-
-const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
-                                      uint64_t *end)
-{
-    while (position < limit) {
-        const hdi_command *c = hdi_command_at(channel, lane, position);
-        if (c->slots == 0) {
-            return NULL; /* a dead process left it half written */
-        }
-        position += c->slots;
-        if (hdi_op_is_work(c->op)) {
-            *end = position;
-            return c;
-        }
-    }
-    return NULL;
-}
 
 /* Whether a WAIT of a lane is for another lane that is not there yet. */
 static bool waits(const hdi_device *device, uint32_t number, const hdi_command *c)
@@ -157,7 +461,7 @@ void hdi_loss_suspect(hdi_device *device, int code)
     hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
     hdi_suspects suspects;
     hd_error error;
-    hdi_suspects_collect(device, code, &suspects);
+    suspects_collect(device, code, &suspects);
     blame(&failure, &suspects.named[0]);
     hdi_loss_describe(rt, &failure, &suspects, &error);
     hdi_mutex_lock(&rt->losses->lock);
@@ -191,7 +495,7 @@ static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t fr
     hdi_suspects suspects;
     hdi_suspect own = {.count = 0};
     uint64_t loss_number = hdi_loss_suspects(device->runtime, device->index, &suspects);
-    bool waited = hdi_suspects_of_lane(device, number, &suspects, &own);
+    bool waited = suspects_of_lane(device, number, &suspects, &own);
     failure = (hdi_failure){
         .from = from <= done ? from : done + 1,
         .to = UINT64_MAX,
@@ -200,7 +504,7 @@ static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t fr
         .driver_code = code,
         .lost = 1,
         .loss = loss_number,
-        .begun = hdi_suspects_begun(device, number),
+        .begun = suspects_begun(device, number),
     };
     failure.waited = waited && own.lane != failure.lane;
     blame(&failure, &own);
@@ -216,7 +520,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream_wait.c. */
+    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream.c. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -256,7 +560,7 @@ static bool drain_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* As hdi_stream_store_done. `done_least` comes first, since only the application writes it: see
+    /* As stream_store_done. `done_least` comes first, since only the application writes it: see
      * hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
     atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
@@ -460,7 +764,7 @@ hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_poi
     /* The engine has not noticed the loss yet, so the operations are looked for here. */
     hdi_suspects suspects;
     hdi_lock_take(&device->order);
-    hdi_suspects_collect(device, code, &suspects);
+    suspects_collect(device, code, &suspects);
     hdi_lock_release(&device->order);
     hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
     blame(&failure, &suspects.named[0]);

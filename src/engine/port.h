@@ -151,4 +151,8 @@ void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine);
 /* Discards everything without calling the driver. NULL is ignored. */
 void hdi_local_port_destroy(hdi_port *port);
 
+/* Ensures that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any
+ * thread. */
+bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number);
+
 #endif

@@ -1,17 +1,63 @@
-/* port_local.c - the port to a driver in this process: facts, memory, pinning. Lanes and code are in port_code.c.
+/* port_local.c - the port to a driver in this process: facts, memory, pinning, lanes, modules, kernels, libraries.
  *
- * Threads, Locks: see port_local.h.
- * Always: the table has every mapping and every handle that this port got from the driver and has not given back. Those
- * that it could not give back are `doomed`. They are cleared before the next `map` or `import`, or by another
- * `unmap`.
+ * Threads: any. The thread that looks a kernel up writes the entry of the kernel's number, before any launch of it.
+ * Locks: `lock` of the port covers its table of mappings. It is held across the driver calls that change the table. The
+ * rest takes no lock.
+ * Always:
+ * - Driver calls are made with the device's context current. Only `unreserve` and `unpin` go on where it cannot be
+ *   entered, since they name addresses and handles, which belong to the process.
+ * - The table has every mapping and every handle that this port got from the driver and has not given back. Those that
+ *   it could not give back are `doomed`. They are cleared before the next `map` or `import`, or by another `unmap`.
+ * - A module's number is the driver's handle for it. A chunk of the table of kernels, once made, stays.
  */
-#include "engine/port_local.h"
+#include "engine/port.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mutex.h"
+#include "engine/stream.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
+
+/* Memory that this port mapped. An entry that should be gone, but could not be undone, is `doomed`. It is cleared
+ * before anything more is mapped. */
+typedef struct local_mapping {
+    uint64_t at, bytes;
+    hdcu_memhandle handle;
+    bool held, mapped; /* the handle is ours; it is mapped */
+    bool doomed;
+} local_mapping;
+
+typedef struct local_port {
+    hdi_port port; /* first: an hdi_port of this kind is an local_port */
+    hdi_local_port_config config;
+    struct hdi_engine *engine;
+
+    hdi_mutex lock;
+    local_mapping *mappings; /* under `lock`, like all below; in no order */
+    size_t n_mappings, mappings_room;
+    hdcu_mem_prop prop; /* of physical memory; type 0: not asked for yet */
+    size_t granule;
+} local_port;
+
+static local_port *local_port_of(hdi_port *port)
+{
+    return (local_port *)(void *)port;
+}
+
+static hdi_answer local_answer(hdcu_result code, const char *call)
+{
+    return (hdi_answer){code, call};
+}
+
+/* Makes the device's context current. Only after success is it to be left (hdi_current_leave). */
+static hdi_answer local_enter(const local_port *p, hdi_current *current)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    answer.code = hdi_current_enter(p->config.driver, p->config.context, current, &answer.call);
+    return answer;
+}
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
 
@@ -23,18 +69,18 @@ static hdi_answer first_of(hdi_answer a, hdi_answer b)
 
 /* ---- facts: the context is current ---- */
 
-static hdi_answer attribute(const hdi_local_port *p, int which, int32_t *out)
+static hdi_answer attribute(const local_port *p, int which, int32_t *out)
 {
     int value = 0;
-    hdi_answer answer = hdi_local_answer(p->config.driver->cuDeviceGetAttribute(&value, which, p->config.device),
-                                         "cuDeviceGetAttribute");
+    hdi_answer answer =
+        local_answer(p->config.driver->cuDeviceGetAttribute(&value, which, p->config.device), "cuDeviceGetAttribute");
     if (hdi_answered(answer)) {
         *out = value;
     }
     return answer;
 }
 
-static hdi_answer ask_attributes(const hdi_local_port *p, hdi_facts *f)
+static hdi_answer ask_attributes(const local_port *p, hdi_facts *f)
 {
     int32_t threads = 0, block[3] = {0}, grid[3] = {0}, shared = 0, shared_max = 0;
     const struct {
@@ -71,30 +117,29 @@ static hdi_answer ask_attributes(const hdi_local_port *p, hdi_facts *f)
     return good;
 }
 
-static hdi_answer ask_identity(const hdi_local_port *p, hdi_facts *f)
+static hdi_answer ask_identity(const local_port *p, hdi_facts *f)
 {
     const hdi_driver *driver = p->config.driver;
     hdcu_device device = p->config.device;
-    hdi_answer answer = hdi_local_answer(driver->cuDeviceGetName(f->name, sizeof f->name, device), "cuDeviceGetName");
+    hdi_answer answer = local_answer(driver->cuDeviceGetName(f->name, sizeof f->name, device), "cuDeviceGetName");
     if (hdi_answered(answer)) {
-        answer =
-            hdi_local_answer(driver->cuDeviceGetPCIBusId(f->bus_id, sizeof f->bus_id, device), "cuDeviceGetPCIBusId");
+        answer = local_answer(driver->cuDeviceGetPCIBusId(f->bus_id, sizeof f->bus_id, device), "cuDeviceGetPCIBusId");
     }
     hdcu_uuid uuid;
     if (hdi_answered(answer)) {
-        answer = hdi_local_answer(driver->cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
+        answer = local_answer(driver->cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
     }
     if (hdi_answered(answer)) {
         memcpy(f->uuid, uuid.bytes, sizeof f->uuid);
         size_t bytes = 0;
-        answer = hdi_local_answer(driver->cuDeviceTotalMem(&bytes, device), "cuDeviceTotalMem");
+        answer = local_answer(driver->cuDeviceTotalMem(&bytes, device), "cuDeviceTotalMem");
         f->memory_bytes = bytes;
     }
     return answer;
 }
 
 /* An attribute of a pair of devices; `otherwise` where the driver does not report it. */
-static int pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, int otherwise)
+static int pair_attribute(const local_port *p, int which, hdcu_device peer, int otherwise)
 {
     int value = 0;
     hdcu_result r = p->config.driver->cuDeviceGetP2PAttribute(&value, which, p->config.device, peer);
@@ -102,7 +147,7 @@ static int pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, 
 }
 
 /* A pair that the driver does not report counts as not connected. */
-static void ask_peers(const hdi_local_port *p, hdi_facts *f)
+static void ask_peers(const local_port *p, hdi_facts *f)
 {
     for (int j = 0; p->config.devices != NULL && j < p->config.n_devices && j < 64; j++) {
         hdcu_device peer = p->config.devices[j];
@@ -123,7 +168,7 @@ static void ask_peers(const hdi_local_port *p, hdi_facts *f)
 }
 
 /* Asks the driver once for the properties of physical memory. Lock held. */
-static hdi_answer know_memory(hdi_local_port *p)
+static hdi_answer know_memory(local_port *p)
 {
     if (p->prop.type != 0) {
         return good;
@@ -140,8 +185,8 @@ static hdi_answer know_memory(hdi_local_port *p)
     };
     size_t granule = 0;
     answer =
-        hdi_local_answer(p->config.driver->cuMemGetAllocationGranularity(&granule, &prop, HDCU_MEM_GRANULARITY_MINIMUM),
-                         "cuMemGetAllocationGranularity");
+        local_answer(p->config.driver->cuMemGetAllocationGranularity(&granule, &prop, HDCU_MEM_GRANULARITY_MINIMUM),
+                     "cuMemGetAllocationGranularity");
     if (hdi_answered(answer)) {
         p->granule = granule > GRANULE_LEAST ? granule : GRANULE_LEAST;
         p->prop = prop;
@@ -151,11 +196,11 @@ static hdi_answer know_memory(hdi_local_port *p)
 
 static hdi_answer facts(hdi_port *port, hdi_facts *out)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_facts f;
     memset(&f, 0, sizeof f);
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (!hdi_answered(answer)) {
         return answer;
     }
@@ -179,12 +224,12 @@ static hdi_answer facts(hdi_port *port, hdi_facts *out)
 
 static hdi_answer memory_free(hdi_port *port, uint64_t *out)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (hdi_answered(answer)) {
         size_t free_bytes = 0, total = 0;
-        answer = hdi_local_answer(p->config.driver->cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo");
+        answer = local_answer(p->config.driver->cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo");
         hdi_current_leave(&current);
         if (hdi_answered(answer)) {
             *out = free_bytes;
@@ -196,23 +241,23 @@ static hdi_answer memory_free(hdi_port *port, uint64_t *out)
 /* ---- the table of mappings: lock held ---- */
 
 /* A new entry; NULL: no host memory. */
-static hdi_local_mapping *mapping_add(hdi_local_port *p, uint64_t at, uint64_t bytes)
+static local_mapping *mapping_add(local_port *p, uint64_t at, uint64_t bytes)
 {
     if (p->n_mappings == p->mappings_room) {
         size_t room = p->mappings_room == 0 ? 16 : p->mappings_room * 2;
-        hdi_local_mapping *mappings = realloc(p->mappings, room * sizeof *mappings);
+        local_mapping *mappings = realloc(p->mappings, room * sizeof *mappings);
         if (mappings == NULL) {
             return NULL;
         }
         p->mappings = mappings;
         p->mappings_room = room;
     }
-    hdi_local_mapping *m = &p->mappings[p->n_mappings++];
-    *m = (hdi_local_mapping){.at = at, .bytes = bytes};
+    local_mapping *m = &p->mappings[p->n_mappings++];
+    *m = (local_mapping){.at = at, .bytes = bytes};
     return m;
 }
 
-static hdi_local_mapping *mapping_find(hdi_local_port *p, uint64_t at, uint64_t bytes)
+static local_mapping *mapping_find(local_port *p, uint64_t at, uint64_t bytes)
 {
     for (size_t i = 0; i < p->n_mappings; i++) {
         if (p->mappings[i].at == at && p->mappings[i].bytes == bytes) {
@@ -224,19 +269,19 @@ static hdi_local_mapping *mapping_find(hdi_local_port *p, uint64_t at, uint64_t 
 
 /* Unmaps and releases as far as the driver allows. What is left dooms the entry. If nothing is left, the last entry
  * takes its place. */
-static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
+static hdi_answer mapping_clear(local_port *p, local_mapping *m)
 {
     const hdi_driver *driver = p->config.driver;
     hdi_answer first = good;
     if (m->mapped) {
-        first = hdi_local_answer(driver->cuMemUnmap(m->at, m->bytes), "cuMemUnmap");
+        first = local_answer(driver->cuMemUnmap(m->at, m->bytes), "cuMemUnmap");
         m->mapped = !hdi_answered(first);
     }
     if (m->held) {
         /* Also where unmapping failed: the mapping keeps the memory until it ends itself. */
         /* Never twice, whatever the driver returns: the release may have worked, and the handle may have been given out
          * again. */
-        first = first_of(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
+        first = first_of(first, local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
         m->held = false;
     }
     m->doomed = m->mapped;
@@ -247,7 +292,7 @@ static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
 }
 
 /* From the last to the first, so that the entry that replaces a cleared one has been handled before. */
-static hdi_answer clear_doomed(hdi_local_port *p)
+static hdi_answer clear_doomed(local_port *p)
 {
     hdi_answer first = good;
     for (size_t i = p->n_mappings; i-- > 0;) {
@@ -260,16 +305,16 @@ static hdi_answer clear_doomed(hdi_local_port *p)
 
 /* ---- device memory ---- */
 
-static hdi_answer set_access(const hdi_local_port *p, hdcu_device device, uint64_t at, uint64_t bytes)
+static hdi_answer set_access(const local_port *p, hdcu_device device, uint64_t at, uint64_t bytes)
 {
     hdcu_mem_access_desc desc = {{HDCU_MEM_LOCATION_TYPE_DEVICE, device}, HDCU_MEM_ACCESS_READWRITE};
-    return hdi_local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
+    return local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
 }
 
 /* Maps the memory of an entry that holds a handle, with access for this device. Undone on failure. */
-static hdi_answer mapping_map(hdi_local_port *p, hdi_local_mapping *m)
+static hdi_answer mapping_map(local_port *p, local_mapping *m)
 {
-    hdi_answer answer = hdi_local_answer(p->config.driver->cuMemMap(m->at, m->bytes, 0, m->handle, 0), "cuMemMap");
+    hdi_answer answer = local_answer(p->config.driver->cuMemMap(m->at, m->bytes, 0, m->handle, 0), "cuMemMap");
     if (hdi_answered(answer)) {
         m->mapped = true;
         answer = set_access(p, p->config.device, m->at, m->bytes);
@@ -282,7 +327,7 @@ static hdi_answer mapping_map(hdi_local_port *p, hdi_local_mapping *m)
 
 /* After the call that made a new mapping's memory: maps it or, if that call failed, drops the mapping, which is the
  * last one. */
-static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answer answer)
+static hdi_answer mapping_got(local_port *p, local_mapping *m, hdi_answer answer)
 {
     if (!hdi_answered(answer)) {
         p->n_mappings--;
@@ -293,10 +338,10 @@ static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answe
 }
 
 /* Takes the lock and makes the context current. Clears what could not be undone before. */
-static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
+static hdi_answer begin_mapping(local_port *p, hdi_current *current)
 {
     hdi_mutex_lock(&p->lock);
-    hdi_answer answer = hdi_local_enter(p, current);
+    hdi_answer answer = local_enter(p, current);
     if (hdi_answered(answer)) {
         answer = clear_doomed(p);
         if (!hdi_answered(answer)) {
@@ -309,7 +354,7 @@ static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
     return answer;
 }
 
-static hdi_answer end_mapping(hdi_local_port *p, hdi_current *current, hdi_answer answer)
+static hdi_answer end_mapping(local_port *p, hdi_current *current, hdi_answer answer)
 {
     hdi_current_leave(current);
     hdi_mutex_unlock(&p->lock);
@@ -318,9 +363,9 @@ static hdi_answer end_mapping(hdi_local_port *p, hdi_current *current, hdi_answe
 
 static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (!hdi_answered(answer)) {
         return answer;
     }
@@ -330,8 +375,8 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
     hdi_mutex_unlock(&p->lock);
     if (hdi_answered(answer)) {
         hdcu_deviceptr at = 0;
-        answer = hdi_local_answer(p->config.driver->cuMemAddressReserve(&at, bytes, alignment, wanted, 0),
-                                  "cuMemAddressReserve");
+        answer = local_answer(p->config.driver->cuMemAddressReserve(&at, bytes, alignment, wanted, 0),
+                              "cuMemAddressReserve");
         if (hdi_answered(answer)) {
             *out = at;
         }
@@ -342,19 +387,19 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
 
 static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_mutex_lock(&p->lock);
     hdi_current current;
-    hdi_answer first = hdi_local_enter(p, &current);
+    hdi_answer first = local_enter(p, &current);
     bool entered = hdi_answered(first);
     /* Without the context the calls are made, too: they name addresses and handles, which belong to the process. */
     for (size_t i = p->n_mappings; i-- > 0;) {
-        hdi_local_mapping *m = &p->mappings[i];
+        local_mapping *m = &p->mappings[i];
         if (m->at >= at && m->at - at < bytes) {
             first = first_of(first, mapping_clear(p, m));
         }
     }
-    first = first_of(first, hdi_local_answer(p->config.driver->cuMemAddressFree(at, bytes), "cuMemAddressFree"));
+    first = first_of(first, local_answer(p->config.driver->cuMemAddressFree(at, bytes), "cuMemAddressFree"));
     if (entered) {
         hdi_current_leave(&current);
     }
@@ -364,7 +409,7 @@ static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
 
 static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_current current;
     hdi_answer answer = begin_mapping(p, &current);
     if (!hdi_answered(answer)) {
@@ -374,23 +419,23 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
     if (!hdi_answered(answer)) {
         return end_mapping(p, &current, answer);
     }
-    hdi_local_mapping *m = mapping_add(p, at, bytes);
+    local_mapping *m = mapping_add(p, at, bytes);
     if (m == NULL) {
-        return end_mapping(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
+        return end_mapping(p, &current, local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
     }
-    answer = hdi_local_answer(p->config.driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
+    answer = local_answer(p->config.driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
     return end_mapping(p, &current, mapping_got(p, m, answer));
 }
 
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_mutex_lock(&p->lock);
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
-    hdi_local_mapping *m = mapping_find(p, at, bytes);
+    hdi_answer answer = local_enter(p, &current);
+    local_mapping *m = mapping_find(p, at, bytes);
     if (hdi_answered(answer)) {
-        answer = m != NULL ? mapping_clear(p, m) : hdi_local_answer(HDCU_ERROR_NOT_MAPPED, "cuMemUnmap");
+        answer = m != NULL ? mapping_clear(p, m) : local_answer(HDCU_ERROR_NOT_MAPPED, "cuMemUnmap");
         hdi_current_leave(&current);
     } else if (m != NULL) {
         m->doomed = true;
@@ -401,12 +446,12 @@ static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 
 static hdi_answer grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
 {
-    hdi_local_port *p = hdi_local_port_of(owner);
+    local_port *p = local_port_of(owner);
     if (p->config.devices == NULL || peer < 0 || peer >= p->config.n_devices) {
-        return hdi_local_answer(HDCU_ERROR_INVALID_DEVICE, "cuMemSetAccess");
+        return local_answer(HDCU_ERROR_INVALID_DEVICE, "cuMemSetAccess");
     }
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (hdi_answered(answer)) {
         answer = set_access(p, p->config.devices[peer], at, bytes);
         hdi_current_leave(&current);
@@ -416,15 +461,15 @@ static hdi_answer grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
 
 static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
 {
-    hdi_local_port *p = hdi_local_port_of(owner);
+    local_port *p = local_port_of(owner);
     hdi_mutex_lock(&p->lock);
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (!hdi_answered(answer)) {
         hdi_mutex_unlock(&p->lock);
         return answer;
     }
-    const hdi_local_mapping *m = mapping_find(p, at, bytes);
+    const local_mapping *m = mapping_find(p, at, bytes);
     int file = -1;
     if (m == NULL || m->doomed) {
         answer.code = HDCU_ERROR_NOT_MAPPED;
@@ -442,19 +487,19 @@ static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, in
 
 static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes)
 {
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_current current;
     hdi_answer answer = begin_mapping(p, &current);
     if (!hdi_answered(answer)) {
         return answer;
     }
-    hdi_local_mapping *m = mapping_add(p, at, bytes);
+    local_mapping *m = mapping_add(p, at, bytes);
     if (m == NULL) {
-        return end_mapping(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
+        return end_mapping(p, &current, local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
     }
-    answer = hdi_local_answer(p->config.driver->cuMemImportFromShareableHandle(
-                                  &m->handle, (void *)(intptr_t)descriptor, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                              "cuMemImportFromShareableHandle");
+    answer = local_answer(p->config.driver->cuMemImportFromShareableHandle(&m->handle, (void *)(intptr_t)descriptor,
+                                                                           HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                          "cuMemImportFromShareableHandle");
     return end_mapping(p, &current, mapping_got(p, m, answer));
 }
 
@@ -463,19 +508,19 @@ static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uin
 static hdi_answer pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)
 {
     (void)descriptor;
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     const hdi_driver *driver = p->config.driver;
     hdi_current current;
-    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_answer answer = local_enter(p, &current);
     if (!hdi_answered(answer)) {
         return answer;
     }
-    answer = hdi_local_answer(
+    answer = local_answer(
         driver->cuMemHostRegister(base, bytes, HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP),
         "cuMemHostRegister");
     if (hdi_answered(answer)) {
         hdcu_deviceptr seen = 0;
-        answer = hdi_local_answer(driver->cuMemHostGetDevicePointer(&seen, base, 0), "cuMemHostGetDevicePointer");
+        answer = local_answer(driver->cuMemHostGetDevicePointer(&seen, base, 0), "cuMemHostGetDevicePointer");
         if (hdi_answered(answer)) {
             *address = seen;
         } else {
@@ -490,14 +535,217 @@ static hdi_answer pin(hdi_port *port, void *base, uint64_t bytes, int descriptor
 static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
 {
     (void)bytes;
-    hdi_local_port *p = hdi_local_port_of(port);
+    local_port *p = local_port_of(port);
     hdi_current current;
-    bool entered = hdi_answered(hdi_local_enter(p, &current));
+    bool entered = hdi_answered(local_enter(p, &current));
     /* Tried without the context as well, since only this ensures that no device uses the memory any more. */
-    hdi_answer answer = hdi_local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
+    hdi_answer answer = local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
     if (entered) {
         hdi_current_leave(&current);
     }
+    return answer;
+}
+
+/* ---- lanes ---- */
+
+static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failure)
+{
+    return hdi_stream_make(local_port_of(port)->engine, number, sticky_failure);
+}
+
+/* ---- modules ---- */
+
+static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log)
+{
+    local_port *p = local_port_of(port);
+    memset(log, 0, HDI_CODE_LOG_BYTES);
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
+    hdcu_module module = NULL;
+    answer = local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
+                          "cuModuleLoadDataEx");
+    hdi_current_leave(&current);
+    log[HDI_CODE_LOG_BYTES - 1] = '\0';
+    if (hdi_answered(answer)) {
+        *out = (uint64_t)(uintptr_t)module;
+    }
+    return answer;
+}
+
+static hdi_answer local_unload(hdi_port *port, uint64_t module)
+{
+    local_port *p = local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (hdi_answered(answer)) {
+        if (p->engine) {
+            hdi_chains_forget(p->engine);
+        }
+        answer = local_answer(p->config.driver->cuModuleUnload((hdcu_module)(uintptr_t)module), "cuModuleUnload");
+        hdi_current_leave(&current);
+    }
+    return answer;
+}
+
+/* ---- kernels ---- */
+
+bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number)
+{
+    if (number >= HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS) {
+        return false;
+    }
+    _Atomic(hdi_kernel_code *) *slot = &rt->kernels[number / HDI_KERNEL_CHUNK];
+    /* pairs with the release store by which a chunk is made */
+    if (atomic_load_explicit(slot, memory_order_acquire) != NULL) {
+        return true;
+    }
+    hdi_kernel_code *chunk = calloc(HDI_KERNEL_CHUNK, sizeof *chunk);
+    hdi_kernel_code *there = NULL;
+    /* Release: pairs with the acquire load in hdi_kernel_at. Several ports share the table, so the first chunk
+     * stays. */
+    if (chunk != NULL &&
+        !atomic_compare_exchange_strong_explicit(slot, &there, chunk, memory_order_release, memory_order_relaxed)) {
+        free(chunk);
+    }
+    return chunk != NULL;
+}
+
+/* Finds where each parameter lies. The driver returns INVALID_VALUE behind the last one. */
+static hdi_answer ask_params(const hdi_driver *driver, hdcu_function function, hdi_kernel_facts *out)
+{
+    hdi_answer answer = {HDCU_SUCCESS, "cuFuncGetParamInfo"};
+    out->n_params = UINT32_MAX;
+    if (driver->cuFuncGetParamInfo == NULL) {
+        return answer;
+    }
+    uint32_t n = 0;
+    while (n < HDI_FUNCTION_PARAMS_MAX) {
+        size_t offset = 0, size = 0;
+        answer.code = driver->cuFuncGetParamInfo(function, n, &offset, &size);
+        if (!hdi_answered(answer)) {
+            break;
+        }
+        out->params[n].offset = (uint16_t)offset;
+        out->params[n++].size = (uint16_t)size;
+    }
+    if (hdi_driver_code_is_fatal(answer.code)) {
+        return answer;
+    }
+    if (hdi_answered(answer) || answer.code == HDCU_ERROR_INVALID_VALUE) {
+        out->n_params = n;
+    }
+    answer.code = HDCU_SUCCESS;
+    return answer;
+}
+
+/* The context is current. */
+static hdi_answer look_up(const hdi_driver *driver, hdcu_module module, const char *name, hdcu_function *function,
+                          hdi_kernel_facts *out)
+{
+    int threads = 0, shared = 0;
+    hdi_answer answer = local_answer(driver->cuModuleGetFunction(function, module, name), "cuModuleGetFunction");
+    if (hdi_answered(answer)) {
+        answer =
+            local_answer(driver->cuFuncGetAttribute(&threads, HDCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *function),
+                         "cuFuncGetAttribute");
+    }
+    if (hdi_answered(answer)) {
+        answer = local_answer(driver->cuFuncGetAttribute(&shared, HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, *function),
+                              "cuFuncGetAttribute");
+    }
+    if (hdi_answered(answer)) {
+        answer = ask_params(driver, *function, out);
+    }
+    out->max_threads = (uint32_t)threads;
+    out->static_shared = (uint32_t)shared;
+    return answer;
+}
+
+static hdi_answer local_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number,
+                               hdi_kernel_facts *out)
+{
+    local_port *p = local_port_of(port);
+    if (!hdi_kernel_table_reach(p->config.runtime, number)) {
+        return local_answer(HDCU_ERROR_OUT_OF_MEMORY, "calloc");
+    }
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdi_kernel_facts kernel;
+    memset(&kernel, 0, sizeof kernel);
+    hdcu_function function = NULL;
+    answer = look_up(p->config.driver, (hdcu_module)(uintptr_t)module, name, &function, &kernel);
+    hdi_current_leave(&current);
+    if (hdi_answered(answer)) {
+        /* pairs with the acquire load where the engine launches it */
+        atomic_store_explicit(&hdi_kernel_at(p->config.runtime, number)->function[p->config.index], function,
+                              memory_order_release);
+        *out = kernel;
+    }
+    return answer;
+}
+
+static hdi_answer local_kernel_shared(hdi_port *port, uint32_t number, uint32_t bytes)
+{
+    local_port *p = local_port_of(port);
+    if (!hdi_kernel_table_reach(p->config.runtime, number)) {
+        return local_answer(HDCU_ERROR_OUT_OF_MEMORY, "calloc");
+    }
+    hdcu_function function = atomic_load_explicit(&hdi_kernel_at(p->config.runtime, number)->function[p->config.index],
+                                                  memory_order_acquire);
+    if (function == NULL || bytes > INT32_MAX) {
+        return local_answer(function == NULL ? HDCU_ERROR_INVALID_HANDLE : HDCU_ERROR_INVALID_VALUE,
+                            "cuFuncSetAttribute");
+    }
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (hdi_answered(answer)) {
+        answer = local_answer(p->config.driver->cuFuncSetAttribute(
+                                  function, HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes),
+                              "cuFuncSetAttribute");
+        hdi_current_leave(&current);
+    }
+    return answer;
+}
+
+/* ---- libraries ---- */
+
+static hdi_answer local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
+{
+    local_port *p = local_port_of(port);
+    hdi_stream *stream = &p->engine->streams[number];
+    /* pairs with the release store in hdi_stream_make */
+    if (!atomic_load_explicit(&stream->made, memory_order_acquire)) {
+        return local_answer(HDCU_ERROR_INVALID_HANDLE, "blasOpen");
+    }
+    const hdi_blas *there = atomic_load_explicit(&stream->blas, memory_order_acquire);
+    if (there != NULL) {
+        *out = there->facts;
+        return local_answer(HDCU_SUCCESS, "blasOpen");
+    }
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdi_blas_config config = {.driver = p->config.driver,
+                              .library = p->config.runtime->options.blas,
+                              .stream = stream->handle,
+                              .workspace = workspace,
+                              .workspace_bytes = bytes,
+                              .share = p->config.runtime->is_process ? p->config.runtime->n_devices : 0};
+    hdi_blas *blas = NULL;
+    answer.code = hdi_blas_open(&config, &blas, out, &answer.call);
+    hdi_current_leave(&current);
+    /* pairs with the acquire load where the engine makes a product */
+    atomic_store_explicit(&stream->blas, blas, memory_order_release);
     return answer;
 }
 
@@ -506,7 +754,7 @@ static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
 static const hdi_port_calls calls = {
     .facts = facts,
     .memory_free = memory_free,
-    .lane = hdi_local_lane,
+    .lane = local_lane,
     .reserve = reserve,
     .unreserve = unreserve,
     .map = map,
@@ -516,16 +764,16 @@ static const hdi_port_calls calls = {
     .import = import_memory,
     .pin = pin,
     .unpin = unpin,
-    .load = hdi_local_load,
-    .unload = hdi_local_unload,
-    .kernel = hdi_local_kernel,
-    .kernel_shared = hdi_local_kernel_shared,
-    .blas = hdi_local_blas,
+    .load = local_load,
+    .unload = local_unload,
+    .kernel = local_kernel,
+    .kernel_shared = local_kernel_shared,
+    .blas = local_blas,
 };
 
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config)
 {
-    hdi_local_port *p = calloc(1, sizeof *p);
+    local_port *p = calloc(1, sizeof *p);
     if (p == NULL) {
         return NULL;
     }
@@ -537,13 +785,13 @@ hdi_port *hdi_local_port_create(const hdi_local_port_config *config)
 
 void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine)
 {
-    hdi_local_port_of(port)->engine = engine;
+    local_port_of(port)->engine = engine;
 }
 
 void hdi_local_port_destroy(hdi_port *port)
 {
     if (port != NULL) {
-        hdi_local_port *p = hdi_local_port_of(port);
+        local_port *p = local_port_of(port);
         hdi_mutex_destroy(&p->lock);
         free(p->mappings);
         free(p);

@@ -3,12 +3,10 @@
  *    hd_runtime    options, the driver's table, the devices, the table of kernels
  *    hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
  *    hd_lane       the application's side of a lane: where the next command goes, what has been waited for
- *    hdi_stream    the engine's side of a lane: the CUDA stream, its events, how far it is
- *    hdi_engine    feeds one device: its streams, how it sleeps and wakes; in the worker in the placement process
+ *    hdi_engine    feeds one device (stream.h); in the worker in the placement process
  *    hdi_port      what is requested of a device beside its lanes (port.h)
  *
- * Threads: any. Fields of hdi_stream belong to the thread that runs the engine: its own thread, or the holder of
- * `running` in the placement inline.
+ * Threads: any.
  * Locks: fields of hd_lane are under the device's order lock. The comments of hdi_lane_shared name the side that writes
  * each field.
  *
@@ -32,8 +30,6 @@
 #include "driver/driver.h"
 #include "engine/channel.h"
 #include "engine/failures.h"
-#include "engine/point.h"
-#include "engine/kernel_time.h"
 #include "engine/port.h"
 
 #define HDI_DEVICES_MAX 32
@@ -106,100 +102,7 @@ struct hd_lane {
     _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
 };
 
-#define HDI_EVENTS_PER_LANE 16
-
-/* A result of another lane that this lane reads. This lane's position is not done before the other's is. So a failure
- * of the other lane that is noticed late still reaches this one's tickets. */
-typedef struct hdi_dependency {
-    uint64_t position; /* of this lane, behind the wait */
-    uint64_t target;   /* of the other lane */
-    uint32_t lane;     /* the other one, global */
-} hdi_dependency;
-
-#define HDI_STREAM_SIGNALS 8
-#define HDI_STREAM_NEW 8
-#define HDI_KERNEL_WORDS 1024 /* words with a bit for each kernel number that a command can have */
-
-typedef struct hdi_stream {
-    _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
-    hdcu_stream handle;
-    uint32_t number;
-    uint64_t issued, done;
-    uint64_t signalled; /* a completion write stands behind this position */
-    /* Of the driver's queue: entries given to it, seen to be finished, in front of the last signal. */
-    uint64_t entries, entries_done, entries_signalled;
-    struct {
-        uint64_t position, entries;
-        hdi_kernel_time_signal timing;
-    } signals[HDI_STREAM_SIGNALS]; /* that the device has not passed; several may have become one */
-    uint32_t first_signal, n_signals;
-    hdi_kernel_time timing;    /* how long the lane's kernels take */
-    struct hdi_chains *chains; /* chain.c; NULL: none */
-    struct {
-        uint32_t kernel;
-        uint64_t position;
-    } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that were not seen to end before */
-    uint32_t n_new;
-    uint64_t event_last; /* the highest position that an event stands behind */
-    uint8_t tail;        /* HDI_TAIL_*: what was issued last */
-    hdcu_event event[HDI_EVENTS_PER_LANE];
-    _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
-    uint32_t event_next;
-    bool failed; /* commands are passed over instead of issued */
-    bool sticky_failure;
-    _Atomic bool blocked; /* at a wait whose event does not exist yet; written by the thread that runs the engine */
-    hdi_failure cause;    /* of `failed` */
-    uint64_t front;       /* watchdog: `done` as it was at `front_since` */
-    int64_t front_since;
-    int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
-    int64_t quiet_since;             /* schedule.c: clock when all of it was first seen done, 0: it was not */
-    int64_t checked;                 /* clock of the last progress, or of the last look at the stream's status */
-    uint64_t in_call;                /* slots of a command whose call has failed, and may have begun */
-    uint64_t passed;                 /* the device is this far; `done` follows once the dependencies are done */
-    bool loss_recorded;              /* of the device */
-    bool flag_missing;               /* no completion write could be made: query the stream's status instead */
-    uint32_t bad_looks;              /* queries of the status in a row that failed without killing the device */
-    _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
-    hdi_dependency *dependencies;
-    uint32_t first_dependency, n_dependencies, dependencies_room;
-} hdi_stream;
-
-/* States of an engine thread; 0: not started yet. */
-#define HDI_ENGINE_RUNS 1
-#define HDI_ENGINE_ENDED 2
-
-typedef struct hdi_engine {
-    hdi_device *device;
-    hdi_engine_shared *shared; /* the channel's */
-    hdi_stream streams[HDI_LANES_MAX];
-    int64_t watchdog_ns;   /* 0: none */
-    int64_t now;           /* clock at the beginning of the pass, or behind the last call of the driver */
-    uint64_t entries_most; /* of the driver's queue, for each lane */
-    bool fences;           /* the engine fences, submitters do not: HDI_FENCES_ENGINE */
-    int64_t retired_at;    /* schedule.c: clock when lanes with nothing to do were last taken off */
-    _Atomic bool stop;
-    _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
-    int start_code;           /* the driver's code at the start */
-    bool has_thread;
-    pthread_t thread;
-    hdi_mutex running;       /* placement inline: held by the thread that runs the engine */
-    uint32_t bad_entries;    /* placement inline: refusals of the context in a row */
-    hdi_mutex chaining;      /* chain.c: executables, while they are used */
-    int chain_fatal;         /* the driver's code that ended the device, in a call for chains; 0: none */
-    uint32_t chain_most;     /* launches in a chain; 0: no chains */
-    bool chains_eager;       /* they are made at their first use, and as long as they can be */
-    bool chains_used;        /* some lane has chains */
-    uint64_t chain_bytes;    /* of all lanes' */
-    uint32_t chain_refusals; /* in a row */
-    /* Clocks: before the first one no chains are used; of the last search for idle ones. */
-    int64_t chains_again, chains_pruned;
-    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears them */
-    uint64_t full[HDI_LANES_MAX / 64]; /* schedule.c: lanes that had more to issue when they were visited last */
-    int64_t company_at;                /* schedule.c: clock when a lane with little to do was beside others */
-    bool has_company;                  /* whether that was within COMPANY_NS */
-    /* schedule.c: turns of full lanes so far, and the lanes that had the last turns and looks. */
-    uint32_t turns, full_turn, awaited_turn, looked_at;
-} hdi_engine;
+typedef struct hdi_engine hdi_engine; /* stream.h */
 
 struct hdi_arena;
 

@@ -1,24 +1,53 @@
-/* stream.c - gives one lane's commands to the driver. progress.c follows what becomes of them.
+/* stream.c - gives one lane's commands to the driver, makes it wait for other lanes, and follows how far it is.
+ *
+ * A lane waits for another one by an event of the driver. Where the other lane's engine is in another process, it waits
+ * until the position is done.
+ *
+ * How far it is shows in the completion flag, which the device writes, and in the stream's status. A *signal* behind
+ * the lane's work makes the device write the position into the flag. There are two kinds:
+ * - A fill, behind kernels and behind small copies to the device. It follows kernels at once. The driver sends the
+ *   bytes of small copies along with its commands, so the fill follows them at once, too.
+ * - A written value, behind other copies. A fill would be work for another engine of the device than the copy was.
  *
  * Threads: the thread that runs the device's engine. That is its own thread or, in the placement inline, the holder of
  * `running`. The device's context is current.
  * Locks: none. Other engines read event positions, and find everything else in the shared channel.
  * Always:
- * - a lane's commands are issued in order
- * - a failed command is recorded before `issued` passes it
- * - every event position stands for an event that is already recorded behind that position, so waits for events close
- *   no circle
+ * - No call blocks: a lane that cannot go on is visited again.
+ * - A lane's commands are issued in order. A failed command is recorded before `issued` passes it.
+ * - Every event position stands for an event that is already recorded behind that position, so waits for events close
+ *   no circle.
+ * - A wait is made also where the operation behind it fails at once, since later ones rely on it.
+ * - What is read from another lane is a dependency until its outcome is recorded. `done` never passes a position before
+ *   the results that it reads from other lanes are done.
  */
 #include "engine/stream.h"
 
 #include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/wait.h"
+
+/* What a lane's work ends in, which decides how its end is signalled (hdi_stream.tail). */
+enum {
+    TAIL_KERNEL, /* also what the driver does by kernels: fills, copies inside the device */
+    TAIL_COPY,   /* by a copy engine */
+};
+#define SENT_ALONG_MOST ((uint64_t)16 << 10) /* bytes: copies to the device up to this size end like kernels */
+
+/* The most that a visit issues, and so what another lane waits for at most. */
+#define COMMANDS_PER_VISIT HDI_CHAIN_MOST
+#define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2) /* beside lanes with little to do */
 
 #define VISIT_NS 8000 /* of a visit: a call takes one to ten microseconds; a chain of 32 takes as long as a visit */
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane is signalled this long after it ran empty, sooner if a thread waits */
+#define DEPENDENCIES_LOCAL 8
+#define LOOK_NS 1000000 /* no progress for this long: query the stream's status, since an error shows only there */
+#define BAD_LOOKS_MAX 8 /* the status query failing this often in a row means that the device cannot be used */
 
 /* ---- failure ---- */
 
@@ -49,6 +78,479 @@ static void record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from
     }
 }
 
+/* Fails positions `from` to `to` of this lane, since they read a result that another lane's failure left missing. */
+static void stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failure *other, uint64_t from, uint64_t to)
+{
+    stream->cause = *other;
+    stream->cause.inherited = 1;
+    record_failure(engine, stream, from, to);
+}
+
+/* ---- waits for other lanes ---- */
+
+/* The event with the lowest position that stands at or behind `position`. NULL: there is none. */
+static hdcu_event find_event(const hdi_stream *other, uint64_t position)
+{
+    hdcu_event best = NULL;
+    uint64_t best_position = UINT64_MAX;
+    for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
+        /* pairs with the release store in record_event */
+        uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
+        if (p >= position && p < best_position) {
+            best = other->event[i];
+            best_position = p;
+        }
+    }
+    return best;
+}
+
+static bool room_for_dependency(hdi_stream *stream)
+{
+    if (stream->n_dependencies == stream->dependencies_room && stream->first_dependency > 0) {
+        stream->n_dependencies -= stream->first_dependency;
+        memmove(stream->dependencies, stream->dependencies + stream->first_dependency,
+                stream->n_dependencies * sizeof *stream->dependencies);
+        stream->first_dependency = 0;
+    }
+    if (stream->n_dependencies == stream->dependencies_room) {
+        uint32_t room = stream->dependencies_room ? stream->dependencies_room * 2 : DEPENDENCIES_LOCAL;
+        hdi_dependency *more = realloc(stream->dependencies, room * sizeof *more);
+        if (!more) {
+            return false;
+        }
+        stream->dependencies = more;
+        stream->dependencies_room = room;
+    }
+    return true;
+}
+
+/* The other lane's engine is in another process, whose events have no meaning here. This lane goes on when that one is
+ * done. The other side moves `done` and rings this engine's doorbell also when its device is lost. */
+static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
+{
+    hd_runtime *rt = engine->device->runtime;
+    /* Sequentially consistent with the other engine's store of `done` followed by its look at `watchers`. */
+    atomic_fetch_or_explicit(&other->watchers, (uint32_t)1 << engine->device->index, memory_order_seq_cst);
+    if (atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < target) {
+        hdi_want(&other->wanted_host, target);
+        hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
+    }
+    return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
+}
+
+/* Makes the lane's CUDA stream wait for the other lane. False: not possible now. */
+static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t source)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->wait.lane;
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    hdcu_event event = find_event(&owner->engine->streams[lane % HDI_LANES_MAX], c->wait.position);
+    if (!event) {
+        if (atomic_load_explicit(&other->wanted_now, memory_order_relaxed) < c->wait.position) {
+            hdi_want(&other->wanted_now, c->wait.position);
+            hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        }
+        return false;
+    }
+    if (source && !room_for_dependency(stream)) {
+        hdi_want(&other->wanted_host, c->wait.position);
+        return false; /* no memory now: the lane goes on when the other one is done */
+    }
+    hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
+    if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+        return true;
+    }
+    if (r != HDCU_SUCCESS) {
+        /* The driver refuses the wait: this lane goes on when the other one is done. */
+        hdi_want(&other->wanted_host, c->wait.position);
+        hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        return false;
+    }
+    hdi_engine_count(&engine->shared->waits);
+    stream->entries++;
+    if (source) {
+        stream->dependencies[stream->n_dependencies++] = (hdi_dependency){stream->issued + c->slots, source, lane};
+    }
+    return true;
+}
+
+/* Whether there is such a lane. If not, the command was overwritten, and the device is lost. */
+static bool lane_exists(hdi_engine *engine, uint32_t lane)
+{
+    if (__builtin_expect(lane >= (uint32_t)engine->device->runtime->n_devices * HDI_LANES_MAX, 0)) {
+        hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
+        return false;
+    }
+    return true;
+}
+
+/* Handles a WAIT. True when the lane may go on behind it. */
+static bool stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->wait.lane;
+    if (!lane_exists(engine, lane)) {
+        return true;
+    }
+    uint64_t target = c->wait.position;
+    uint64_t source = stream->failed ? 0 : c->wait.source; /* a failed lane needs no second failure */
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    bool self = owner == engine->device && lane % HDI_LANES_MAX == stream->number;
+
+    bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= target;
+    if (!done && !owner->engine) {
+        done = wait_for_host(engine, other, lane, target);
+        if (!done) {
+            return false;
+        }
+        hdi_engine_count(&engine->shared->waits);
+    }
+    /* pairs with the release store of `issued`: failures found while issuing are recorded before it */
+    if (!done && !self && atomic_load_explicit(&other->issued, memory_order_acquire) < target) {
+        return false;
+    }
+    hdi_failure failure;
+    hdi_logged logged =
+        source ? hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure) : HDI_LOGGED_NO;
+    if (logged == HDI_LOGGED_UNSURE) {
+        return false;
+    }
+    if (logged == HDI_LOGGED_YES) {
+        stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
+        source = 0; /* the order stays: the operations behind the one that fails rely on it */
+    }
+    if (self && source && !done) {
+        /* One lane has its order anyway. But the earlier operation may turn out to have failed. */
+        if (!room_for_dependency(stream)) {
+            return false;
+        }
+        stream->dependencies[stream->n_dependencies++] = (hdi_dependency){stream->issued + c->slots, source, lane};
+    }
+    return done || self || wait_for_event(engine, stream, c, source);
+}
+
+/* Handles a SOURCES: further results that the operation behind it reads. True when the lane may go on behind it. */
+static bool stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
+{
+    uint32_t lane = c->sources.lane;
+    if (!lane_exists(engine, lane)) {
+        return true;
+    }
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
+    const hdi_lane_shared *other = &owner->channel.lanes[lane % HDI_LANES_MAX];
+    uint64_t behind = stream->issued + c->slots;
+    for (uint32_t i = 0; i < HDI_SOURCES_MOST && !stream->failed; i++) {
+        if (i > 0 && c->sources.behind[i - 1] == 0) {
+            break;
+        }
+        uint64_t source = c->sources.position + (i > 0 ? c->sources.behind[i - 1] : 0);
+        /* `done` before the failures: a failure is recorded before `done` passes it */
+        bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= source;
+        hdi_failure failure;
+        hdi_logged logged = hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure);
+        if (logged == HDI_LOGGED_UNSURE) {
+            return false;
+        }
+        if (logged == HDI_LOGGED_YES) {
+            stream_inherit(engine, stream, &failure, stream->issued + 1, behind);
+        } else if (!done) {
+            /* Without memory the whole command is handled again later. A dependency that is noted twice is settled
+             * twice. */
+            if (!room_for_dependency(stream)) {
+                return false;
+            }
+            stream->dependencies[stream->n_dependencies++] = (hdi_dependency){behind, source, lane};
+        }
+    }
+    return true;
+}
+
+/* ---- how far the lane is ---- */
+
+#ifdef HDI_DEBUG
+static bool failed_there(const hdi_engine *engine, uint32_t lane, uint64_t position)
+{
+    hdi_failure failure;
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
+    /* The log of an engine in another process may hold anything. */
+    return position && owner->engine &&
+           hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
+}
+
+static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
+{
+    if (c->op == HDI_OP_WAIT) {
+        return failed_there(engine, c->wait.lane, c->wait.source);
+    }
+    bool failed = c->op == HDI_OP_SOURCES && failed_there(engine, c->sources.lane, c->sources.position);
+    for (int i = 0; c->op == HDI_OP_SOURCES && i < HDI_SOURCES_MOST - 1 && c->sources.behind[i]; i++) {
+        failed |= failed_there(engine, c->sources.lane, c->sources.position + c->sources.behind[i]);
+    }
+    return failed;
+}
+
+/* Checks that no operation that reads a failed one's result is done without having failed. */
+static void check_outcomes(const hdi_engine *engine, const hdi_stream *stream, uint64_t to)
+{
+    uint32_t own = (uint32_t)engine->device->index * HDI_LANES_MAX + stream->number;
+    bool must_fail = false;
+    for (uint64_t at = stream->done; at < to;) {
+        const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, at);
+        at += c->slots ? c->slots : 1;
+        must_fail |= a_source_failed(engine, c);
+        if (hdi_op_is_work(c->op) && at <= to) {
+            assert(!must_fail || failed_there(engine, own, at));
+            must_fail = false;
+        }
+    }
+}
+#endif
+
+/* Sets `done` to `position`, and wakes threads that wait for it. */
+static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t position)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
+#ifdef HDI_DEBUG
+    check_outcomes(engine, stream, position);
+#endif
+    uint64_t before = stream->done;
+    stream->done = position;
+    atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only for messages */
+    /* Releases what the device wrote to threads that load `done`. Sequentially consistent with the sleeper, which
+     * registers and then loads `done` once more. */
+    atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
+        uint32_t bits = hdi_awaited_bits(before, position);
+        if (atomic_load_explicit(&shared->awaited, memory_order_seq_cst) & bits) {
+            /* A thread that is woken for another position with the same bit sets it again. */
+            atomic_fetch_and_explicit(&shared->awaited, ~bits, memory_order_seq_cst);
+            atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
+            hdi_futex_wake_bits(&shared->wake, bits);
+        }
+    }
+    hdi_lane_ring_watchers(engine->device->runtime, shared);
+}
+
+/* Where the lane read the result of a lane that failed, it fails, too, from behind the wait on. False: the other lane's
+ * outcome cannot be read yet. */
+static bool settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dependency *d)
+{
+    hdi_failure failure;
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, d->lane);
+    hdi_logged logged = hdi_failure_logged(&owner->channel, d->lane % HDI_LANES_MAX, d->target, &failure);
+    if (logged != HDI_LOGGED_YES) {
+        return logged == HDI_LOGGED_NO;
+    }
+    bool failed = stream->failed;
+    uint64_t end = stream->issued;
+    /* The operation that reads may not have been issued yet. Then it still has to be passed over. */
+    bool issued =
+        hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
+    end = stream->sticky_failure ? stream->issued : end;
+    stream_inherit(engine, stream, &failure, d->position + 1, end);
+    stream->failed = failed || stream->sticky_failure || !issued;
+    return true;
+}
+
+static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
+{
+    return a->position == b->position && a->lane == b->lane && a->target == b->target;
+}
+
+/* Moves `done` towards what the device has passed, at least to `until`. It stops where a lane that this one read from
+ * is not done. A lane of the same device is moved first where needed. After that, every level loads its lane's state
+ * again, since lanes that read from each other in turn come by several times. */
+static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int depth)
+{
+    while (stream->done < until) {
+        const hdi_dependency *front =
+            stream->first_dependency < stream->n_dependencies ? &stream->dependencies[stream->first_dependency] : NULL;
+        uint64_t reach = front && front->position < stream->passed ? front->position : stream->passed;
+        if (reach > stream->done) {
+            stream_store_done(engine, stream, reach);
+        }
+        if (reach == stream->passed) {
+            return;
+        }
+        hdi_dependency d = *front;
+        hd_runtime *rt = engine->device->runtime;
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d.lane);
+        if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+            /* The work behind the wait has finished, so on the same device the other lane has passed the target,
+             * too. */
+            if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
+                hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
+                other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
+                finish(engine, other_stream, d.target, depth + 1);
+            }
+            if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+                return;
+            }
+        }
+        if (stream->first_dependency < stream->n_dependencies &&
+            same_dependency(&stream->dependencies[stream->first_dependency], &d)) {
+            if (!settle_failure(engine, stream, &d)) {
+                return;
+            }
+            stream->first_dependency++;
+            if (stream->first_dependency == stream->n_dependencies) {
+                stream->first_dependency = stream->n_dependencies = 0;
+            }
+        }
+    }
+}
+
+/* Handles signals that the device has passed. Their work takes no room in the driver's queue any more. They give the
+ * kernels' times, and show which kernels end. */
+static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
+{
+    hdi_kernel_time_signal first, last;
+    uint32_t passed = 0;
+    bool others = false;
+    while (stream->n_signals && stream->signals[stream->first_signal].position <= stream->passed) {
+        last = stream->signals[stream->first_signal].timing;
+        first = passed++ == 0 ? last : first;
+        others |= last.others;
+        stream->entries_done = stream->signals[stream->first_signal].entries;
+        stream->first_signal = (stream->first_signal + 1) % HDI_STREAM_SIGNALS;
+        stream->n_signals--;
+    }
+    if (stream->passed == stream->issued) {
+        stream->entries_done = stream->entries; /* at most one signal is left, which has the same count */
+    }
+    if (passed) {
+        hdi_kernel_time_pass(&stream->timing, &first, &last, others, hdi_clock_ns());
+    }
+    if (stream->n_new) {
+        hdi_chain_learn(engine, stream);
+    }
+}
+
+/* Notes a signal behind what was issued. */
+static void add_signal(hdi_stream *stream)
+{
+    bool joined = stream->n_signals == HDI_STREAM_SIGNALS;
+    stream->n_signals += !joined;
+    uint32_t last = (stream->first_signal + stream->n_signals - 1) % HDI_STREAM_SIGNALS;
+    stream->signals[last].position = stream->issued;
+    stream->signals[last].entries = stream->entries;
+    hdi_kernel_time_put_signal(&stream->timing, &stream->signals[last].timing);
+    stream->signals[last].timing.others |= joined;
+    stream->entries_signalled = stream->entries;
+}
+
+/* The device has passed `position`. True when `done` moved. */
+static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
+{
+    uint64_t before = stream->done;
+    if (position > stream->passed) {
+        stream->passed = position;
+    }
+    stream_pass_signals(engine, stream);
+    finish(engine, stream, stream->passed, 0);
+    return stream->done > before;
+}
+
+/* Requests signals from the lanes that this lane has read since its last signal. Until those are done, this lane is
+ * not. Not sooner, since every signal delays the other lane a little. */
+static void want_sources(hdi_engine *engine, const hdi_stream *stream)
+{
+    hd_runtime *rt = engine->device->runtime;
+    for (uint32_t i = stream->n_dependencies; i > stream->first_dependency; i--) {
+        const hdi_dependency *d = &stream->dependencies[i - 1];
+        if (d->position <= stream->signalled) {
+            return;
+        }
+        hdi_device *owner = hdi_lane_owner(rt, d->lane);
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d->lane);
+        if (owner->engine != engine && atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < d->target) {
+            hdi_want(&other->wanted_host, d->target);
+            hdi_engine_notify(owner->channel.engine, d->lane % HDI_LANES_MAX);
+        }
+    }
+}
+
+/* Makes the device write the position once it has finished everything issued so far. */
+static void stream_signal(hdi_engine *engine, hdi_stream *stream)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_deviceptr flag = engine->device->flags_address + stream->number * sizeof(hdi_completion_flag);
+    unsigned position = (unsigned)stream->issued;
+    hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
+    want_sources(engine, stream);
+    if (stream->tail != TAIL_KERNEL && driver->cuStreamWriteValue32) {
+        r = driver->cuStreamWriteValue32(stream->handle, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+    if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
+        r = driver->cuMemsetD32Async(flag, position, 1, stream->handle);
+    }
+    stream->signalled = stream->issued;
+    stream->entries++;
+    if (r == HDCU_SUCCESS) {
+        add_signal(stream);
+        hdi_engine_count(&engine->shared->signals);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else {
+        stream->flag_missing = true;
+        stream->entries_signalled = stream->entries;
+    }
+}
+
+/* Queries the stream's status. Only that shows errors of running work, and completion where the flag could not be
+ * written. */
+static void look_at_stream(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
+{
+    uint64_t issued = stream->issued;
+    stream->checked = pass->now;
+    hdcu_result r = engine->device->runtime->driver->cuStreamQuery(stream->handle);
+    if (r == HDCU_SUCCESS) {
+        stream->bad_looks = 0;
+        stream->flag_missing = false;
+        pass->progress |= passed(engine, stream, issued);
+    } else if (r == HDCU_ERROR_NOT_READY ||
+               hdi_driver_code_is_capture(r)) { /* a capture has no bearing on this stream */
+        stream->bad_looks = 0;
+    } else if (hdi_driver_code_is_fatal(r) || ++stream->bad_looks >= BAD_LOOKS_MAX) {
+        hdi_engine_lose(engine, r);
+    }
+}
+
+/* Reads the completion flag. True when `done` moved. */
+static bool stream_read_flag(hdi_engine *engine, hdi_stream *stream)
+{
+    if (stream->signalled <= stream->done) {
+        return false;
+    }
+    /* Pairs with the device's write, which is ordered behind the lane's work. The flag holds the low half of a position
+     * between `passed` and `signalled`, which are far less than 2^32 apart. */
+    uint32_t low = atomic_load_explicit(&engine->device->channel.flags[stream->number].position, memory_order_acquire);
+    uint64_t position = stream->signalled - (uint32_t)((uint32_t)stream->signalled - low);
+    /* It is beyond `signalled` only where something else wrote there. */
+    return position > stream->done && position <= stream->signalled && passed(engine, stream, position);
+}
+
+void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
+{
+    stream_pass_signals(engine, stream); /* another lane may have shown that the device has passed them */
+    if (stream->passed > stream->done && passed(engine, stream, stream->passed)) {
+        pass->progress = true; /* the results that it read from another lane are done by now */
+    }
+    if (stream_read_flag(engine, stream)) {
+        stream->checked = pass->now;
+        pass->progress = true;
+    }
+    if (stream->issued > stream->done && stream->passed < stream->issued &&
+        (stream->flag_missing || pass->now - stream->checked > LOOK_NS)) {
+        look_at_stream(engine, stream, pass);
+    }
+}
+
+/* ---- loss of the device ---- */
+
 /* Records, once, that everything of the lane that is not done fails, now and later. */
 static void record_loss(hdi_engine *engine, hdi_stream *stream, int code)
 {
@@ -63,8 +565,8 @@ static void record_loss(hdi_engine *engine, hdi_stream *stream, int code)
  * that had not begun. */
 static void settle(hdi_engine *engine, hdi_stream *stream)
 {
-    hdi_stream_read_flag(engine, stream);
-    hdi_stream_pass_signals(engine, stream);
+    stream_read_flag(engine, stream);
+    stream_pass_signals(engine, stream);
     uint64_t begun =
         stream->n_signals ? stream->signals[stream->first_signal].position : stream->issued + stream->in_call;
     atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, begun, memory_order_release);
@@ -112,13 +614,6 @@ static void command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_com
     record_failure(engine, stream, begin + 1, end);
 }
 
-void hdi_stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failure *other, uint64_t from, uint64_t to)
-{
-    stream->cause = *other;
-    stream->cause.inherited = 1;
-    record_failure(engine, stream, from, to);
-}
-
 /* ---- issuing ---- */
 
 /* Records an event behind everything issued so far, for other lanes to wait for. */
@@ -144,7 +639,7 @@ static void record_event(hdi_engine *engine, hdi_stream *stream)
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
-        /* Without an event the waiting lane goes on when this one is done: see stream_wait.c. */
+        /* Without an event the waiting lane goes on when this one is done: see wait_for_event. */
         hdi_want(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
     }
 }
@@ -154,12 +649,12 @@ static uint8_t tail_of(const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
     if ((c->op != HDI_OP_COPY && c->op != HDI_OP_COPY_BOX) || kind == HDI_COPY_ON_DEVICE) {
-        return HDI_TAIL_KERNEL;
+        return TAIL_KERNEL;
     }
-    if (kind == HDI_COPY_TO_DEVICE && c->op == HDI_OP_COPY && c->copy.bytes <= HDI_SENT_ALONG_MOST) {
-        return HDI_TAIL_KERNEL;
+    if (kind == HDI_COPY_TO_DEVICE && c->op == HDI_OP_COPY && c->copy.bytes <= SENT_ALONG_MOST) {
+        return TAIL_KERNEL;
     }
-    return HDI_TAIL_COPY;
+    return TAIL_COPY;
 }
 
 /* How many entries of the driver's queue an operation takes. */
@@ -190,7 +685,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     switch (c->op) {
     case HDI_OP_WAIT:
         own = *c;
-        return hdi_stream_wait(engine, stream, &own);
+        return stream_wait(engine, stream, &own);
     case HDI_OP_RESUME:
         stream->failed = false;
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].failed, 0, memory_order_release);
@@ -199,7 +694,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
         return true;
     case HDI_OP_SOURCES:
         own = *c;
-        return hdi_stream_sources(engine, stream, &own);
+        return stream_sources(engine, stream, &own);
     default:
         /* If this process ends in the call, or before `issued` passes the command, its work may have begun. */
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, stream->issued + c->slots,
@@ -233,7 +728,7 @@ static bool drain(hdi_engine *engine, hdi_stream *stream)
     atomic_store_explicit(&shared->issued, head, memory_order_release);
     uint64_t reach = hdi_lane_reach(engine->device, stream->number, stream->done, head);
     if (stream->done < reach) {
-        hdi_stream_store_done(engine, stream, reach);
+        stream_store_done(engine, stream, reach);
         moved = true;
     }
     return moved;
@@ -245,7 +740,7 @@ static void signal_end(hdi_engine *engine, hdi_stream *stream)
 {
     record_event(engine, stream);
     if (engine->device->runtime->is_process) {
-        hdi_stream_signal(engine, stream);
+        stream_signal(engine, stream);
     }
 }
 
@@ -270,7 +765,7 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
     if (__builtin_expect(ask || stream->issued - stream->signalled >= signal_every ||
                              stream->entries - stream->entries_signalled >= engine->entries_most / 4,
                          0)) {
-        hdi_stream_signal(engine, stream);
+        stream_signal(engine, stream);
     }
 }
 
@@ -282,7 +777,7 @@ static bool issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     uint64_t end = stream->issued + c->slots;
     *signalled = engine->chain_most && !stream->failed && hdi_chain_is_new(engine, kernel);
     if (*signalled && stream->issued != stream->signalled && stream->issued != stream->passed) {
-        hdi_stream_signal(engine, stream);
+        stream_signal(engine, stream);
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
@@ -306,7 +801,7 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     if (n == 0) {
         return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, stream, c, signalled);
     }
-    stream->tail = HDI_TAIL_KERNEL;
+    stream->tail = TAIL_KERNEL;
     stream->entries++;
     hdi_engine_count_some(&engine->shared->operations, n);
     return n;
@@ -321,7 +816,7 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
     uint64_t events = 0;
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);
-    for (uint32_t left = engine->has_company ? HDI_COMMANDS_IN_COMPANY : HDI_COMMANDS_PER_VISIT;
+    for (uint32_t left = engine->has_company ? COMMANDS_IN_COMPANY : COMMANDS_PER_VISIT;
          left > 0 && stream->issued != head && events < EVENTS_PER_VISIT;) {
         if (stream->entries - stream->entries_done >= engine->entries_most) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
@@ -348,14 +843,14 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         left -= n;
         stream->issued = end;
         any = true;
-        /* pairs with the acquire load in hdi_stream_wait of other engines */
+        /* pairs with the acquire load in stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
         engine->now = hdi_clock_ns();
         hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, engine->now);
         follow_up(engine, stream, shared, c, signalled);
         if (launches && hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&
             stream->signalled != stream->issued) {
-            hdi_stream_signal(engine, stream);
+            stream_signal(engine, stream);
         }
         events += stream->event_last != event_before;
         if (engine->now >= until) {
@@ -364,6 +859,8 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
     }
     return any;
 }
+
+/* ---- a visit ---- */
 
 /* Applies the watchdog: an operation has been at the front of its lane for too long, so its device is lost. */
 static void watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
@@ -434,7 +931,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
             }
             if ((host > stream->signalled && (host <= stream->issued || stands)) ||
                 (stands && pass->now - stream->idle_since > LINGER_NS)) {
-                hdi_stream_signal(engine, stream);
+                stream_signal(engine, stream);
             }
         }
         hdi_stream_reap(engine, stream, pass);
@@ -452,35 +949,4 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 #endif
     pass->in_flight |= stream->done != head;
     return stream->issued != head && !atomic_load_explicit(&stream->blocked, memory_order_relaxed);
-}
-
-hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure)
-{
-    hdi_device *device = engine->device;
-    hdi_stream *stream = &engine->streams[number];
-    hdi_current current;
-    hdi_answer answer = {.call = ""};
-    answer.code = hdi_current_enter(device->runtime->driver, device->context, &current, &answer.call);
-    if (!hdi_answered(answer)) {
-        return answer;
-    }
-    if (!stream->handle) {
-        answer.call = "cuStreamCreate";
-        answer.code = device->runtime->driver->cuStreamCreate(&stream->handle, HDCU_STREAM_NON_BLOCKING);
-    }
-    hdi_current_leave(&current);
-    if (!hdi_answered(answer)) {
-        stream->handle = NULL;
-        return answer;
-    }
-    /* Not 0 where a former engine was lost. */
-    uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
-    stream->number = number;
-    stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;
-    atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
-    stream->tail = HDI_TAIL_KERNEL;
-    stream->sticky_failure = sticky_failure;
-    /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
-    atomic_store_explicit(&stream->made, true, memory_order_release);
-    return answer;
 }

@@ -1,9 +1,18 @@
-/* ticket.c - waits for positions in lanes.
+/* ticket.c - waits for positions in lanes, and whether the positions that are reported can be.
  *
- * Threads: any.
+ * A worker shares memory with the application, and may write anything there. The cause may be a stray write, of a
+ * kernel on the CPU or of its driver. Or the process is not the worker that it should be. So what it reports about its
+ * lanes is compared with the application's own records. A device with an impossible report is given up
+ * (hdi_device_give_up). The thread that watches the workers sees that and kills the process. Then the device is lost
+ * like any other whose worker has ended.
+ *
+ * Threads: hdi_device_report_can_be runs on the thread that watches the workers, the rest on any.
  * Locks: none.
- * Always: only hdi_wait_position and what calls it block. It spins for the option spin_us. Then it sleeps on the lane's
- * futex word (placement thread), or runs the engines itself (placement inline).
+ * Always:
+ * - Only hdi_wait_position and what calls it block. It spins for the option spin_us. Then it sleeps on the lane's futex
+ *   word (placement thread), or runs the engines itself (placement inline).
+ * - A worker without fault is never given up, however slow it is: a count is loaded before the one that limits it. A
+ *   worker that falsely reports possible positions or failures cannot be detected.
  */
 #include "engine/engine.h"
 
@@ -14,6 +23,73 @@
 #define INLINE_SLEEP_NS 20000
 #define DOUBT_SLEEP_NS 1000000
 #define LOOK_NS 1000000000 /* a worker process may fail to wake this thread, or to be woken by it */
+/* No live writer takes so long for a record of the log. Both limits apply, since the application may have been stopped
+ * for a while. */
+#define UNSETTLED_NS 1000000000
+#define UNSETTLED_LOOKS 8
+
+/* ---- what a worker process reports ---- */
+
+/* Whether the lane's `done` is no further than the lane was filled. */
+static bool lane_report_can_be(const hdi_device *device, uint32_t number)
+{
+    uint64_t done = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
+    return done <= hdi_lane_submitted(device, number);
+}
+
+/* Whether the application has drained the lane of a lost device up to `position`, whatever its channel shows. */
+static bool lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
+{
+    /* pairs with the release store where it is ended */
+    return hdi_device_lost(device) && device->lanes[number] &&
+           atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >= position;
+}
+
+/* `done`, `issued`, `submitted` in this order: each is never behind the one before it. */
+static bool positions_can_be(hd_lane *lane)
+{
+    uint64_t least = atomic_load_explicit(&lane->done_least, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    uint64_t submitted = atomic_load_explicit(&lane->submitted, memory_order_acquire);
+    if (done < least || issued < done || submitted < issued) {
+        return false;
+    }
+    atomic_store_explicit(&lane->done_least, done, memory_order_relaxed);
+    return true;
+}
+
+/* The log's counts never go back, and it is not half written for long. */
+static bool log_can_be(hd_lane *lane, int64_t now)
+{
+    uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
+    uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+    if (changes < least) {
+        return false;
+    }
+    if (changes % 2 == 0 || changes != least) {
+        lane->unsettled_since = now;
+        lane->unsettled_looks = 0;
+    }
+    atomic_store_explicit(&lane->changes_least, changes, memory_order_relaxed);
+    return ++lane->unsettled_looks < UNSETTLED_LOOKS || now - lane->unsettled_since < UNSETTLED_NS;
+}
+
+bool hdi_device_report_can_be(hdi_device *device, int64_t now)
+{
+    bool can_be = true;
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    for (uint32_t i = 0; i < made; i++) {
+        hd_lane *lane = device->lanes[i];
+        /* A lane that has gone on in another structure meanwhile does not count. */
+        if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
+            can_be = false;
+        }
+    }
+    return can_be;
+}
+
+/* ---- waiting ---- */
 
 void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 {
@@ -25,7 +101,7 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 
 static bool is_done(const hdi_lane_shared *shared, uint64_t position)
 {
-    /* pairs with hdi_stream_store_done in progress.c */
+    /* pairs with stream_store_done in stream.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 
@@ -98,7 +174,7 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     for (;;) {
         int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
         if (wait_asleep(rt, shared, position, look) ||
-            (rt->is_process && hdi_lane_is_drained_to(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
+            (rt->is_process && lane_is_drained_to(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
             return true;
         }
         if (look == deadline || hdi_is_closing(rt)) {
@@ -116,8 +192,8 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     bool in_time = wait_done(rt, lane, position, deadline);
     /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
      * gone. */
-    while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
-           !hdi_lane_is_drained_to(device, number, position)) {
+    while (in_time && rt->is_process && !lane_report_can_be(device, number) &&
+           !lane_is_drained_to(device, number, position)) {
         hdi_device_give_up(device);
         hdi_sleep_for(DOUBT_SLEEP_NS);
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);

@@ -35,7 +35,7 @@
 #include <stdint.h>
 #include <heddle/status.h>
 #include "driver/driver.h"
-#include "engine/point.h"
+#include "engine/channel.h"
 #include "engine/port.h"
 #include "memory/blocks.h"
 

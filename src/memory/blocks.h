@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <heddle/status.h>
-#include "engine/point.h"
+#include "engine/channel.h"
 
 #define HDI_BLOCKS_GRANULE ((size_t)256)
 

@@ -35,4 +35,19 @@ void hdi_remote_port_disconnect(hdi_port *port);
 /* No request may be under way. NULL is ignored. */
 void hdi_remote_port_destroy(hdi_port *port);
 
+/* ---- the worker's side of a line: receives requests, has the local port do them, replies (service.c) ---- */
+
+/* Any number of these may run at the same time, on sockets of their own, with one local port. It blocks, and holds no lock
+ * while the local port works. Every descriptor that came with a request is closed when the request is done. Every
+ * request gets one reply: HDCU_ERROR_INVALID_VALUE where it makes no sense.
+ *
+ * Serves until the other end is closed (0), or sends what is not a message of ours or takes no replies (-1). The socket stays the
+ * caller's; shutdown() of it ends the loop. What the requests have made stays, also memory that was pinned for them.
+ *
+ * A local port has no files, so these answers are the loop's own:
+ *   - INVALID_VALUE: a file is shorter than what the request has in it, or code is in a file that could be shortened
+ *   - ALREADY_MAPPED of "mmap": PIN, and something else of this process is there
+ *   - OUT_OF_MEMORY and OPERATING_SYSTEM with the name of the system call */
+int hdi_serve(int socket, hdi_port *local);
+
 #endif

@@ -1,27 +1,49 @@
-/* workers.c - starts, watches and ends worker processes. See workers.h.
+/* workers.c - starts worker processes, shakes hands with them, keeps some in reserve, watches and ends them. See workers.h.
  *
- * Threads: the watcher runs everything named watch_*; the rest runs on callers. Locks: the workers' mutex, around their states; the
- * watcher lets go of it before it declares a device lost.
- * Always: only the watcher waits for a process (reaps it). So a process number is not used after its process is
- * gone, as long as the application does not wait for it itself.
+ * A spare is a worker in reserve: a process that has started the driver, which is what takes longest, and drives no
+ * device yet. The handshake is the first messages between the application and a fresh worker process, until the
+ * device's port takes over.
+ *
+ * Threads: the watcher runs everything named watch_*, and starts the spares. The handshake runs in hd_open and
+ * hd_device_restart, one at a time per device. The rest runs on callers.
+ * Locks: the workers' mutex, around their states. The watcher lets go of it before it declares a device lost.
+ * Blocking: a handshake, up to the option worker_timeout per message.
+ * Always:
+ * - Only the watcher waits for a process (reaps it). So a process number is not used after its process is gone, as long
+ *   as the application does not wait for it itself.
+ * - After a failure over there the process is being killed and its sockets are closed. After one on this side the
+ *   caller shuts it down.
+ * - A spare is never needed. One that ends is replaced, but after a few ends in a row no more. One that is of no use
+ *   when it is taken makes way for a fresh process.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
-#include "base/wait.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread.h"
-#include "worker/children.h"
+#include "base/wait.h"
+#include "engine/engine.h"
+#include "engine/providers.h"
+#include "process/spawn.h"
+#include "process/wire.h"
+#include "simulator/simulator.h"
+#include "worker/message.h"
+#include "worker/remote.h"
+#include "worker/workers.h"
 
 #define TICK_MS 100        /* between two looks at the workers' signs of life */
 #define DRAINING_MS 1      /* the same while work of a lost device waits for other devices */
@@ -31,7 +53,72 @@
 #define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
 #define DRIVER_CODES 1000  /* the driver's own are below */
 
-void hdi_watcher_wake(hdi_workers *workers)
+#define MEMORY_MOST ((uint64_t)1 << 48)
+#define GRANULE_LEAST 4096
+#define THREADS_MOST 65536
+
+#define END_NS 5000000000 /* for the process before */
+#define LATER_NS                                                                                                       \
+    2000000000 /* after hd_open or a restart: what begins then is not to share the driver with a spare that starts */
+#define GONE_MOST 3 /* in a row: then something is wrong that another one will not mend */
+
+#define LINGERING_MAX 64
+#define SPARES_MAX 8
+#define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX) /* by device, and the spares behind them */
+
+/* Of the process. device_state.h has the states of the device that it drives. */
+typedef enum child_state {
+    CHILD_NONE,
+    CHILD_WANTED,  /* the watcher is to start it */
+    CHILD_FRESH,   /* runs, but its device is not ours to lose yet */
+    CHILD_DRIVING, /* its end is the device's loss */
+    CHILD_GONE     /* has ended; its device is being declared lost */
+} child_state;
+
+/* Fields are under the workers' mutex, except `ours` and `asked`. The thread that starts the worker has these two to
+ * itself, until the port takes them over or the thread closes them. (Should the worker end meanwhile, the other ends
+ * close.) */
+typedef struct child {
+    child_state state;
+    hdi_process process;    /* pid 0: none */
+    int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once handed on */
+    bool asked;             /* what the driver shows, and the answer is not taken yet; goes with `ours` */
+    int spawn_error;        /* errno */
+    int code;               /* why the last one ended: HDI_GONE_* or the driver's */
+    int killed;             /* why it was killed, 0: it was not */
+    int64_t killed_at;
+    uint64_t connection; /* of its port, 0: it has driven no device yet */
+    uint64_t heartbeat;  /* of its engine, and since when it is the same */
+    int64_t heartbeat_at;
+    int64_t stopped_at; /* 0: it is not stopped */
+} child;
+
+struct hdi_workers {
+    hd_runtime *rt;
+    char program[PATH_MAX];
+    pthread_t thread;
+    hdi_mutex lock;
+    pthread_cond_t changed; /* some child's state */
+    int doorbell;           /* eventfd that wakes the watcher */
+    bool closing;
+    int64_t closing_at;
+    child of[CHILDREN];
+    hdi_message *spare_request; /* the request to spares, NULL: there are to be none. Constant once it is set */
+    bool spares_held;                  /* none is started now: a restart has the machine */
+    int64_t spares_from;               /* clock: nor before */
+    int spares_gone;                   /* that have ended by themselves since the last one was of use */
+    pid_t lingering[LINGERING_MAX];    /* killed, but not gone in time */
+    int n_lingering;
+};
+
+/* Whether it was started, and not taken over or given up yet. Only the thread that starts it may call this. */
+static bool child_is_begun(const child *c)
+{
+    return c->ours[0] >= 0;
+}
+
+/* Wakes the watcher. */
+static void watcher_wake(hdi_workers *workers)
 {
     uint64_t one = 1;
     ssize_t n = write(workers->doorbell, &one, sizeof one);
@@ -51,18 +138,19 @@ static int spawn(const char *program, int index, const int sockets[2], hdi_proce
     return hdi_spawn(program, arguments, sockets, 2, out);
 }
 
-void hdi_child_spawn(hdi_workers *workers, int index)
+/* The watcher's: starts the process. The mutex is held. */
+static void child_spawn(hdi_workers *workers, int index)
 {
-    hdi_child *c = &workers->of[index];
+    child *c = &workers->of[index];
     int e = spawn(workers->program, index, c->theirs, &c->process);
     hdi_wire_close(c->theirs, 2);
     c->theirs[0] = c->theirs[1] = -1;
     c->spawn_error = e;
     if (e) {
-        c->state = HDI_CHILD_NONE;
+        c->state = CHILD_NONE;
         c->process.pid = 0;
     } else {
-        c->state = HDI_CHILD_FRESH; /* without a pidfd the tick notices that the process ended */
+        c->state = CHILD_FRESH; /* without a pidfd the tick notices that the process ended */
         c->killed = 0;
         c->killed_at = 0;
         c->stopped_at = 0;
@@ -71,13 +159,15 @@ void hdi_child_spawn(hdi_workers *workers, int index)
     pthread_cond_broadcast(&workers->changed);
 }
 
-void hdi_child_disconnect(hdi_child *c)
+/* Closes what is left of `ours`. */
+static void child_disconnect(child *c)
 {
     hdi_wire_close(c->ours, 2);
     c->ours[0] = c->ours[1] = -1;
 }
 
-hd_status hdi_child_make_sockets(hdi_child *c)
+/* The ends of its sockets. Errors: SYSTEM. */
+static hd_status child_make_sockets(child *c)
 {
     for (int i = 0; i < 2; i++) {
         int ends[2];
@@ -91,7 +181,7 @@ hd_status hdi_child_make_sockets(hdi_child *c)
             }
         }
         if (status) {
-            hdi_child_disconnect(c);
+            child_disconnect(c);
             hdi_wire_close(c->theirs, 2);
             c->theirs[0] = c->theirs[1] = -1;
             return status;
@@ -100,32 +190,33 @@ hd_status hdi_child_make_sockets(hdi_child *c)
     return HD_OK;
 }
 
-bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline)
+/* With the mutex: waits until there is no process, at most until the deadline. */
+static bool child_await_none(hdi_workers *workers, child *c, int64_t deadline)
 {
-    while (c->state != HDI_CHILD_NONE && hdi_cond_wait(&workers->changed, &workers->lock, deadline)) {
+    while (c->state != CHILD_NONE && hdi_cond_wait(&workers->changed, &workers->lock, deadline)) {
     }
-    return c->state == HDI_CHILD_NONE;
+    return c->state == CHILD_NONE;
 }
 
 hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
-    hdi_child *c = &workers->of[index];
+    child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
     /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
-    hd_status status = hdi_child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
-                           ? hdi_child_make_sockets(c)
+    hd_status status = child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
+                           ? child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);
     if (!status) {
-        c->state = HDI_CHILD_WANTED;
-        hdi_watcher_wake(workers);
-        while (c->state == HDI_CHILD_WANTED) {
+        c->state = CHILD_WANTED;
+        watcher_wake(workers);
+        while (c->state == CHILD_WANTED) {
             hdi_mutex_wait(&workers->lock, &workers->changed);
         }
         if (c->spawn_error) {
             status = hdi_fail(HD_ERROR_SYSTEM, "the worker program %s cannot be started: %s", workers->program,
                               strerror(c->spawn_error));
-            hdi_child_disconnect(c);
+            child_disconnect(c);
         }
     }
     hdi_mutex_unlock(&workers->lock);
@@ -136,9 +227,9 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 
 static void kill_child(hdi_workers *workers, int index, int code)
 {
-    hdi_child *c = &workers->of[index];
+    child *c = &workers->of[index];
     if (c->process.pid > 0 && !c->killed) {
-        if (c->state == HDI_CHILD_DRIVING) {
+        if (c->state == CHILD_DRIVING) {
             hdi_device_give_up(workers->rt->devices[index]);
         }
         c->killed = code;
@@ -159,25 +250,25 @@ void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
 
 void hdi_workers_drain(hd_runtime *rt)
 {
-    hdi_watcher_wake(rt->workers);
+    watcher_wake(rt->workers);
 }
 
 void hdi_worker_drop(hd_runtime *rt, int index)
 {
     hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
-    hdi_child_disconnect(&rt->workers->of[index]);
+    child_disconnect(&rt->workers->of[index]);
 }
 
 bool hdi_worker_is_begun(const hd_runtime *rt, int index)
 {
-    return hdi_child_is_begun(&rt->workers->of[index]);
+    return child_is_begun(&rt->workers->of[index]);
 }
 
 bool hdi_worker_drives(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
     hdi_mutex_lock(&workers->lock);
-    bool drives = workers->of[index].state == HDI_CHILD_DRIVING;
+    bool drives = workers->of[index].state == CHILD_DRIVING;
     hdi_mutex_unlock(&workers->lock);
     return drives;
 }
@@ -206,9 +297,9 @@ static int cause_of_end(const hdi_device *device, const siginfo_t *info)
 }
 
 /* Why a process that is gone is gone. */
-static int code_of(hdi_workers *workers, int index, const hdi_child *c, const siginfo_t *info)
+static int code_of(hdi_workers *workers, int index, const child *c, const siginfo_t *info)
 {
-    int cause = c->state == HDI_CHILD_DRIVING ? cause_of_end(workers->rt->devices[index], info) : 0;
+    int cause = c->state == CHILD_DRIVING ? cause_of_end(workers->rt->devices[index], info) : 0;
     if (c->killed || cause) {
         return c->killed ? c->killed : cause;
     }
@@ -221,15 +312,15 @@ static int code_of(hdi_workers *workers, int index, const hdi_child *c, const si
 /* The mutex is held, and let go of while the device is declared lost. */
 static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 {
-    hdi_child *c = &workers->of[index];
-    bool drove = c->state == HDI_CHILD_DRIVING;
+    child *c = &workers->of[index];
+    bool drove = c->state == CHILD_DRIVING;
     c->code = code_of(workers, index, c, info);
     if (c->process.pidfd >= 0) {
         close(c->process.pidfd);
         c->process.pidfd = -1;
     }
     c->process.pid = 0;
-    c->state = HDI_CHILD_GONE;
+    c->state = CHILD_GONE;
     if (drove && !workers->closing) {
         int code = c->code;
         hdi_device *device = workers->rt->devices[index];
@@ -238,14 +329,340 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
         hdi_device_lose(device, code);
         hdi_mutex_lock(&workers->lock);
     }
-    c->state = HDI_CHILD_NONE;
+    c->state = CHILD_NONE;
     pthread_cond_broadcast(&workers->changed);
+}
+
+/* ---- the handshake ---- */
+
+static int64_t deadline_of(hd_runtime *rt)
+{
+    return hdi_option_deadline(rt->options.worker_timeout);
+}
+
+/* Waits until a process that is on its way out is gone, and returns a failure with the reason. */
+static int wait_gone(hd_runtime *rt, int index)
+{
+    hdi_workers *workers = rt->workers;
+    hdi_mutex_lock(&workers->lock);
+    child *c = &workers->of[index];
+    child_await_none(workers, c, deadline_of(rt));
+    int code = c->code;
+    hdi_mutex_unlock(&workers->lock);
+    return code;
+}
+
+void hdi_worker_shut_down(hd_runtime *rt, int index)
+{
+    hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
+    child_disconnect(&rt->workers->of[index]);
+    wait_gone(rt, index);
+}
+
+/* The start did not work out: `result` of a send or a receive. */
+static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result)
+{
+    if (result != HDI_WIRE_CLOSED) {
+        hdi_worker_kill(rt, index, 0, HDI_GONE_UNANSWERED);
+    }
+    child_disconnect(&rt->workers->of[index]);
+    int code = wait_gone(rt, index);
+    if (result == HDI_WIRE_CLOSED) {
+        return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d did not start its work: %s",
+                        rt->workers->program, index, hdi_driver_code_name(code));
+    }
+    return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d %s", rt->workers->program, index,
+                    result == HDI_WIRE_TIMEOUT ? "did not answer within the option worker_timeout"
+                                               : "sent something that is not of this version of Heddle");
+}
+
+static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n)
+{
+    child *c = &rt->workers->of[index];
+    size_t bytes = hdi_message_bytes(m->header.kind);
+    hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, deadline_of(rt));
+    return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result);
+}
+
+/* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
+static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
+{
+    child *c = &rt->workers->of[index];
+    size_t bytes = 0;
+    int n = 0;
+    hdi_wire_result result = hdi_wire_receive(c->ours[0], m, sizeof *m, &bytes, NULL, 0, &n, deadline_of(rt));
+    if (result == HDI_WIRE_OK &&
+        (hdi_message_check(m, bytes, n) != HDI_MESSAGE_GOOD || m->header.kind != (kind | HDI_MESSAGE_REPLY))) {
+        result = HDI_WIRE_BROKEN;
+    }
+    if (result != HDI_WIRE_OK) {
+        return start_failed(rt, index, result);
+    }
+    const hdi_message_welcome *w = &m->payload.welcome;
+    if (w->status == HD_OK) {
+        return HD_OK;
+    }
+    hdi_worker_shut_down(rt, index);
+    hd_error error = hdi_error_blank((hd_status)w->status);
+    error.driver_code = m->header.code;
+    error.device = index;
+    memcpy(error.operation, m->header.call, sizeof m->header.call);
+    error.operation[sizeof m->header.call - 1] = 0;
+    if (kind == HDI_MESSAGE_DISCOVER && rt->devices[index]) {
+        snprintf(error.message, sizeof error.message, "the worker process of device %d: %.440s", index, w->text);
+    } else {
+        snprintf(error.message, sizeof error.message, "%s", w->text);
+    }
+    return hdi_fail_error(&error);
+}
+
+static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, size_t bytes)
+{
+    if (!hdi_options_format(&rt->options, out, bytes)) {
+        return hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long, or one holds quotes");
+    }
+    size_t used = strlen(out);
+    int n = snprintf(out + used, bytes - used, "driver=%s", provider);
+    return n > 0 && (size_t)n < bytes - used ? HD_OK
+                                             : hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long");
+}
+
+/* The request to a process that is to start the driver; the caller frees it. */
+static hd_status worker_make_request(hd_runtime *rt, const char *provider, hdi_message **out)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_message_begin(m, HDI_MESSAGE_DISCOVER, 1);
+    m->payload.discover.protocol = HDI_MESSAGE_PROTOCOL;
+    hd_status status = settings_of(rt, provider, m->payload.discover.settings, sizeof m->payload.discover.settings);
+    if (status) {
+        free(m);
+        return status;
+    }
+    *out = m;
+    return HD_OK;
+}
+
+hd_status hdi_worker_ask(hd_runtime *rt, int index)
+{
+    hdi_message *m = NULL;
+    hd_status status = worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), &m);
+    status = status ? status : say(rt, index, m, NULL, 0);
+    rt->workers->of[index].asked = !status;
+    free(m);
+    return status;
+}
+
+hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    rt->workers->of[index].asked = false;
+    hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m);
+    if (!status) {
+        const hdi_message_welcome *w = &m->payload.welcome;
+        const hdi_provider *provider = hdi_provider_named(w->provider);
+        *out = (hdi_discovery){
+            .provider = provider ? provider : &hdi_provider_host,
+            .driver_version = w->driver_version,
+            .device_count = w->device_count,
+        };
+    }
+    free(m);
+    return status;
+}
+
+hd_status hdi_worker_handshake(hd_runtime *rt, int index)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_message_begin(m, HDI_MESSAGE_HELLO, 2);
+    hdi_message_hello *h = &m->payload.hello;
+    int descriptors[HDI_DEVICES_MAX];
+    h->protocol = HDI_MESSAGE_PROTOCOL;
+    h->index = (uint32_t)index;
+    h->n_devices = (uint32_t)rt->n_devices;
+    h->lane_slots = (uint32_t)rt->options.lane_slots;
+    for (int i = 0; i < rt->n_devices; i++) {
+        h->ordinals[i] = rt->devices[i]->ordinal;
+        h->channel_bytes[i] = rt->devices[i]->channel.memory.bytes;
+        descriptors[i] = rt->devices[i]->channel.memory.descriptor;
+    }
+    snprintf(h->version, sizeof h->version, "%s", hd_version());
+    hd_status status = settings_of(rt, rt->provider->name, h->settings, sizeof h->settings);
+    status = status ? status : say(rt, index, m, descriptors, rt->n_devices);
+    free(m);
+    return status;
+}
+
+static bool is_within(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value >= least && value <= most;
+}
+
+/* What is computed with: sizes and limits that no device has would be divided by, or overflow. */
+static bool facts_can_be(const hdi_facts *f)
+{
+    const hdi_limits *l = &f->limits;
+    bool good = is_within(f->memory_bytes, 1, MEMORY_MOST) && is_within(l->threads_per_block, 1, THREADS_MOST) &&
+                l->shared_default <= l->shared_max && l->shared_max <= UINT32_MAX && f->multiprocessors > 0 &&
+                f->compute_major >= 0 && f->compute_minor >= 0;
+    for (int i = 0; i < 3; i++) {
+        good &= l->block[i] > 0 && l->grid[i] > 0;
+    }
+    bool granule = (f->granule & (f->granule - 1)) == 0 && is_within(f->granule, GRANULE_LEAST, MEMORY_MOST);
+    return good && (granule || !f->virtual_memory);
+}
+
+hd_status hdi_worker_await(hd_runtime *rt, int index)
+{
+    hdi_discovery unused;
+    if (rt->workers->of[index].asked) {
+        hd_status status = hdi_worker_discover(rt, index, &unused);
+        if (status) {
+            return status;
+        }
+    }
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hd_status status = receive(rt, index, HDI_MESSAGE_HELLO, m);
+    if (!status && !facts_can_be(&m->payload.welcome.facts)) {
+        status = start_failed(rt, index, HDI_WIRE_BROKEN);
+    }
+    if (!status) {
+        hdi_device *device = rt->devices[index];
+        child *c = &rt->workers->of[index];
+        if (!device->facts.memory_bytes) {
+            device->facts = m->payload.welcome.facts; /* they do not change, and are read without a lock */
+        }
+        hdi_mutex_lock(&rt->workers->lock);
+        int memory = c->ours[0], code = c->ours[1];
+        c->ours[0] = c->ours[1] = -1;
+        bool alive = c->state == CHILD_FRESH;
+        if (alive) {
+            /* Under the mutex: should it end now, the port is disconnected after this. */
+            c->connection = hdi_remote_port_connect(device->port, memory, code);
+            c->state = CHILD_DRIVING;
+            c->heartbeat_at = 0;
+        } else {
+            hdi_wire_close((int[]){memory, code}, 2);
+        }
+        hdi_mutex_unlock(&rt->workers->lock);
+        status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED);
+    }
+    free(m);
+    return status;
+}
+
+/* ---- spares ---- */
+
+static child *spare_at(hdi_workers *workers, int i)
+{
+    return &workers->of[HDI_DEVICES_MAX + i];
+}
+
+hd_status hdi_spares_want(hd_runtime *rt)
+{
+    hdi_workers *workers = rt->workers;
+    hdi_message *request = NULL;
+    if (!workers || rt->options.spare_workers == 0) {
+        return HD_OK;
+    }
+    hdi_mutex_lock(&workers->lock);
+    bool known = workers->spare_request != NULL;
+    hdi_mutex_unlock(&workers->lock);
+    hd_status status = known ? HD_OK : worker_make_request(rt, rt->provider->name, &request);
+    hdi_mutex_lock(&workers->lock);
+    workers->spare_request = known ? workers->spare_request : request;
+    workers->spares_held = false;
+    workers->spares_gone = 0;
+    workers->spares_from = hdi_clock_ns() + LATER_NS;
+    watcher_wake(workers);
+    hdi_mutex_unlock(&workers->lock);
+    return status;
+}
+
+void hdi_spares_hold(hd_runtime *rt)
+{
+    hdi_mutex_lock(&rt->workers->lock);
+    rt->workers->spares_held = true;
+    hdi_mutex_unlock(&rt->workers->lock);
+}
+
+/* After any failure there is no spare, and no error is reported. */
+static void start(hdi_workers *workers, int index)
+{
+    child *c = &workers->of[index];
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    bool started = child_make_sockets(c) == HD_OK;
+    hdi_attempt_end(&attempt);
+    if (!started) {
+        workers->spares_gone = GONE_MOST;
+        return;
+    }
+    child_spawn(workers, index);
+    if (c->state == CHILD_FRESH) { /* else it is not reported, and seen to be gone */
+        size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
+        hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
+        c->asked = true;
+    }
+}
+
+/* Starts the spares that are missing, and notices the ones that have gone. The mutex is held. */
+static void watch_spares(hdi_workers *workers)
+{
+    if (!workers->spare_request || workers->closing) {
+        return;
+    }
+    bool now = !workers->spares_held && hdi_clock_ns() >= workers->spares_from;
+    for (int i = 0; i < workers->rt->options.spare_workers; i++) {
+        child *c = spare_at(workers, i);
+        if (c->state == CHILD_NONE && child_is_begun(c)) {
+            child_disconnect(c);
+            workers->spares_gone++;
+        }
+        if (c->state == CHILD_NONE && now && workers->spares_gone < GONE_MOST) {
+            start(workers, HDI_DEVICES_MAX + i);
+        }
+    }
+}
+
+bool hdi_spare_take(hd_runtime *rt, int index)
+{
+    hdi_workers *workers = rt->workers;
+    child *into = &workers->of[index];
+    bool taken = false;
+    hdi_mutex_lock(&workers->lock);
+    /* as in hdi_worker_spawn, which fails with a message if it does not end */
+    bool room = workers->spare_request && child_await_none(workers, into, hdi_deadline(END_NS));
+    for (int i = 0; i < SPARES_MAX && !taken && room; i++) {
+        child *c = spare_at(workers, i);
+        if (c->state == CHILD_FRESH && !c->killed && !c->stopped_at) {
+            *into = *c;
+            *c = (child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
+            taken = true;
+        }
+    }
+    if (taken) {
+        watcher_wake(workers); /* to watch it in its new place */
+    }
+    hdi_mutex_unlock(&workers->lock);
+    return taken;
 }
 
 /* ---- watching ---- */
 
 /* Whether the process has ended; reaps it. A killed one that does not end in time counts as gone. */
-static bool watch_ended(hdi_workers *workers, hdi_child *c, siginfo_t *info)
+static bool watch_ended(hdi_workers *workers, child *c, siginfo_t *info)
 {
     if (!hdi_process_look(&c->process, info)) {
         return true;
@@ -257,7 +674,7 @@ static bool watch_ended(hdi_workers *workers, hdi_child *c, siginfo_t *info)
         c->stopped_at = info->si_code == CLD_CONTINUED ? 0 : hdi_clock_ns();
     }
     if (c->killed && hdi_clock_ns() - c->killed_at > KILL_NS) {
-        if (workers->n_lingering < HDI_LINGERING_MAX) {
+        if (workers->n_lingering < LINGERING_MAX) {
             workers->lingering[workers->n_lingering++] = c->process.pid;
         }
         return true;
@@ -292,7 +709,7 @@ static bool waits_for_device(const hdi_device *device)
 /* A worker that is stopped, or whose engine has work and makes no step, for too long. */
 static void watch_steps(hdi_workers *workers, int index, int64_t now)
 {
-    hdi_child *c = &workers->of[index];
+    child *c = &workers->of[index];
     hdi_device *device = workers->rt->devices[index];
     hdi_engine_shared *engine = device->channel.engine;
     uint64_t heartbeat = atomic_load_explicit(&engine->heartbeat, memory_order_relaxed);
@@ -314,14 +731,14 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
 
 static void watch_child(hdi_workers *workers, int index, int64_t now)
 {
-    hdi_child *c = &workers->of[index];
-    if (c->state == HDI_CHILD_WANTED) {
-        hdi_child_spawn(workers, index);
+    child *c = &workers->of[index];
+    if (c->state == CHILD_WANTED) {
+        child_spawn(workers, index);
     }
     siginfo_t info;
     if (c->process.pid > 0 && watch_ended(workers, c, &info)) {
         watch_gone(workers, index, &info);
-    } else if (c->state == HDI_CHILD_DRIVING && !workers->closing) {
+    } else if (c->state == CHILD_DRIVING && !workers->closing) {
         watch_steps(workers, index, now);
     }
     if (workers->closing && c->process.pid > 0 && now - workers->closing_at > QUIT_NS) {
@@ -334,8 +751,8 @@ static bool watch_draining(hdi_workers *workers)
 {
     bool any = false;
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        const hdi_child *c = &workers->of[i];
-        if (c->state == HDI_CHILD_NONE && c->connection) {
+        const child *c = &workers->of[i];
+        if (c->state == CHILD_NONE && c->connection) {
             any |= hdi_device_drain(workers->rt->devices[i]);
         }
     }
@@ -344,10 +761,10 @@ static bool watch_draining(hdi_workers *workers)
 
 static void watch_sleep(hdi_workers *workers, bool draining)
 {
-    struct pollfd polled[1 + HDI_CHILDREN] = {{.fd = workers->doorbell, .events = POLLIN}};
+    struct pollfd polled[1 + CHILDREN] = {{.fd = workers->doorbell, .events = POLLIN}};
     nfds_t n = 1;
     bool any = false;
-    for (int i = 0; i < HDI_CHILDREN; i++) {
+    for (int i = 0; i < CHILDREN; i++) {
         if (workers->of[i].process.pid > 0) {
             any = true;
             if (workers->of[i].process.pidfd >= 0) {
@@ -368,8 +785,8 @@ static void watch_sleep(hdi_workers *workers, bool draining)
 
 static bool watch_all_gone(const hdi_workers *workers)
 {
-    for (int i = 0; i < HDI_CHILDREN; i++) {
-        if (workers->of[i].state != HDI_CHILD_NONE) {
+    for (int i = 0; i < CHILDREN; i++) {
+        if (workers->of[i].state != CHILD_NONE) {
             return false;
         }
     }
@@ -382,10 +799,10 @@ static void *watch(void *argument)
     hdi_mutex_lock(&workers->lock);
     while (!workers->closing || !watch_all_gone(workers)) {
         int64_t now = hdi_clock_ns();
-        for (int i = 0; i < HDI_CHILDREN; i++) {
+        for (int i = 0; i < CHILDREN; i++) {
             watch_child(workers, i, now);
         }
-        hdi_spares_watch(workers);
+        watch_spares(workers);
         watch_lingering(workers);
         bool draining = watch_draining(workers);
         if (!workers->closing || !watch_all_gone(workers)) {
@@ -411,8 +828,8 @@ hd_status hdi_workers_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     workers->rt = rt;
-    for (int i = 0; i < HDI_CHILDREN; i++) {
-        workers->of[i] = (hdi_child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
+    for (int i = 0; i < CHILDREN; i++) {
+        workers->of[i] = (child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
     }
     hd_status status = hdi_program_find("heddle-worker", "worker", rt->options.worker, "placement=process",
                                         workers->program, sizeof workers->program);
@@ -445,13 +862,13 @@ void hdi_workers_release(hd_runtime *rt)
     hdi_mutex_lock(&workers->lock);
     workers->closing = true;
     workers->closing_at = hdi_clock_ns();
-    for (int i = 0; i < HDI_CHILDREN; i++) {
-        hdi_child_disconnect(&workers->of[i]);
-        if (workers->of[i].state == HDI_CHILD_FRESH) {
+    for (int i = 0; i < CHILDREN; i++) {
+        child_disconnect(&workers->of[i]);
+        if (workers->of[i].state == CHILD_FRESH) {
             kill_child(workers, i, HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
         }
     }
-    hdi_watcher_wake(workers);
+    watcher_wake(workers);
     hdi_mutex_unlock(&workers->lock);
     /* A worker ends when its sockets close. */
     for (int i = 0; i < rt->n_devices; i++) {

@@ -25,7 +25,7 @@ void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
 hd_status hdi_worker_spawn(hd_runtime *rt, int index);
-/* spare.c: workers that have started the driver and drive no device yet, as many as the option spare_workers asks for. */
+/* Spares: workers that have started the driver and drive no device yet, as many as the option spare_workers asks for. */
 /* Has them started, in the background, from here on, or again after a restart (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
 hd_status hdi_spares_want(hd_runtime *rt);
 /* None is started from here on: that would slow a restart down. */

@@ -10,7 +10,9 @@
 #include "workers.h"
 
 #include <stdatomic.h>
-#include "runtime/runtime_internal.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
 
 enum { DEVICES = 3 };
 
@@ -31,40 +33,43 @@ static void expect_all(meeting *m, bool wanted, int fails)
 }
 
 /* True: this device is to fail. */
-static bool meet(meeting *m, const hdi_device *device)
+static bool meet(meeting *m, int device)
 {
     atomic_fetch_add(&m->begun, 1);
     while (m->wanted && atomic_load(&m->begun) < DEVICES) {
         conf_sleep_ms(1);
     }
-    return m->fails == device->index;
+    return m->fails == device;
 }
 
-hd_status __real_hdi_device_make_local(hdi_device *device);
-hd_status __real_hdi_device_equip(hdi_device *device);
-void __real_hdi_device_destroy(hdi_device *device, bool hung);
-hd_status __wrap_hdi_device_make_local(hdi_device *device);
-hd_status __wrap_hdi_device_equip(hdi_device *device);
-void __wrap_hdi_device_destroy(hdi_device *device, bool hung);
+hd_status __real_hdi_device_attach(hdi_device *device);
+hd_status __real_hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
+hd_status __real_hdi_arena_destroy(hdi_arena *arena, bool abandoned);
+hd_status __wrap_hdi_device_attach(hdi_device *device);
+hd_status __wrap_hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
+hd_status __wrap_hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 
-hd_status __wrap_hdi_device_make_local(hdi_device *device)
+/* A device is made. */
+hd_status __wrap_hdi_device_attach(hdi_device *device)
 {
-    bool fails = meet(&making, device);
+    bool fails = meet(&making, device->index);
     return fails ? hdi_fail(HD_ERROR_DRIVER, "hd_open: device %d is not made", device->index)
-                 : __real_hdi_device_make_local(device);
+                 : __real_hdi_device_attach(device);
 }
 
-hd_status __wrap_hdi_device_equip(hdi_device *device)
+/* It is equipped. */
+hd_status __wrap_hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
 {
-    bool fails = meet(&equipping, device);
-    hd_status status = __real_hdi_device_equip(device);
-    return fails ? hdi_fail(HD_ERROR_MEMORY, "hd_open: device %d is not equipped", device->index) : status;
+    bool fails = meet(&equipping, config->index);
+    hd_status status = __real_hdi_arena_create(config, out);
+    return fails ? hdi_fail(HD_ERROR_MEMORY, "hd_open: device %d is not equipped", config->index) : status;
 }
 
-void __wrap_hdi_device_destroy(hdi_device *device, bool hung)
+/* It is given back. */
+hd_status __wrap_hdi_arena_destroy(hdi_arena *arena, bool abandoned)
 {
-    meet(&destroying, device);
-    __real_hdi_device_destroy(device, hung);
+    meet(&destroying, 0);
+    return __real_hdi_arena_destroy(arena, abandoned);
 }
 
 static void all_devices_at_the_same_time(void **state)

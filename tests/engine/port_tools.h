@@ -18,7 +18,7 @@
 #include "base/options.h"
 #include "base/shm.h"
 #include "engine/engine.h"
-#include "engine/port_local.h"
+#include "engine/stream.h"
 #include "engine/providers.h"
 
 #define GRANULE ((size_t)2 << 20)

@@ -14,7 +14,7 @@
 #include "conformance/work.h"
 #include "base/clock.h"
 #include "driver/driver.h"
-#include "engine/chain.h"
+#include "engine/stream.h"
 #include "gate.h"
 
 enum { BACKLOG = 600, WORDS = 16, ODD = 77, STRAYS = -1 };

@@ -6,7 +6,7 @@
  */
 #include "support/check.h"
 
-#include "engine/kernel_time.h"
+#include "engine/stream.h"
 
 enum { LANES_MOST = 16, BURST = 256, ROUNDS = 40, CHAIN_MOST = 16 };
 

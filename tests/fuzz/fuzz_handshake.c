@@ -10,10 +10,10 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
-#include "runtime/runtime_internal.h"
+#include "engine/engine.h"
 #include "simulator/simulator.h"
-#include "worker/children.h"
 #include "worker/service.c" /* its beginning alone; a good end would be the process's */
+#include "worker/workers.c" /* the handshake alone */
 
 enum { MESSAGES_MAX = 3 };
 enum { HELLO = 1, OTHER_LENGTH = 2, OTHER_KIND = 4, NO_DESCRIPTOR = 8, AS_IT_IS = 16 };
@@ -155,7 +155,7 @@ static void check_application(fuzz_input *in)
     fuzz_check(device.port != NULL);
     workers.rt = &rt;
     snprintf(workers.program, sizeof workers.program, "worker");
-    workers.of[0] = (hdi_child){.ours = {memory[0], code[0]}, .theirs = {-1, -1}};
+    workers.of[0] = (child){.ours = {memory[0], code[0]}, .theirs = {-1, -1}};
     uint32_t kind = hello ? HDI_MESSAGE_HELLO : HDI_MESSAGE_DISCOVER;
     hdi_message_begin(&m, (how & OTHER_KIND ? kind ^ 1 : kind) | HDI_MESSAGE_REPLY, hello ? 2 : 1);
     m.payload.welcome.device_count = 1;
@@ -175,7 +175,7 @@ static void check_application(fuzz_input *in)
     }
     fuzz_check(fuzz_is_text(device.facts.name, sizeof device.facts.name));
     fuzz_check(fuzz_is_text(device.facts.bus_id, sizeof device.facts.bus_id));
-    hdi_child_disconnect(&workers.of[0]);
+    child_disconnect(&workers.of[0]);
     hdi_remote_port_disconnect(device.port);
     hdi_remote_port_destroy(device.port);
     hdi_options_release(&rt.options);

@@ -15,7 +15,6 @@
 #include "worker/fake_port.h"
 #include "worker/message.h"
 #include "worker/remote.h"
-#include "worker/serve.h"
 #include "process/wire.h"
 
 enum { MESSAGES_MAX = 6, WINDOW = 1 << 18 };

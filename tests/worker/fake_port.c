@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "support/check.h"
 #include "worker/message.h"
-#include "worker/serve.h"
+#include "worker/remote.h"
 #include "process/wire.h"
 
 const hdi_facts fake_facts = {

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "worker/serve.h"
+#include "worker/remote.h"
 #include "process/wire.h"
 
 static void expect_note(const char *call, uint64_t a, uint64_t b)

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "driver/driver.h"
-#include "engine/chain.h"
+#include "engine/stream.h"
 #include "sweeps/worker/shared.h"
 
 counted_chains *counted;

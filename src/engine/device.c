@@ -1,0 +1,194 @@
+/* device.c - one device as an engine needs it: its shared mapping, its context, and its port to the driver of this
+ * process.
+ *
+ * Threads: the channel and attach: hd_open, hd_close, the start of a worker process. Scopes: any.
+ * Locks: none.
+ * Always:
+ * - Each area of the channel begins on a page of its own, so that its protection can differ.
+ * - What attach made before it failed, detach gives back.
+ * - A scope puts the thread's own current context aside, and it is current again afterwards.
+ */
+#include <string.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "engine/engine.h"
+
+/* ---- the shared mapping ---- */
+
+static size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+typedef struct layout {
+    size_t lanes, flags, flags_bytes, requests, rings, failures, bytes;
+    uint32_t failures_room;
+} layout;
+
+static layout layout_of(uint32_t slots)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    layout l;
+    l.lanes = round_up(sizeof(hdi_engine_shared), page);
+    l.flags = l.lanes + round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
+    l.flags_bytes = round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
+    l.requests = l.flags + l.flags_bytes;
+    l.rings = l.requests + round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
+    l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
+    l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
+    l.bytes = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
+    return l;
+}
+
+static void place(hdi_channel *channel, uint32_t slots, const layout *l)
+{
+    unsigned char *base = channel->memory.base;
+    channel->engine = (hdi_engine_shared *)base;
+    channel->lanes = (hdi_lane_shared *)(base + l->lanes);
+    channel->flags = (hdi_completion_flag *)(base + l->flags);
+    channel->flags_bytes = l->flags_bytes;
+    channel->requests = (_Atomic uint64_t *)(base + l->requests);
+    channel->rings = (hdi_command *)(base + l->rings);
+    channel->slots = slots;
+    channel->failures = (_Atomic uint64_t *)(base + l->failures);
+    channel->failures_room = l->failures_room;
+}
+
+hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)
+{
+    layout l = layout_of(slots);
+    hdi_channel channel;
+    memset(&channel, 0, sizeof channel);
+    hd_status status = hdi_shm_create("heddle-channel", l.bytes, &channel.memory);
+    if (!status) {
+        place(&channel, slots, &l);
+        *out = channel;
+    }
+    return status;
+}
+
+hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out)
+{
+    layout l = layout_of(slots);
+    hdi_channel channel;
+    memset(&channel, 0, sizeof channel);
+    hd_status status = hdi_shm_map(descriptor, l.bytes, &channel.memory);
+    if (status) {
+        return status;
+    }
+    status = hdi_shm_only_read(&channel.memory, peer ? l.flags : l.rings, peer ? l.bytes : l.failures);
+    if (status) {
+        hdi_shm_release(&channel.memory);
+        return status;
+    }
+    place(&channel, slots, &l);
+    *out = channel;
+    return HD_OK;
+}
+
+void hdi_channel_release(hdi_channel *channel)
+{
+    hdi_shm_release(&channel->memory);
+    memset(channel, 0, sizeof *channel);
+}
+
+/* ---- driver calls on the application's thread, for what is rare ---- */
+
+hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope)
+{
+    const char *entry_point = "";
+    hdcu_result r = hdi_current_enter(device->runtime->driver, device->context, &scope->current, &entry_point);
+    scope->entered = r == HDCU_SUCCESS;
+    return scope->entered ? HD_OK : hdi_driver_failed(device, r, entry_point);
+}
+
+void hdi_scope_leave(hdi_scope *scope)
+{
+    if (scope->entered) {
+        hdi_current_leave(&scope->current);
+        scope->entered = false;
+    }
+}
+
+/* ---- devices that the driver of this process drives ---- */
+
+hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
+{
+    for (int i = 0; i < n; i++) {
+        hdcu_result r = rt->driver->cuDeviceGet(&rt->handles[i], ordinals[i]);
+        if (r != HDCU_SUCCESS) {
+            return hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGet", i, "device %d: %s", ordinals[i],
+                                   hdi_driver_code_name(r));
+        }
+    }
+    return HD_OK;
+}
+
+/* Registers the completion flags in the channel, which the device writes. */
+static hd_status register_words(hdi_device *device)
+{
+    hdi_scope scope;
+    hd_status status = hdi_scope_enter(device, &scope);
+    if (status) {
+        return status;
+    }
+    const hdi_driver *driver = device->runtime->driver;
+    hdcu_result r = driver->cuMemHostRegister(device->channel.flags, device->channel.flags_bytes,
+                                              HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
+    if (r != HDCU_SUCCESS) {
+        status = hdi_driver_failed(device, r, "cuMemHostRegister");
+    }
+    device->flags_registered = !status;
+    hdcu_deviceptr address = 0;
+    if (!status) {
+        r = driver->cuMemHostGetDevicePointer(&address, device->channel.flags, 0);
+        if (r != HDCU_SUCCESS) {
+            status = hdi_driver_failed(device, r, "cuMemHostGetDevicePointer");
+        }
+    }
+    device->flags_address = address;
+    hdi_scope_leave(&scope);
+    return status;
+}
+
+hd_status hdi_device_attach(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    device->handle = rt->handles[device->index];
+    hdcu_result r = rt->driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
+    if (r != HDCU_SUCCESS) {
+        device->context = NULL;
+        return hdi_driver_failed(device, r, "cuDevicePrimaryCtxRetain");
+    }
+    hd_status status = register_words(device);
+    if (status) {
+        return status;
+    }
+    hdi_local_port_config config = {
+        .driver = rt->driver,
+        .device = device->handle,
+        .context = device->context,
+        .index = device->index,
+        .n_devices = rt->n_devices,
+        .devices = rt->handles,
+        .runtime = rt,
+    };
+    device->port = hdi_local_port_create(&config);
+    return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
+}
+
+void hdi_device_detach(hdi_device *device, bool hung)
+{
+    const hdi_driver *driver = device->runtime->driver;
+    hdi_scope scope = {.entered = false};
+    if (device->context && !hung && hdi_scope_enter(device, &scope) == HD_OK && device->flags_registered) {
+        driver->cuMemHostUnregister(device->channel.flags);
+    }
+    hdi_engine_destroy(device, !hung);
+    hdi_scope_leave(&scope);
+    if (device->context && !hung) {
+        driver->cuDevicePrimaryCtxRelease(device->handle);
+    }
+    hdi_local_port_destroy(device->port);
+    device->port = NULL;
+}

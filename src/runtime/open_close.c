@@ -1,0 +1,892 @@
+/* open_close.c - hd_open and hd_close: make a runtime with its devices, and give it back.
+ *
+ * hd_close works within its limit, and reports what had to be left behind. Work in flight has the option close_timeout.
+ * Giving everything back means driver calls, joins and answers of workers, each of which may never return. So a thread
+ * of the library does it, the closer. hd_close waits for the closer with a limit of its own.
+ *
+ * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it back takes tens. It
+ * does much of that for several devices at once. So some steps run on all devices at the same time.
+ *
+ * Threads: hd_open and hd_close on any. The closer ends with hd_close or, where hd_close gave up, when it is through. In
+ * a step on all devices the calling one handles the first device. Each other device has a thread for the length of the
+ * step. With placement=inline, and where no thread can be started, the calling one handles them one after the other.
+ * Locks: none.
+ * Always:
+ * - An hd_open that fails leaves nothing behind.
+ * - What device_create made before a step failed, device_destroy gives back. All steps have returned when on_each does.
+ * - What unended work may still use is neither freed nor unmapped.
+ * - Nothing is freed while a call on the runtime is under way (presence.h).
+ * - Of two calls that close a runtime one does it.
+ */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/sized.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "buffer/buffer.h"
+#include "buffer/reclaim.h"
+#include "engine/providers.h"
+#include "kernel/module.h"
+#include "kinds/kinds.h"
+#include "memory/share.h"
+#include "memory/arena.h"
+#include "memory/pinned.h"
+#include "peer/peers.h"
+#include "runtime/runtime_internal.h"
+#include "stats/page.h"
+#include "stats/report.h"
+#include "tensor/matmul.h"
+#include "transfer/route.h"
+#include "transfer/copy_pool.h"
+#include "transfer/staging.h"
+#include "worker/remote.h"
+#include "worker/workers.h"
+
+#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets at least this long */
+#define RELEASE_NS 5000000000    /* beyond close_timeout, for giving everything back */
+#define LOOK_SLEEP_NS 1000000
+
+#define RANGE_TIMES 4 /* as much address space as memory, so that no pattern of allocations runs out of it */
+
+/* ---- one device ---- */
+
+/* A device is made in three steps:
+ * - create: itself and its channel
+ * - make_local or device_make_remote: its port. hdi_worker_await connects a remote one and fills in the facts
+ * - equip: arena and engine
+ */
+
+static bool point_finished(void *context, hdi_point point)
+{
+    return hdi_point_done(context, point);
+}
+
+static void take_limits(hdi_device *device)
+{
+    device->limits = device->facts.limits;
+    for (int i = 1; i < 3; i++) {
+        /* As much as a command can hold. No device allows more. */
+        if (device->limits.grid[i] > UINT16_MAX) {
+            device->limits.grid[i] = UINT16_MAX;
+        }
+    }
+    device->depths[0] = device->limits.grid[2];
+    device->depths[1] = device->limits.block[2];
+}
+
+/* Leaves what it made in *slot even when a step fails, for device_destroy. */
+static hd_status device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
+{
+    hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    if (!device) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
+    }
+    *device = (hdi_device){.runtime = rt, .index = index, .ordinal = ordinal};
+    device->memory = calloc(1, sizeof *device->memory);
+    if (!device->memory) {
+        free(device);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
+    }
+    hdi_lock_init(&device->order, HDI_RANKED(HDI_RANK_ORDER, device->index));
+    hdi_mutex_init(&device->lanes_lock, HDI_RANK_LANES);
+    *slot = device;
+    hd_status status = hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
+    if (!status) {
+        hdi_engine_offer_fences(device);
+    }
+    return status;
+}
+
+/* A request on one of the worker's connections failed, or its driver can no longer be used. */
+static void line_broken(void *context, uint64_t connection, int code)
+{
+    hdi_device *device = context;
+    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is ending already */
+        hdi_worker_kill(device->runtime, device->index, connection, code);
+    }
+}
+
+static hd_status device_make_remote(hdi_device *device)
+{
+    int64_t limit = device->runtime->options.worker_timeout * 1000000;
+    device->port = hdi_remote_port_create(limit, line_broken, device);
+    return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
+}
+
+static hd_status make_local(hdi_device *device, void *unused)
+{
+    (void)unused;
+    hd_status status = hdi_device_attach(device);
+    if (!status) {
+        hdi_answer answer = device->port->calls->facts(device->port, &device->facts);
+        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+    }
+    return status;
+}
+
+uint64_t hdi_device_place_range(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    uint64_t granule = device->facts.granule ? device->facts.granule : 1;
+    uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
+    /* Of the largest device. All have the same range, or else the places that are computed for them would overlap. */
+    uint64_t memory = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
+        memory = bytes > memory ? bytes : memory;
+    }
+    /* In one process the driver has addresses enough. Between processes the library's address plan may run out of them.
+     * So the range is halved until the last device has room for it after its last restart. That suits all devices, and
+     * stays. */
+    uint64_t times = RANGE_TIMES;
+    while (rt->is_process && times > 1 &&
+           hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
+        times /= 2;
+    }
+    device->range_bytes = times * memory;
+    if (rt->is_process) {
+        device->range_at = hdi_device_range(device->index, (unsigned)restarts, device->range_bytes, rt->n_devices);
+    }
+    return device->range_at;
+}
+
+/* The physical memory that the option memory_limit allows on a device. */
+static uint64_t memory_limit(const hdi_device *device)
+{
+    const hdi_option_AMOUNT *limit = &device->runtime->options.memory_limit;
+    uint64_t bytes =
+        limit->share != 0 ? (uint64_t)(limit->share * (double)device->facts.memory_bytes) : (uint64_t)limit->bytes;
+    return bytes != 0 ? bytes : 1; /* 0 means no limit to the arena */
+}
+
+static hd_status equip(hdi_device *device, void *unused)
+{
+    (void)unused;
+    hd_runtime *rt = device->runtime;
+    take_limits(device);
+    if (!device->facts.virtual_memory) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED, "device %d has no virtual memory management, which Heddle needs",
+                        device->index);
+    }
+    uint64_t address = hdi_device_place_range(device);
+    hdi_arena_config config = {
+        .port = device->port,
+        .index = device->index,
+        .total_bytes = device->facts.memory_bytes,
+        .granule = device->facts.granule,
+        .limit_bytes = memory_limit(device),
+        .range_bytes = device->range_bytes,
+        .address = address,
+        .fixed = rt->is_process,
+        .share = rt->is_process ? hdi_share : NULL,
+        .unshare = rt->is_process ? hdi_unshare : NULL,
+        .share_context = device,
+        .relieve = hdi_buffers_relieve,
+        .relieve_context = device,
+        .finished = point_finished,
+        .finished_context = rt,
+    };
+    hd_status status = hdi_arena_create(&config, &device->arena);
+    if (!status && !rt->is_process) {
+        status = hdi_engine_create(device);
+        if (!status) {
+            hdi_local_port_set_engine(device->port, device->engine);
+        }
+    }
+    return status;
+}
+
+/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work never ended. Then the
+ * driver is not called, and what the device may still write to stays mapped. */
+static void device_destroy(hdi_device *device, bool hung)
+{
+    if (!device) {
+        return;
+    }
+    bool remote = device->runtime->is_process;
+    hdi_arena_destroy(device->arena, hung || remote);
+    if (remote) {
+        hdi_remote_port_destroy(device->port);
+    } else {
+        hdi_device_detach(device, hung);
+    }
+    hdi_copy_lanes_release(device);
+    hdi_lane_release_all(device);
+    if (!hung || remote) {
+        hdi_channel_release(&device->channel);
+    }
+    hdi_mutex_destroy(&device->lanes_lock);
+    free(device->memory);
+    free(device);
+}
+
+/* ---- a step on all devices ---- */
+
+typedef hd_status (*device_step)(hdi_device *device, void *context);
+
+typedef struct job {
+    hdi_device *device;
+    device_step step;
+    void *context;
+    const char *call;
+    pthread_t thread;
+    bool started;
+    hd_status status;
+    hd_error error; /* the error of the job's own thread */
+} job;
+
+static void *run(void *argument)
+{
+    job *j = argument;
+    const hdi_driver *driver = j->device->runtime->driver;
+    hdi_call_continue(j->call);
+    if (driver) {
+        hdi_captures_ignore(driver);
+    }
+    j->status = j->step(j->device, j->context);
+    if (j->status) {
+        hdi_error_get(&j->error);
+    }
+    return NULL;
+}
+
+static hd_status one_after_the_other(hd_runtime *rt, device_step step, void *context)
+{
+    hd_status status = HD_OK;
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = rt->devices[i] ? step(rt->devices[i], context) : HD_OK;
+    }
+    return status;
+}
+
+/* Runs a step on all devices at the same time. A step may use what belongs to its device, and of other devices
+ * only what no such step changes. NULL devices are left out. Returns the failure of the first device that has one.
+ * After a failure, the step may not have begun on some devices. */
+static hd_status on_each(hd_runtime *rt, device_step step, void *context)
+{
+    int n = rt->n_devices;
+    job *jobs = n > 1 && !rt->is_inline ? calloc((size_t)n, sizeof *jobs) : NULL;
+    if (!jobs) {
+        return one_after_the_other(rt, step, context);
+    }
+    for (int i = 1; i < n; i++) {
+        job *j = &jobs[i];
+        *j = (job){.device = rt->devices[i], .step = step, .context = context, .call = hdi_call_name()};
+        j->started = j->device && hdi_thread_start(&j->thread, run, j) == 0;
+    }
+    hd_status status = rt->devices[0] ? step(rt->devices[0], context) : HD_OK;
+    for (int i = 1; i < n; i++) {
+        job *j = &jobs[i];
+        if (j->started) {
+            pthread_join(j->thread, NULL);
+            if (j->status && !status) { /* the first device's failure is returned */
+                status = j->status;
+                hdi_fail_error(&j->error);
+            }
+        } else if (j->device && !status) {
+            status = step(j->device, context);
+        }
+    }
+    free(jobs);
+    return status;
+}
+
+static void release_kernels(hd_runtime *rt)
+{
+    for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
+        free(atomic_load_explicit(&rt->kernels[i], memory_order_relaxed));
+    }
+}
+
+/* ---- giving back: what is left behind ---- */
+
+static const char *what_becomes(const hd_runtime *rt)
+{
+    return rt->is_process ? "its worker process was ended"
+                          : "memory and devices are left as they are until the program ends";
+}
+
+/* Reports the first unfinished operation of a lane whose work did not end. */
+static void tell_unfinished(hd_lane *lane, hd_error *left)
+{
+    hd_runtime *rt = lane->device->runtime;
+    hd_error error = hdi_error_blank(HD_ERROR_TIMEOUT);
+    uint64_t end = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    const hdi_command *c = hdi_lane_operation(&lane->device->channel, lane->number, end, lane->head, &end);
+    char what[160];
+    hdi_operation_text(rt, c ? c->op : 0, c && c->op == HDI_OP_LAUNCH ? c->kernel : 0, what, sizeof what);
+    error.device = lane->device->index;
+    error.lane = (int)lane->number;
+    error.ticket = end;
+    snprintf(error.message, sizeof error.message,
+             "%s (device %d, lane %d, ticket %" PRIu64 ") did not end within close_timeout=%" PRId64 " ms; %s", what,
+             error.device, error.lane, error.ticket, rt->options.close_timeout, what_becomes(rt));
+    *left = error;
+}
+
+/* Reports a device that is lost, and works on. */
+static void tell_running(hdi_device *device, hd_error *left)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_loss_fail(rt, device->index, "work did not end on the lost device");
+    hdi_error_get(left);
+    left->status = HD_ERROR_TIMEOUT;
+    size_t length = strlen(left->message);
+    snprintf(left->message + length, sizeof left->message - length, "; %s", what_becomes(rt));
+}
+
+static void tell_stuck(const char *what, int device, hd_error *left)
+{
+    *left = hdi_error_blank(HD_ERROR_TIMEOUT);
+    left->device = device;
+    snprintf(left->message, sizeof left->message,
+             "%s does not return from the driver; what it may still use is left until it does", what);
+}
+
+/* ---- giving back: work in flight ---- */
+
+/* Waits for the work of a device. True when all of it ended, or the device is lost and so its work has ended, too. */
+static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
+{
+    bool drained = true;
+    bool has_engine = device->engine || device->runtime->workers;
+    for (uint32_t i = 0; has_engine && i < HDI_LANES_MAX; i++) {
+        hd_lane *lane = device->lanes[i];
+        if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
+            if (drained && left && left->status == HD_OK) {
+                tell_unfinished(lane, left);
+            }
+            drained = false;
+        }
+    }
+    return drained;
+}
+
+/* Waits for work of a lost device in this process. It may go on, and the driver would wait for it without a limit.
+ * True: it ended. */
+static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left)
+{
+    while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
+        if (hdi_clock_ns() >= deadline) {
+            if (left && left->status == HD_OK) {
+                tell_running(device, left);
+            }
+            return false;
+        }
+        hdi_sleep_for(LOOK_SLEEP_NS);
+    }
+    return true;
+}
+
+/* Waits for all work, then stops the engines. False: an engine is stuck in a driver call. *hung: some device has work
+ * that did not end. */
+static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
+{
+    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    for (int i = 0; i < rt->n_devices; i++) {
+        *hung |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
+    }
+    bool stopped = true;
+    int64_t least = hdi_deadline(STOP_LEAST_NS);
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
+            stopped = false;
+            if (left) {
+                tell_stuck("the engine", i, left);
+            }
+        }
+    }
+    for (int i = 0; stopped && i < rt->n_devices; i++) {
+        *hung |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
+    }
+    return stopped;
+}
+
+/* ---- giving everything back ---- */
+
+static hd_status destroy(hdi_device *device, void *hung)
+{
+    device_destroy(device, *(bool *)hung);
+    return HD_OK;
+}
+
+/* Gives back everything that hd_open made, in reverse. `left` is NULL for a runtime that is only half made. *left: what
+ * was left behind, or else what there is to report at the end. Its status is HD_OK where there is nothing. */
+static void runtime_tear_down(hd_runtime *rt, hd_error *left)
+{
+    bool hung = false;
+    hd_error report = {.status = HD_OK};
+    hdi_peer_tester_lifetime.stop(rt);
+    hdi_maintenance_lifetime.stop(rt);
+    hdi_copy_pool_lifetime.release(rt);
+    bool stopped = stop_engines(rt, &hung, left);
+    if (left) {
+        hdi_report_at_close(rt, &report);
+        *left = left->status ? *left : report;
+    }
+    if (!stopped) {
+        return; /* the stuck engine uses all of this if it ever returns */
+    }
+    /* With worker processes nothing hangs: what is theirs ends with them. */
+    hdi_workers_release(rt);
+    hung = hung && !rt->is_process;
+    bool driver_usable = !hung && !rt->is_process;
+    hdi_modules_release(rt, driver_usable);
+    hdi_products_release(rt);
+    hdi_holds_lifetime.release(rt);
+    hdi_holders_release(rt);
+    hdi_buffers_lifetime.release(rt);
+    hdi_staging_lifetime.release(rt);
+    hdi_peer_tester_lifetime.release(rt);
+    hdi_peers_release(rt);
+    hdi_thread_caches_destroy(rt);
+    hdi_reclaim_lifetime.release(rt);
+    hdi_maintenance_lifetime.release(rt);
+    hdi_findings_lifetime.release(rt);
+    hdi_page_release(rt);
+    if (!hung) { /* else it stays as it is: a kernel that goes on, and the program, may still use it */
+        hdi_host_destroy(rt, driver_usable);
+        hdi_pinned_pool_destroy(rt->pinned);
+    }
+    hdi_shares_release(rt);
+    /* The devices come after all of this, since what belongs to one device may use what others own. */
+    on_each(rt, destroy, &hung);
+    release_kernels(rt);
+    if (driver_usable) {
+        hdi_driver_close(rt->driver);
+    }
+    hdi_losses_release(rt);
+    hdi_mutex_destroy(&rt->restarting);
+    hdi_mutex_destroy(&rt->cold);
+    hdi_mutex_destroy(&rt->linking);
+    hdi_options_release(&rt->options);
+    hdi_stable_clear(rt->stable); /* with the runtime's own structure */
+}
+
+/* ---- hd_open: the devices ---- */
+
+hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
+{
+    *n = 0;
+    if (strcmp(list, "all") == 0) {
+        for (int i = 0; i < count && i < HDI_DEVICES_MAX; i++) {
+            ordinals[(*n)++] = i;
+        }
+        return HD_OK;
+    }
+    bool taken[1024] = {false};
+    for (const char *p = list; *p;) {
+        char *end;
+        long ordinal = strtol(p, &end, 10);
+        if (end == p || (*end && !strchr(",: ", *end))) {
+            return hdi_fail(HD_ERROR_OPTION, "devices=%s: expected all, or numbers such as 0,2,3", list);
+        }
+        if (ordinal < 0 || ordinal >= count || ordinal >= 1024) {
+            return hdi_fail(HD_ERROR_NO_DEVICE, "devices=%s: there is no device %ld, the driver has %d", list, ordinal,
+                            count);
+        }
+        if (taken[ordinal] || *n == HDI_DEVICES_MAX) {
+            return hdi_fail(HD_ERROR_OPTION, "devices=%s: %s", list,
+                            taken[ordinal] ? "a device is named twice" : "too many devices");
+        }
+        taken[ordinal] = true;
+        ordinals[(*n)++] = (int)ordinal;
+        p = *end ? end + 1 : end;
+    }
+    return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "devices names no device; write all, or numbers such as 0,2,3");
+}
+
+/* Opens the driver in this process. */
+static hd_status start_local(hd_runtime *rt, int *count)
+{
+    hd_status status = hdi_driver_open(&rt->options, &rt->driver);
+    if (status) {
+        return status;
+    }
+    rt->captures_before = hdi_captures_ignore(rt->driver); /* until hd_open returns */
+    rt->provider = rt->driver->provider;
+    rt->driver_version = rt->driver->version;
+    hdcu_result r = rt->driver->cuDeviceGetCount(count);
+    return r == HDCU_SUCCESS ? HD_OK
+                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "cuDeviceGetCount: %s",
+                                               hdi_driver_code_name(r));
+}
+
+static int count_entries(const char *folder)
+{
+    int n = 0;
+    DIR *entries = opendir(folder);
+    for (struct dirent *e; entries && (e = readdir(entries));) {
+        n += e->d_name[0] != '.';
+    }
+    if (entries) {
+        closedir(entries);
+    }
+    return n;
+}
+
+static int count_parts(const char *list)
+{
+    int n = *list != 0;
+    for (const char *p = list; *p; p++) {
+        n += strchr(",: ", *p) != NULL;
+    }
+    return n;
+}
+
+/* The number of devices to expect, as far as it can be seen without the driver; 1 at least. A wrong number costs time,
+ * or processes that are ended. */
+static int expected_devices(const hd_runtime *rt)
+{
+    bool host = rt->options.driver == HDI_DRIVER_HOST;
+    int n = host ? 0 : count_entries("/proc/driver/nvidia/gpus");
+    const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+    if (n > 0 && visible && count_parts(visible) < n) {
+        n = count_parts(visible);
+    }
+    if (n == 0 && rt->options.driver != HDI_DRIVER_NVIDIA) {
+        n = (int)rt->options.host_devices;
+    }
+    if (strcmp(rt->options.devices, "all") != 0 && count_parts(rt->options.devices) < n) {
+        n = count_parts(rt->options.devices);
+    }
+    return n < 1 ? 1 : n > HDI_DEVICES_MAX ? HDI_DEVICES_MAX : n;
+}
+
+/* Starts as many workers as there will most likely be devices. Each starts the driver, which takes long. Failures of
+ * workers other than the first count only when their devices turn out to be wanted. */
+static hd_status begin_workers(hd_runtime *rt)
+{
+    int n = expected_devices(rt);
+    for (int i = 0; i < n; i++) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_status status = hdi_worker_spawn(rt, i);
+        status = status ? status : hdi_worker_ask(rt, i);
+        hdi_attempt_result(&attempt, i > 0 ? HD_OK : status);
+        if (status) {
+            return i > 0 ? HD_OK : status;
+        }
+    }
+    return HD_OK;
+}
+
+/* Opens the driver in worker processes. The first one, later that of device 0, reports the devices. */
+static hd_status start_remote(hd_runtime *rt, int *count)
+{
+    hd_status status = hdi_workers_create(rt);
+    status = status ? status : begin_workers(rt);
+    hdi_discovery probe;
+    status = status ? status : hdi_worker_discover(rt, 0, &probe);
+    if (!status) {
+        rt->provider = probe.provider;
+        rt->driver_version = probe.driver_version;
+        *count = probe.device_count;
+    }
+    return status;
+}
+
+/* Makes the devices' workers ready. All start at the same time. */
+static hd_status make_remote_devices(hd_runtime *rt)
+{
+    hd_status status = HD_OK;
+    for (int i = rt->n_devices; i < HDI_DEVICES_MAX; i++) {
+        if (hdi_worker_is_begun(rt, i)) {
+            hdi_worker_drop(rt, i);
+        }
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = device_make_remote(rt->devices[i]);
+    }
+    for (int i = 1; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i);
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_handshake(rt, i);
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_await(rt, i);
+    }
+    return status;
+}
+
+static hd_status make_local_devices(hd_runtime *rt, const int *ordinals)
+{
+    hd_status status = hdi_attach_driver(rt, ordinals, rt->n_devices);
+    return status ? status : on_each(rt, make_local, NULL);
+}
+
+static hd_status create_devices(hd_runtime *rt, int count)
+{
+    if (count <= 0) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "the driver %s has no device", rt->provider->name);
+    }
+    int ordinals[HDI_DEVICES_MAX];
+    int n;
+    hd_status status = hdi_devices_choose(rt->options.devices, count, ordinals, &n);
+    /* `n_devices` first: lanes are sized by it. */
+    rt->n_devices = status ? 0 : n;
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = device_create(rt, i, ordinals[i], &rt->devices[i]);
+    }
+    if (!status) {
+        status = rt->is_process ? make_remote_devices(rt) : make_local_devices(rt, ordinals);
+    }
+    return status ? status : on_each(rt, equip, NULL);
+}
+
+static hd_status make_copy_lanes(hdi_device *device, void *unused)
+{
+    (void)unused;
+    return hdi_copy_lanes_create(device);
+}
+
+/* The port of a device for pinned memory. NULL: the device cannot be used now. */
+static hdi_port *usable_port(void *context, int index)
+{
+    hd_runtime *rt = context;
+    hdi_device *device = rt->devices[index];
+    bool usable = device && device->port && hdi_device_has_driver(device);
+    return usable ? device->port : NULL;
+}
+
+/* ---- hd_open ---- */
+
+static hd_status build(hd_runtime *rt)
+{
+    rt->is_inline = rt->options.placement == HDI_PLACEMENT_INLINE;
+    rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
+    rt->is_process = rt->options.placement == HDI_PLACEMENT_PROCESS;
+    rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
+    rt->on_loss = hdi_buffers_lose;
+    rt->on_closing = hdi_staging_wake;
+    rt->kept = &hdi_checkpoint_ops;
+    rt->on_full = hdi_report_holders;
+    rt->on_tick = hdi_page_publish;
+    int count = 0;
+    hd_status status = hdi_losses_create(rt);
+    if (!status) {
+        status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
+    }
+    status = status ? status : hdi_buffers_lifetime.create(rt);
+    status = status ? status : hdi_staging_lifetime.create(rt);
+    status = status ? status : hdi_copy_pool_lifetime.create(rt);
+    status = status ? status : hdi_peers_create(rt, rt->is_process ? hdi_worker_program(rt) : "");
+    status = status ? status : hdi_peer_tester_lifetime.create(rt);
+    status = status ? status : hdi_reclaim_lifetime.create(rt);
+    status = status ? status : hdi_maintenance_lifetime.create(rt);
+    status = status ? status : hdi_holds_lifetime.create(rt);
+    status = status ? status : hdi_holders_create(rt);
+    if (!status && rt->options.memory_debug != HDI_MEMORY_DEBUG_OFF) {
+        status = hdi_findings_lifetime.create(rt);
+        rt->guarded = status ? NULL : &hdi_guard_ops;
+    }
+    if (!status) {
+        hdi_thread_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};
+        status = hdi_thread_caches_create(rt, &caches);
+    }
+    status = status ? status : hdi_modules_create(rt);
+    status = status ? status : hdi_products_create(rt);
+    status = status ? status : hdi_shares_create(rt);
+    status = status ? status : create_devices(rt, count);
+    if (!status) {
+        hdi_pinned_config config = {
+            .n_devices = rt->n_devices,
+            .port = usable_port,
+            .context = rt,
+            .everywhere = rt->is_process,
+            .populate = rt->provider->pins_memory,
+        };
+        status = hdi_pinned_pool_create(&config, &rt->pinned);
+        status = status ? status : hdi_host_create(rt);
+    }
+    status = status ? status : on_each(rt, make_copy_lanes, NULL);
+    if (!status) {
+        hdi_page_create(rt); /* without it other processes cannot read the figures */
+    }
+    status = status ? status : hdi_spares_want(rt);
+    return status ? status : hdi_runtime_add(rt);
+}
+
+hd_status hd_open(const hd_options *options, hd_runtime **out)
+{
+    HDI_CALL();
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    hd_options room;
+    if (options && !(options = HDI_SIZED_IN(hd_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    hdi_stable *stable = hdi_stable_create();
+    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof *rt) : NULL;
+    if (!rt) {
+        hdi_stable_clear(stable);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    rt->stable = stable;
+    hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
+    if (status) {
+        hdi_stable_clear(stable);
+        return status;
+    }
+    hdi_keep_loaded(); /* with the first runtime, which may outlive the program's use of this library */
+    if (rt->options.environment_check == HDI_SWITCH_ON) {
+        hdi_option_check_environment();
+    }
+    hdi_handle_guard_forks();
+    hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
+    for (int i = 0; i < HDI_HOST_LOCKS; i++) {
+        hdi_lock_init(&rt->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
+    }
+    hdi_mutex_init(&rt->linking, HDI_RANK_LINKING);
+    hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
+    status = build(rt);
+    const hdi_driver *driver = rt->driver;
+    int captures = rt->captures_before;
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        runtime_tear_down(rt, NULL);
+        hdi_attempt_end(&attempt);
+    } else {
+        HDI_INSIDE(rt); /* from now on this thread counts as a user of the library, whatever it calls next */
+        *out = rt;
+    }
+    if (driver) {
+        hdi_captures_mind(driver, captures);
+    }
+    return status;
+}
+
+/* ---- hd_close: handles ---- */
+
+/* Ends all handles: from here on every call on anything of the runtime is refused. */
+static void end_handles(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_lanes_close(rt->devices[i]);
+    }
+    hdi_modules_close(rt);
+    hdi_holds_lifetime.close(rt);
+    hdi_buffers_lifetime.close(rt);
+}
+
+/* ---- hd_close: the closer ---- */
+
+enum { RUNS, ENDED, ABANDONED };
+
+typedef struct closer {
+    hd_runtime *runtime;
+    hd_error left;
+    _Atomic uint32_t state; /* futex word */
+} closer;
+
+/* Waits until no other call is inside the runtime. False: a call does not return, and everything that it can reach must
+ * stay. */
+static bool empty(hd_runtime *rt, hd_error *left)
+{
+    end_handles(rt);
+    atomic_store_explicit(&rt->closing, true, memory_order_seq_cst);
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_wake_sleepers(rt->devices[i]);
+    }
+    hdi_peers_end(rt); /* threads that wait for a test return, too */
+    bool out = hdi_presence_await(rt, hdi_option_deadline(rt->options.close_timeout));
+    /* Waits for work in flight come after this, in the closing thread, and must not be cut short. */
+    atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
+    if (!out) {
+        *left = hdi_error_blank(HD_ERROR_TIMEOUT);
+        snprintf(left->message, sizeof left->message,
+                 "a call of another thread did not come back within close_timeout=%" PRId64
+                 " ms; everything is left as it is",
+                 rt->options.close_timeout);
+    }
+    return out;
+}
+
+static void *close_runtime(void *argument)
+{
+    closer *c = argument;
+    hdi_call_continue("hd_close");
+    if (c->runtime->driver) {
+        hdi_captures_ignore(c->runtime->driver);
+    }
+    if (empty(c->runtime, &c->left)) {
+        runtime_tear_down(c->runtime, &c->left);
+    }
+    /* pairs with the acquire of hd_close: `left` is complete. The last of the two frees it. */
+    if (atomic_exchange_explicit(&c->state, ENDED, memory_order_acq_rel) == ABANDONED) {
+        free(c);
+    } else {
+        hdi_futex_wake(&c->state, 1);
+    }
+    return NULL;
+}
+
+/* Waits for the closer, which is freed with its end. *left: what it has to report. */
+static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
+{
+    while (atomic_load_explicit(&c->state, memory_order_acquire) == RUNS) {
+        uint32_t state = RUNS;
+        if (!hdi_futex_wait(&c->state, RUNS, deadline) &&
+            atomic_compare_exchange_strong_explicit(&c->state, &state, ABANDONED, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            pthread_detach(thread);
+            tell_stuck("giving everything back", -1, left);
+            return;
+        }
+    }
+    pthread_join(thread, NULL);
+    *left = c->left;
+    free(c);
+}
+
+/* Closes on this thread, where no other one can be started. */
+static void close_here(hd_runtime *rt, hd_error *left)
+{
+    const hdi_driver *driver = rt->driver;
+    int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
+    if (empty(rt, left)) {
+        runtime_tear_down(rt, left);
+    }
+    if (driver) {
+        hdi_captures_mind(driver, captures);
+    }
+}
+
+hd_status hd_close(hd_runtime *rt)
+{
+    HDI_CALL();
+    if (!rt) {
+        return HD_OK;
+    }
+    if (hdi_presence_is_inside(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "this thread is inside a call on the runtime; close it outside of callbacks");
+    }
+    if (!hdi_runtime_remove(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hd_error left = {.status = HD_OK};
+    int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000 + RELEASE_NS);
+    closer *c = calloc(1, sizeof *c);
+    pthread_t thread;
+    if (c) {
+        c->runtime = rt;
+    }
+    if (c && hdi_thread_start(&thread, close_runtime, c) == 0) {
+        await_closer(c, thread, deadline, &left);
+    } else {
+        free(c);
+        close_here(rt, &left);
+    }
+    hdi_attempt_end(&attempt);
+    return left.status ? hdi_fail_error(&left) : HD_OK;
+}
