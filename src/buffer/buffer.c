@@ -9,7 +9,6 @@
  */
 #include "buffer/buffer.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "buffer/kind.h"

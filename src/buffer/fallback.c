@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/amount.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/counts.h"
 #include "buffer/memory_wait.h"

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "buffer/counts.h"
 #include "buffer/list.h"
 #include "engine/engine.h"

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 
 typedef void (*hdi_hooked)(void); /* cast to what it is */
 

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/handover.h"
+#include "base/handle.h"
+#include "base/text.h"
 #include "buffer/kind.h"
 #include "buffer/memory_wait.h"
 #include "buffer/shrinker.h"

@@ -8,12 +8,12 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "buffer/list.h"
 #include "base/error.h"
-#include "base/handover.h"
-#include "base/mutex.h"
+#include "base/handle.h"
+#include "base/lock.h"
 #include "buffer/counts.h"
 #include "buffer/kind.h"
-#include "buffer/list.h"
 #include "engine/engine.h"
 
 #define SLAB_BUFFERS 64

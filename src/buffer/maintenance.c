@@ -16,11 +16,10 @@
 #include <stdlib.h>
 #include <time.h>
 #include <heddle/memory.h>
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/mutex.h"
-#include "base/thread.h"
 #include "base/wait.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/thread.h"
 #include "buffer/reclaim.h"
 #include "buffer/shrinker.h"
 #include "engine/engine.h"

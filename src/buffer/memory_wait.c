@@ -2,9 +2,8 @@
 #include "buffer/memory_wait.h"
 
 #include <stdio.h>
-#include "base/amount.h"
-#include "base/clock.h"
 #include "base/presence.h"
+#include "base/text.h"
 #include "base/wait.h"
 
 #define SLEEP_LEAST_NS 50000

@@ -13,10 +13,10 @@
 #include "buffer/reclaim.h"
 
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/sized.h"
+#include "base/wait.h"
 #include "buffer/counts.h"
 #include "buffer/hook.h"
 #include "engine/engine.h"

@@ -13,7 +13,6 @@
 #include "buffer/submit_slow.h"
 
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "buffer/dependencies.h"

@@ -10,7 +10,7 @@
 
 #include <assert.h>
 #include <string.h>
-#include "base/prefetch.h"
+#include "base/thread.h"
 #include "buffer/submit.h"
 #include "engine/engine.h"
 

@@ -10,7 +10,7 @@
  * - Entries yield exactly the records that went in. What lies between two of them has succeeded, also within an
  * entry.
  */
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/failures.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 #include <stdlib.h>
-#include "base/clock.h"
+#include "base/wait.h"
 
 /* The memory of an executable on the device. Measured with 580.159: 112 KiB with 8 nodes and 192 KiB with 32. */
 #define EXECUTABLE_BYTES ((uint64_t)86 << 10)

@@ -9,9 +9,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/amount.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/wait.h"
 
 enum { LIST_BYTES = 260 }; /* for the operations in a message */
 

@@ -10,10 +10,9 @@
 
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include "base/biased_lock.h"
-#include "base/clock.h"
-#include "base/error.h"
+#include "base/lock.h"
 #include "base/wait.h"
+#include "base/error.h"
 #include "base/thread.h"
 #include "blas/blas.h"
 

@@ -10,7 +10,7 @@
 #ifndef HDI_ENGINE_PORT_LOCAL_H
 #define HDI_ENGINE_PORT_LOCAL_H
 
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "driver/current.h"
 #include "engine/port.h"
 

@@ -14,7 +14,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include "base/clock.h"
 #include "base/wait.h"
 
 #define LOOK_NS 1000000 /* no progress for this long: query the stream's status, since an error shows only there */

@@ -11,7 +11,7 @@
  */
 #include "engine/stream.h"
 
-#include "base/clock.h"
+#include "base/wait.h"
 
 #define WORDS (HDI_LANES_MAX / 64)
 #define LITTLE 8          /* commands: a lane that has no more to issue is not full */

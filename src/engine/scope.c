@@ -4,7 +4,6 @@
  * Locks: none.
  * Always: the application's own current context is put aside for the calls, and current again afterwards.
  */
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "engine/engine.h"

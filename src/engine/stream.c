@@ -12,7 +12,6 @@
 #include "engine/stream.h"
 
 #include <assert.h>
-#include "base/clock.h"
 #include "base/wait.h"
 
 #define VISIT_NS 8000 /* of a visit: a call takes one to ten microseconds; a chain of 32 takes as long as a visit */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/presence.h"
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "kernel/elf.h"

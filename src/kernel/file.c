@@ -13,8 +13,8 @@
 #include <string.h>
 #include <heddle/kernel.h>
 #include <heddle/module.h>
-#include "base/amount.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "kernel/elf.h"
 
 #define VERSION 1u

@@ -11,7 +11,7 @@
  * Always: a kernel's facts on a device are complete when its max_threads there is not 0, since that is stored last.
  */
 #include <stdlib.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "kernel/module_internal.h"
 
 hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)

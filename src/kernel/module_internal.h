@@ -12,7 +12,7 @@
 #define HDI_KERNEL_MODULE_INTERNAL_H
 
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 

@@ -9,10 +9,10 @@
 #include "kinds/checkpoint.h"
 
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/handover.h"
-#include "base/mutex.h"
+#include "base/handle.h"
+#include "base/lock.h"
+#include "base/wait.h"
 #include "buffer/hold.h"
 #include "engine/engine.h"
 

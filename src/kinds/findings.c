@@ -13,13 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/amount.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/mutex.h"
-#include "base/site.h"
+#include "base/file.h"
+#include "base/lock.h"
 #include "base/sized.h"
-#include "base/write.h"
+#include "base/text.h"
+#include "base/wait.h"
 #include "buffer/counts.h"
 #include "buffer/hook.h"
 #include "engine/engine.h"

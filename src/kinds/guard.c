@@ -15,11 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
-#include "base/amount.h"
+#include "base/wait.h"
+#include "base/text.h"
 #include "base/error.h"
-#include "base/handover.h"
-#include "base/site.h"
+#include "base/handle.h"
 #include "buffer/counts.h"
 #include "kinds/findings.h"
 #include "buffer/list.h"

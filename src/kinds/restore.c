@@ -5,7 +5,7 @@
  * Blocking: for the copy of each buffer (option transfer_timeout).
  * Always: a buffer becomes live only when its content is restored.
  */
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "kinds/checkpoint.h"
 #include "buffer/list.h"

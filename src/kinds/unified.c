@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/handover.h"
-#include "base/mutex.h"
+#include "base/handle.h"
+#include "base/lock.h"
+#include "base/text.h"
 #include "buffer/hold.h"
 #include "engine/engine.h"
 

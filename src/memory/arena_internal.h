@@ -19,7 +19,6 @@
 
 #include <stdatomic.h>
 #include "base/lock.h"
-#include "base/mutex.h"
 #include "memory/arena.h"
 #include "memory/blocks.h"
 #include "memory/mappings.h"

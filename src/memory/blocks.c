@@ -11,8 +11,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/amount.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
 #define BUCKETS_FIRST 64

@@ -8,7 +8,7 @@
 #ifndef HDI_MEMORY_HOST_POOL_INTERNAL_H
 #define HDI_MEMORY_HOST_POOL_INTERNAL_H
 
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "memory/host_pool.h"
 
 typedef struct hdi_superblock {

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
+#include "base/text.h"
 #include "memory/addresses.h"
 #include "memory/blocks.h"
 #include "memory/populate.h"

@@ -12,8 +12,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/wait.h"
 #include "process/spawn.h"
 

@@ -8,13 +8,14 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/own_file.h"
+#include "base/thread.h"
 #include "process/place.h"
 #include "process/spawn.h"
 
@@ -26,6 +27,58 @@
 #ifndef HDI_PROGRAMS_FROM_LIBRARY
 #define HDI_PROGRAMS_FROM_LIBRARY "../libexec"
 #endif
+
+/* ---- the file with this code ---- */
+
+/* The file that is mapped at an address, as the kernel names it. */
+static bool mapped_file(uintptr_t address, char *out, size_t bytes)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[PATH_MAX + 128];
+    bool found = false;
+    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long from, to;
+        int path = 0;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &path) == 2 && path > 0 && address >= from &&
+            address < to) {
+            line[strcspn(line, "\n")] = '\0';
+            int n = snprintf(out, bytes, "%s", line + path);
+            found = line[path] == '/' && n > 0 && (size_t)n < bytes;
+        }
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return found;
+}
+
+/* Its absolute path, links resolved; of the program from /proc/self/exe. False: it cannot be found out. */
+static bool own_file_path(char *out, size_t bytes)
+{
+    const char *object = hdi_own_file_name();
+    if (object == NULL) {
+        ssize_t n = readlink("/proc/self/exe", out, bytes);
+        if (n <= 0 || (size_t)n >= bytes) {
+            return false;
+        }
+        out[n] = '\0';
+        return out[0] == '/';
+    }
+    char name[PATH_MAX], path[PATH_MAX];
+    if (object[0] != '/') { /* what it is relative to may be another folder now */
+        if (!mapped_file((uintptr_t)own_file_path, name, sizeof name)) {
+            return false;
+        }
+        object = name;
+    }
+    if (realpath(object, path) == NULL || strlen(path) >= bytes) {
+        return false;
+    }
+    snprintf(out, bytes, "%s", path);
+    return true;
+}
+
+/* ---- a program ---- */
 
 typedef struct search {
     const char *name;
@@ -117,7 +170,7 @@ static bool is_with_libraries(search *s)
 
 static bool find(search *s)
 {
-    if (hdi_own_file_path(s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
+    if (own_file_path(s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
         *strrchr(s->own, '/') = 0;
     } else {
         s->own[0] = 0;

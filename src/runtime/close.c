@@ -14,10 +14,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "transfer/copy_pool.h"
 #include "transfer/copy_lanes.h"
 #include "kinds/findings.h"

@@ -7,11 +7,10 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "kinds/checkpoint.h"
 #include "kinds/findings.h"
 #include "kinds/guard.h"

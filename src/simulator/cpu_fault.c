@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 
 #define ALTERNATE_STACK_BYTES (64 * 1024)

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 
 #ifdef HDI_ASAN
 #include <sanitizer/asan_interface.h>

@@ -5,7 +5,7 @@
  * makes a new point, so earlier waits keep their moment.
  */
 #include <stdlib.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "simulator/host.h"
 
 typedef struct event {

@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/quiet.h"
+#include "base/file.h"
 #include "simulator/host.h"
 
 #define OWN_FILE_NAME "heddle-host-memory:"

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <heddle/kernel.h>
-#include "base/quiet.h"
+#include "base/file.h"
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 

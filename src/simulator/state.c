@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
+#include "base/text.h"
 #include "simulator/host.h"
 
 hdi_host_state hdi_host = {.device_count = 4, .memory = (uint64_t)1 << 30};

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/write.h"
+#include "base/file.h"
 #include "stats/report.h"
 
 static bool ends_with(const char *text, const char *end)

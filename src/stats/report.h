@@ -9,9 +9,8 @@
 
 #include <heddle/memory.h>
 #include <stdio.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/json.h"
-#include "base/site.h"
 #include "kinds/findings.h"
 #include "engine/runtime.h"
 

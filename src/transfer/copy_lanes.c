@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 
 #define QUICK_LANES 4
 #define BULK_LANES 2

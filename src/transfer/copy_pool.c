@@ -14,9 +14,8 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include "base/cpus.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 

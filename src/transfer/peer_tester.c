@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
 #include "peer/peers.h"

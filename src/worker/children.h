@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/types.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/engine.h"
 #include "worker/remote.h"
 #include "process/spawn.h"

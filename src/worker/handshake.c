@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "engine/providers.h"
 #include "simulator/simulator.h"
 #include "worker/children.h"

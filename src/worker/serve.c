@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/lock.h"
 #include "engine/runtime.h"
 #include "worker/message.h"

@@ -5,8 +5,8 @@
  * taken makes way for a fresh process.
  */
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "worker/children.h"
 #include "worker/message.h"
 

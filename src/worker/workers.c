@@ -17,7 +17,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/wait.h"
 #include "base/error.h"
 #include "base/thread.h"

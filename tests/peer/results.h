@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "peer/results.h"

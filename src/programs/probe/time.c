@@ -2,7 +2,7 @@
  *
  * Both ways take turns, and the best of each counts, so that what else the machine does disturbs neither more than the other.
  */
-#include "base/clock.h"
+#include "base/wait.h"
 #include "engine/runtime.h"
 #include "programs/probe/probe.h"
 
