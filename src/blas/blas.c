@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "driver/faults.h"
+#include "driver/driver.h"
 
 #define WORKSPACE_BYTES ((uint64_t)4 << 20)
 #define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */

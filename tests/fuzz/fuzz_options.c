@@ -8,7 +8,6 @@
 #include "base/options.h"
 #include "base/thread.h"
 #include "driver/driver.h"
-#include "driver/faults.h"
 #include "simulator/host.h"
 #include "simulator/simulator.h"
 #include "worker/message.h"
