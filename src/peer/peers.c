@@ -23,7 +23,6 @@
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
-#include "peer/results.h"
 #include "peer/test.h"
 #include "process/spawn.h"
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include "base/wait.h"
 #include "driver/driver.h"
-#include "peer/results.h"
+#include "peer/peers.h"
 
 static char folder[64];
 static hdi_result_key key;

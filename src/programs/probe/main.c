@@ -1,6 +1,6 @@
 /* main.c - the program heddle-probe: tests pairs of devices for peer access, in a process that may hang or die of it.
  *
- * The library starts it (src/peer/test.c); it is of no use by itself. src/peer/record.h has its arguments and what it reports. It
+ * The library starts it (src/peer/test.c); it is of no use by itself. src/peer/test.h has its arguments and what it reports. It
  * opens the devices the way that the asking runtime does: by access to mapped memory, or, with worker processes, by descriptors.
  * So it tests the mappings that will be used.
  */

@@ -4,7 +4,7 @@
 
 #include <heddle.h>
 #include <stdbool.h>
-#include "peer/record.h"
+#include "peer/test.h"
 
 /* ---- records.c: records. A write that fails ends the process: no process reads them any more. ---- */
 
