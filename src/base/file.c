@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,12 @@
 
 /* ---- without signals ---- */
 
-void hdi_quiet_begin(hdi_quiet *quiet)
+/* Signals of writing are held back between begin and end. */
+typedef struct quiet_state {
+    sigset_t before, pending;
+} quiet_state;
+
+static void quiet_begin(quiet_state *quiet)
 {
     sigset_t both;
     sigemptyset(&both);
@@ -31,7 +37,9 @@ void hdi_quiet_begin(hdi_quiet *quiet)
     pthread_sigmask(SIG_BLOCK, &both, &quiet->before);
 }
 
-void hdi_quiet_end(const hdi_quiet *quiet, int error)
+/* `error`: the errno of what failed in between, 0 if nothing did; its signal is taken away, but for one that the program had coming before.
+ * Leaves errno alone. */
+static void quiet_end(const quiet_state *quiet, int error)
 {
     int saved = errno;
     int signal = error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
@@ -49,10 +57,10 @@ void hdi_quiet_end(const hdi_quiet *quiet, int error)
 
 int hdi_quiet_resize(int descriptor, off_t bytes)
 {
-    hdi_quiet quiet;
-    hdi_quiet_begin(&quiet);
+    quiet_state quiet;
+    quiet_begin(&quiet);
     int result = ftruncate(descriptor, bytes);
-    hdi_quiet_end(&quiet, result != 0 ? errno : 0);
+    quiet_end(&quiet, result != 0 ? errno : 0);
     return result;
 }
 
@@ -78,7 +86,7 @@ static bool ready(int descriptor, int64_t deadline)
 }
 
 /* False with errno. */
-static bool write_in_pieces(int descriptor, const char *text, size_t length, int64_t deadline)
+static bool write_all(int descriptor, const char *text, size_t length, int64_t deadline)
 {
     struct stat facts;
     bool regular = fstat(descriptor, &facts) == 0 &&
@@ -99,10 +107,10 @@ static bool write_in_pieces(int descriptor, const char *text, size_t length, int
 
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
 {
-    hdi_quiet quiet;
-    hdi_quiet_begin(&quiet);
-    bool ok = write_in_pieces(descriptor, text, length, deadline);
-    hdi_quiet_end(&quiet, ok ? 0 : errno);
+    quiet_state quiet;
+    quiet_begin(&quiet);
+    bool ok = write_all(descriptor, text, length, deadline);
+    quiet_end(&quiet, ok ? 0 : errno);
     return ok;
 }
 
@@ -130,20 +138,6 @@ static bool split_path(const char *path, char folder[PATH_MAX], const char **nam
     return true;
 }
 
-static bool write_all(int fd, const char *from, size_t bytes)
-{
-    hdi_quiet quiet;
-    hdi_quiet_begin(&quiet);
-    ssize_t n = 0;
-    while (bytes > 0 && (n >= 0 || errno == EINTR)) {
-        n = write(fd, from, bytes);
-        from += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
-    }
-    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
-    return bytes == 0;
-}
-
 /* Gives a file without a name one that no file has: `fresh`, which ends in SUFFIX. */
 static bool give_name(int fd, char *fresh)
 {
@@ -169,7 +163,7 @@ static bool give_name(int fd, char *fresh)
 static bool replace(const char *path, const char *folder, char *fresh, const void *content, size_t bytes, mode_t mode)
 {
     int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    bool whole = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    bool whole = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     bool named = whole && give_name(fd, fresh);
     bool good = named && rename(fresh, path) == 0;
     int code = errno;
@@ -188,7 +182,7 @@ static bool replace_with_name(const char *path, char *fresh, const void *content
 {
     strcpy(fresh + strlen(fresh) - (sizeof SUFFIX - 1), SUFFIX);
     int fd = mkostemp(fresh, O_CLOEXEC);
-    bool good = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    bool good = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     int code = errno;
     if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports here that there is no room */
         good = false;

@@ -9,7 +9,6 @@
 #ifndef HDI_BASE_FILE_H
 #define HDI_BASE_FILE_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,17 +16,7 @@
 
 /* ---- without signals ---- */
 
-typedef struct hdi_quiet {
-    sigset_t before, pending;
-} hdi_quiet;
-
-void hdi_quiet_begin(hdi_quiet *quiet);
-
-/* `error`: the errno of what failed in between, 0 if nothing did; its signal is taken away, but for one that the program had coming before.
- * Leaves errno alone. */
-void hdi_quiet_end(const hdi_quiet *quiet, int error);
-
-/* ftruncate between the two. */
+/* ftruncate. */
 int hdi_quiet_resize(int descriptor, off_t bytes);
 
 /* All of the text, in one call where it is a regular file, so that lines of programs do not mix. False: with errno; ETIMEDOUT after the

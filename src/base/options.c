@@ -18,7 +18,6 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "base/wait.h"
 
 typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
@@ -181,6 +180,53 @@ static bool parse_integer(const char *value, int64_t *out)
     return true;
 }
 
+/* The power of two of a unit ("", "K", "MB", "GiB", ...), -1: it is none. */
+static int unit_shift(const char *unit)
+{
+    static const char letters[] = "kmgt";
+    if (unit[0] == 0) {
+        return 0;
+    }
+    const char *letter = strchr(letters, tolower((unsigned char)unit[0]));
+    const char *rest = unit + 1;
+    rest += (rest[0] == 'i' || rest[0] == 'I') && rest[1] != 0; /* "iB", never "i" alone */
+    rest += rest[0] == 'b' || rest[0] == 'B';
+    return letter && rest[0] == 0 ? (int)(letter - letters + 1) * 10 : -1;
+}
+
+/* A number of bytes: "4096", "32M", "32MB", "32MiB", "1.5G". K, M, G and T are powers of 1024 however they are written. Capitals and
+ * small letters are the same. A fraction of a byte is dropped. False: it is none, has a fraction without a unit, or is 2^63 or more. */
+static bool parse_bytes(const char *text, int64_t *out)
+{
+    uint64_t whole = 0, part = 0, scale = 1; /* part / scale */
+    const char *begin = text;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        if (whole > (UINT64_MAX - 9) / 10) {
+            return false;
+        }
+        whole = whole * 10 + (uint64_t)(*text - '0');
+    }
+    bool digits = text != begin, fraction = *text == '.';
+    text += fraction;
+    for (; fraction && *text >= '0' && *text <= '9'; text++) {
+        digits = true;
+        if (scale < UINT64_C(1000000000000000000)) { /* what comes behind is less than a byte */
+            part = part * 10 + (uint64_t)(*text - '0');
+            scale *= 10;
+        }
+    }
+    int shift = unit_shift(text);
+    if (!digits || shift < 0 || (fraction && shift == 0)) {
+        return false;
+    }
+    unsigned __int128 bytes = ((unsigned __int128)whole << shift) + ((unsigned __int128)part << shift) / scale;
+    if (bytes > INT64_MAX) {
+        return false;
+    }
+    *out = (int64_t)bytes;
+    return true;
+}
+
 /* A number of bytes the way it is written in an option. */
 static void format_bytes(int64_t bytes, char out[32])
 {
@@ -197,7 +243,7 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
 {
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : hdi_bytes_parse(value, &number);
+    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : parse_bytes(value, &number);
     if (parsed && number >= e->low && number <= e->high && (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
