@@ -24,7 +24,6 @@
 #include "base/lock.h"
 #include "base/presence.h"
 #include "base/shm.h"
-#include "base/text.h"
 #include "base/wait.h"
 
 /* ---- publishing ---- */
@@ -412,33 +411,6 @@ static hd_status find_one(found *f, int pid)
     return HD_OK;
 }
 
-static void print_all(FILE *out, const found *f, hd_report_format format)
-{
-    if (format == HD_REPORT_JSON) {
-        hdi_json j;
-        hdi_json_begin(&j, out);
-        hdi_json_object(&j);
-        hdi_json_key(&j, "programs");
-        hdi_json_array(&j);
-        for (size_t i = 0; i < f->n; i++) {
-            hdi_report_put(&j, &f->reports[i], NULL);
-        }
-        hdi_json_array_end(&j);
-        hdi_json_object_end(&j);
-        hdi_json_end(&j);
-        return;
-    }
-    for (size_t i = 0; i < f->n; i++) {
-        if (i) {
-            fputs("\n\n", out);
-        }
-        hdi_report_print(out, &f->reports[i], NULL);
-    }
-    if (f->n == 0) {
-        fputs("No program of this user has a runtime of this version of Heddle open.\n", out);
-    }
-}
-
 hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed)
 {
     HDI_CALL();
@@ -462,14 +434,7 @@ hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_
                           "not everything could be looked at: %s", strerror(f.short_of));
     }
     if (!status) {
-        hdi_text t;
-        FILE *stream = hdi_text_open(&t);
-        if (stream) {
-            print_all(stream, &f, format);
-        }
-        if (!hdi_text_close(&t, &text, &length)) {
-            status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-        }
+        status = hdi_reports_write(f.reports, f.n, format, &text, &length);
     }
     if (!status) {
         hdi_report_hand_out(text, length, out, room, needed);

@@ -456,7 +456,7 @@ static void print_leaks(FILE *out, const hdi_leaks *leaks)
     }
 }
 
-void hdi_report_print(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
+static void print_report(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
 {
     char date[HDI_AMOUNT_BYTES];
     fputs("memory      process ", out);
@@ -604,7 +604,7 @@ static void put_leaks(hdi_json *j, const hdi_leaks *leaks)
     hdi_json_array_end(j);
 }
 
-void hdi_report_put(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
+static void put_report(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
 {
     char date[HDI_AMOUNT_BYTES];
     hdi_json_object(j);
@@ -640,13 +640,50 @@ hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_
     if (stream && format == HD_REPORT_JSON) {
         hdi_json j;
         hdi_json_begin(&j, stream);
-        hdi_report_put(&j, report, leaks);
+        put_report(&j, report, leaks);
         hdi_json_end(&j);
     } else if (stream) {
-        hdi_report_print(stream, report, leaks);
+        print_report(stream, report, leaks);
     }
     return hdi_text_close(&t, text, length) ? HD_OK
                                             : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a report on memory");
+}
+
+static void print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_format format)
+{
+    if (format == HD_REPORT_JSON) {
+        hdi_json j;
+        hdi_json_begin(&j, out);
+        hdi_json_object(&j);
+        hdi_json_key(&j, "programs");
+        hdi_json_array(&j);
+        for (size_t i = 0; i < n; i++) {
+            put_report(&j, &reports[i], NULL);
+        }
+        hdi_json_array_end(&j);
+        hdi_json_object_end(&j);
+        hdi_json_end(&j);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i) {
+            fputs("\n\n", out);
+        }
+        print_report(out, &reports[i], NULL);
+    }
+    if (n == 0) {
+        fputs("No program of this user has a runtime of this version of Heddle open.\n", out);
+    }
+}
+
+hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length)
+{
+    hdi_text t;
+    FILE *stream = hdi_text_open(&t);
+    if (stream) {
+        print_all(stream, reports, n, format);
+    }
+    return hdi_text_close(&t, text, length) ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed)

@@ -127,14 +127,12 @@ typedef struct hdi_leaks {
     size_t n;
 } hdi_leaks;
 
-/* `leaks` may be NULL: then the report has no part about them. */
-void hdi_report_print(FILE *out, const hdi_report *report, const hdi_leaks *leaks);
-/* One object. */
-void hdi_report_put(hdi_json *j, const hdi_report *report, const hdi_leaks *leaks);
-
-/* Either of them as text with a zero behind it, to be freed. Errors: HOST_MEMORY. */
+/* A report as text with a zero behind it, to be freed. `leaks` may be NULL: then the report has no part about them. Errors: HOST_MEMORY. */
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length);
+
+/* The same with the reports of several programs. */
+hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length);
 
 /* Such a text goes to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
