@@ -12,15 +12,12 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/cmake/pack.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
-    ${PROJECT_SOURCE_DIR}/src/base/amount.c
-    ${PROJECT_SOURCE_DIR}/src/base/biased_lock.c
     ${PROJECT_SOURCE_DIR}/src/base/error.c
-    ${PROJECT_SOURCE_DIR}/src/base/stable.c
     ${PROJECT_SOURCE_DIR}/src/base/handle.c
-    ${PROJECT_SOURCE_DIR}/src/base/own_file.c
+    ${PROJECT_SOURCE_DIR}/src/base/lock.c
     ${PROJECT_SOURCE_DIR}/src/base/presence.c
-    ${PROJECT_SOURCE_DIR}/src/base/rank.c
     ${PROJECT_SOURCE_DIR}/src/base/sized.c
+    ${PROJECT_SOURCE_DIR}/src/base/text.c
     ${PROJECT_SOURCE_DIR}/src/base/thread.c
     ${PROJECT_SOURCE_DIR}/src/base/wait.c)
 set_target_properties(heddle_pack PROPERTIES OUTPUT_NAME heddle-pack RUNTIME_OUTPUT_DIRECTORY ${builtin_build})

@@ -1,24 +1,127 @@
-/* file.c - a file replaced as a whole. See file.h for threads and what always holds. */
+/* file.c - writing to files and pipes without signals, and files replaced as a whole. See file.h for threads, locks and blocking.
+ *
+ * Always: a file that is replaced has its name only once it is whole.
+ */
 #include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/quiet.h"
+#include "base/wait.h"
+
+/* ---- without signals ---- */
+
+/* Signals of writing are held back between begin and end. */
+typedef struct quiet_state {
+    sigset_t before, pending;
+} quiet_state;
+
+static void quiet_begin(quiet_state *quiet)
+{
+    sigset_t both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGPIPE);
+    sigaddset(&both, SIGXFSZ);
+    sigpending(&quiet->pending);
+    pthread_sigmask(SIG_BLOCK, &both, &quiet->before);
+}
+
+/* `error`: the errno of what failed in between, 0 if nothing did; its signal is taken away, but for one that the program had coming before.
+ * Leaves errno alone. */
+static void quiet_end(const quiet_state *quiet, int error)
+{
+    int saved = errno;
+    int signal = error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
+    if (signal != 0 && sigismember(&quiet->pending, signal) != 1) {
+        const struct timespec now = {0, 0};
+        sigset_t it;
+        sigemptyset(&it);
+        sigaddset(&it, signal);
+        while (sigtimedwait(&it, NULL, &now) < 0 && errno == EINTR) {
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+    errno = saved;
+}
+
+int hdi_quiet_resize(int descriptor, off_t bytes)
+{
+    quiet_state quiet;
+    quiet_begin(&quiet);
+    int result = ftruncate(descriptor, bytes);
+    quiet_end(&quiet, result != 0 ? errno : 0);
+    return result;
+}
+
+/* A pipe that is ready takes this much at once. */
+#define PIECE 4096
+
+static bool ready(int descriptor, int64_t deadline)
+{
+    struct pollfd p = {.fd = descriptor, .events = POLLOUT};
+    for (;;) {
+        int64_t left = deadline == INT64_MAX ? INT32_MAX : (deadline - hdi_clock_ns() + 999999) / 1000000;
+        int n = poll(&p, 1, left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left);
+        if (n > 0) {
+            return true;
+        }
+        if (n == 0) {
+            errno = ETIMEDOUT;
+        }
+        if (n == 0 || errno != EINTR) {
+            return false;
+        }
+    }
+}
+
+/* False with errno. */
+static bool write_all(int descriptor, const char *text, size_t length, int64_t deadline)
+{
+    struct stat facts;
+    bool regular = fstat(descriptor, &facts) == 0 &&
+                   S_ISREG(facts.st_mode); /* there in one call, so that lines of programs do not mix */
+    for (size_t at = 0; at < length;) {
+        size_t n = regular || length - at < PIECE ? length - at : PIECE;
+        if (!regular && !ready(descriptor, deadline)) {
+            return false;
+        }
+        ssize_t put = write(descriptor, text + at, n);
+        if (put < 0 && errno != EINTR && errno != EAGAIN) {
+            return false;
+        }
+        at += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
+bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
+{
+    quiet_state quiet;
+    quiet_begin(&quiet);
+    bool ok = write_all(descriptor, text, length, deadline);
+    quiet_end(&quiet, ok ? 0 : errno);
+    return ok;
+}
+
+/* ---- replaced as a whole ---- */
 
 #define SUFFIX ".XXXXXX"
 #define NAMES 64      /* tried before giving up; the first is mostly free */
 #define LEFT_AFTER 60 /* seconds: no write takes as long as that */
 
 /* The folder of a file, and the file's own name. */
-static bool split(const char *path, char folder[PATH_MAX], const char **name)
+static bool split_path(const char *path, char folder[PATH_MAX], const char **name)
 {
     const char *slash = strrchr(path, '/');
     size_t n = slash != NULL ? (size_t)(slash - path) : 0;
@@ -33,20 +136,6 @@ static bool split(const char *path, char folder[PATH_MAX], const char **name)
     }
     *name = slash != NULL ? slash + 1 : path;
     return true;
-}
-
-static bool write_all(int fd, const char *from, size_t bytes)
-{
-    hdi_quiet quiet;
-    hdi_quiet_begin(&quiet);
-    ssize_t n = 0;
-    while (bytes > 0 && (n >= 0 || errno == EINTR)) {
-        n = write(fd, from, bytes);
-        from += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
-    }
-    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
-    return bytes == 0;
 }
 
 /* Gives a file without a name one that no file has: `fresh`, which ends in SUFFIX. */
@@ -74,7 +163,7 @@ static bool give_name(int fd, char *fresh)
 static bool replace(const char *path, const char *folder, char *fresh, const void *content, size_t bytes, mode_t mode)
 {
     int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    bool whole = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    bool whole = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     bool named = whole && give_name(fd, fresh);
     bool good = named && rename(fresh, path) == 0;
     int code = errno;
@@ -93,7 +182,7 @@ static bool replace_with_name(const char *path, char *fresh, const void *content
 {
     strcpy(fresh + strlen(fresh) - (sizeof SUFFIX - 1), SUFFIX);
     int fd = mkostemp(fresh, O_CLOEXEC);
-    bool good = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    bool good = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     int code = errno;
     if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports here that there is no room */
         good = false;
@@ -114,7 +203,7 @@ bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_
 {
     char folder[PATH_MAX], fresh[PATH_MAX + 16];
     const char *name;
-    if (!split(path, folder, &name)) {
+    if (!split_path(path, folder, &name)) {
         return false;
     }
     int n = snprintf(fresh, sizeof fresh, "%s/.%s" SUFFIX, folder, name);
@@ -133,7 +222,7 @@ void hdi_file_sweep(const char *path)
 {
     char folder[PATH_MAX];
     const char *name;
-    DIR *directory = split(path, folder, &name) ? opendir(folder) : NULL;
+    DIR *directory = split_path(path, folder, &name) ? opendir(folder) : NULL;
     time_t now = time(NULL);
     size_t n = strlen(name);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {

@@ -1,14 +1,32 @@
-/* file.h - a file replaced as a whole: a process that reads it finds the old content or the new one. One that is killed meanwhile leaves nothing.
+/* file.h - writing to files and pipes so that what goes wrong is an errno and not a signal, and files replaced as a whole.
  *
- * Threads: any; the calling thread's signal mask changes meanwhile (base/quiet.h). Locks: none. Several may replace one file at the same
- * time: the last one's content stays.
+ * By default a broken pipe (SIGPIPE) and a limit on the size of files (SIGXFSZ, ulimit -f) end the program. The library must not do that to it.
+ * The limit holds for memory files, too.
+ *
+ * Threads: any; the calling thread's signal mask changes meanwhile. Locks: none.
+ * Blocking: hdi_write_quietly while a pipe takes nothing, until the deadline.
  */
 #ifndef HDI_BASE_FILE_H
 #define HDI_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
+
+/* ---- without signals ---- */
+
+/* ftruncate. */
+int hdi_quiet_resize(int descriptor, off_t bytes);
+
+/* All of the text, in one call where it is a regular file, so that lines of programs do not mix. False: with errno; ETIMEDOUT after the
+ * deadline (hdi_clock_ns). */
+bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline);
+
+/* ---- replaced as a whole ----
+ *
+ * A process that reads such a file finds the old content or the new one. One that is killed meanwhile leaves nothing.
+ * Several may replace one file at the same time: the last one's content stays. */
 
 /* False with errno: the file is as it was. Where the file system has no files without a name (NFS), a kill may leave a file beside
  * it. That file is called ".NAME.XXXXXX", NAME being the file's own name. */

@@ -1,32 +1,191 @@
-/* handle.c - the number that distinguishes handles of this process from those of the process that it was forked from. Also what is wrong
- * with a handle.
+/* handle.c - stable memory, and the number that distinguishes handles of this process from those of the process that it was forked from.
  *
- * Threads: any; the number changes in the child's only one, right after a fork. Locks: none but the stable memory's. Always: the number grows
- * with every generation of forks, so no ancestor's handle fits.
+ * Threads: any; the number changes in the child's only one, right after a fork. Locks: the stable memory's, under which nothing is taken.
+ * Always: the number grows with every generation of forks, so no ancestor's handle fits. Addresses of stable memory serve nothing else, ever.
  */
 #include "base/handle.h"
-#include "base/error.h"
-#include "base/stable.h"
 
 #include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include "base/error.h"
+#include "base/lock.h"
+
+/* ---- stable memory ---- */
+
+#define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
+#define YARD_BYTES                                                                                                     \
+    ((size_t)32 << 20) /* addresses that chunks are cut from: cleared ones are neighbours, and one mapping */
+
+typedef struct chunk {
+    struct chunk *next;
+    char *base;
+    size_t bytes, taken;
+} chunk;
+
+struct hdi_stable {
+    chunk *chunks; /* the newest first: what is taken comes from that one */
+    struct hdi_stable *next;
+};
+
+static hdi_mutex lock = HDI_MUTEX_INIT(STABLE);
+static struct hdi_stable *all;
+static char *yard; /* what is left of it */
+static size_t yard_bytes;
+
+static void before_fork(void)
+{
+    hdi_mutex_lock_at_fork(&lock);
+}
+
+static void after_fork(void)
+{
+    hdi_mutex_unlock(&lock);
+}
+
+static void hold_over_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+hdi_stable *hdi_stable_create(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hold_over_forks);
+    hdi_stable *stable = calloc(1, sizeof *stable);
+    if (stable != NULL) {
+        hdi_mutex_lock(&lock);
+        stable->next = all;
+        all = stable;
+        hdi_mutex_unlock(&lock);
+    }
+    return stable;
+}
+
+/* Addresses that are in no use; NULL: none. Lock held. */
+static void *cut(size_t bytes)
+{
+    if (bytes > yard_bytes) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        size_t wanted = bytes > YARD_BYTES ? bytes : YARD_BYTES;
+        void *more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
+        if (more == MAP_FAILED && wanted > bytes) { /* the system limits addresses */
+            wanted = bytes;
+            more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
+        }
+        if (more == MAP_FAILED) {
+            return NULL;
+        }
+        yard = more;
+        yard_bytes = wanted;
+    }
+    if (mprotect(yard, bytes, PROT_READ | PROT_WRITE) != 0) {
+        return NULL;
+    }
+    void *base = yard;
+    yard += bytes;
+    yard_bytes -= bytes;
+    return base;
+}
+
+/* A chunk with room for so many bytes, in front of the others. Lock held. */
+static bool add_chunk(hdi_stable *stable, size_t bytes)
+{
+    chunk *c = malloc(sizeof *c);
+    if (c == NULL) {
+        return false;
+    }
+    bytes = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+    void *base = cut(bytes);
+    if (base == NULL) {
+        free(c);
+        return false;
+    }
+    *c = (chunk){.next = stable->chunks, .base = base, .bytes = bytes};
+    stable->chunks = c;
+    return true;
+}
+
+void *hdi_stable_take(hdi_stable *stable, size_t bytes)
+{
+    void *taken = NULL;
+    bytes = (bytes + HDI_SELF_ALIGN - 1) / HDI_SELF_ALIGN * HDI_SELF_ALIGN;
+    hdi_mutex_lock(&lock);
+    chunk *c = stable->chunks;
+    if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(stable, bytes)) {
+        c = stable->chunks;
+        taken = c->base + c->taken;
+        c->taken += bytes;
+    }
+    hdi_mutex_unlock(&lock);
+    return taken;
+}
+
+/* The memory goes, the addresses stay. Where the system has no room to note that, the memory stays, too, without its content. */
+static void bury(const chunk *c)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    HDI_HANDOVER_BEGIN(); /* stale handles lead there at any time */
+    if (mmap(c->base, c->bytes, PROT_READ, flags, -1, 0) == MAP_FAILED) {
+        madvise(c->base, c->bytes, MADV_DONTNEED);
+    }
+    HDI_HANDOVER_END();
+}
+
+void hdi_stable_clear(hdi_stable *stable)
+{
+    if (stable == NULL) {
+        return;
+    }
+    hdi_mutex_lock(&lock);
+    struct hdi_stable **link = &all;
+    while (*link != stable) {
+        link = &(*link)->next;
+    }
+    *link = stable->next;
+    hdi_mutex_unlock(&lock);
+    for (chunk *c = stable->chunks, *next; c != NULL; c = next) {
+        next = c->next;
+        bury(c);
+        free(c);
+    }
+    free(stable);
+}
+
+/* Whether an address is in stable memory that was not cleared. */
+static bool is_stable(const void *address)
+{
+    bool found = false;
+    hdi_mutex_lock(&lock);
+    for (const struct hdi_stable *g = all; g != NULL && !found; g = g->next) {
+        for (const chunk *c = g->chunks; c != NULL && !found; c = c->next) {
+            found = (uintptr_t)address - (uintptr_t)c->base < c->taken;
+        }
+    }
+    hdi_mutex_unlock(&lock);
+    return found;
+}
+
+/* ---- handles ---- */
 
 uint32_t hdi_handle_salt;
 
-static void in_child(void)
+static void change_salt(void)
 {
     hdi_handle_salt++;
 }
 
-static void install(void)
+static void change_in_children(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, change_salt);
 }
 
 void hdi_handle_guard_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install);
+    pthread_once(&once, change_in_children);
 }
 
 /* What a handle leads to; NULL: nothing that is known, or that is good. */
@@ -40,7 +199,7 @@ static const char *kind_of(const void *handle)
         {HDI_HOLD_MAGIC, "hold"}, {HDI_RUNTIME_MAGIC, "runtime"},
     };
     const hdi_handle_head *head = hdi_handle_object(handle);
-    if (!hdi_stable_has(head)) {
+    if (!is_stable(head)) {
         return NULL;
     }
     uint64_t word = atomic_load_explicit(&head->word, memory_order_acquire);

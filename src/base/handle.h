@@ -1,19 +1,21 @@
-/* handle.h - opaque handles with which a call recognises stale ones.
+/* handle.h - opaque handles with which a call recognises stale ones, and the stable memory that they lead to.
  *
- * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in stable memory (stable.h), at
+ * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in stable memory, at
  * multiples of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. A handle may be stale, of another kind, or of a
  * runtime that was closed. Such a handle finds a word that it does not fit, and is refused. It is never followed into memory that is gone. An object whose
  * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
  * User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
- * Threads: any. Locks: none.
+ *
+ * Threads: any. Locks: for handles none; for stable memory a mutex of its own, also across fork(), and nothing is taken under it.
  */
 #ifndef HDI_BASE_HANDLE_H
 #define HDI_BASE_HANDLE_H
 
-#include <heddle/status.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <heddle/status.h>
 
 #define HDI_HANDLE_ADDRESS_BITS 48
 #define HDI_SELF_ALIGN 512
@@ -180,5 +182,44 @@ static inline void hdi_self_close(hdi_self *self)
 {
     atomic_fetch_xor_explicit(&self->word, HDI_SELF_ALIGN, memory_order_acq_rel);
 }
+
+/* ---- stable memory: its addresses are never used for anything else ----
+ *
+ * So a stale handle can be looked at for as long as the process lives. While the runtime is open it leads to its structure, whose head no longer fits;
+ * afterwards it leads to zeros, which no handle fits. What that costs is addresses: some hundred kilobytes for each runtime that was
+ * closed, without memory behind them. */
+
+typedef struct hdi_stable hdi_stable;
+
+/* NULL: no memory. */
+hdi_stable *hdi_stable_create(void);
+
+/* Zeroed, at a multiple of HDI_SELF_ALIGN; there until hdi_stable_clear. NULL: no memory. */
+void *hdi_stable_take(hdi_stable *stable, size_t bytes);
+
+/* From here on all of it reads as zeros and cannot be written. Frees `stable`; NULL is ignored. */
+void hdi_stable_clear(hdi_stable *stable);
+
+/* ---- handover: fields that the thread sanitizer is not to report ----
+ *
+ * They are written when a structure has no owner, or a new one. Meanwhile a thread with an old handle may read them.
+ *
+ * A call reads what an object is, and looks at the handle again under the lock that protects what it names. Where the object is another one by
+ * then, the call is refused, and nothing that it has read counts. The sanitizer would report that read. So these fields, and no others, are
+ * written between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which keep it from looking. What is only good under a lock, such as a use
+ * record, is written outside of them.
+ *
+ * Both are in one thread, in pairs. Nothing at all is left of them where there is no sanitizer. */
+
+#if defined(__SANITIZE_THREAD__)
+/* The sanitizer's own; its headers do not have them. */
+extern void AnnotateIgnoreWritesBegin(const char *file, int line);
+extern void AnnotateIgnoreWritesEnd(const char *file, int line);
+#define HDI_HANDOVER_BEGIN() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)
+#define HDI_HANDOVER_END() AnnotateIgnoreWritesEnd(__FILE__, __LINE__)
+#else
+#define HDI_HANDOVER_BEGIN() ((void)0)
+#define HDI_HANDOVER_END() ((void)0)
+#endif
 
 #endif

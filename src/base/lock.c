@@ -1,15 +1,181 @@
-/* lock.c - the slow path of hdi_lock, for a thread that found the lock taken.
+/* lock.c - the slow halves of the locks, and the check of their order.
  *
- * Threads: any. Always: returns holding the lock; threads of the queue get it in the order in which they queued up.
- * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
- * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock. The others sleep for a while each, and
- * meanwhile the lock is open to all. So a sleep leaves no open lock unused, and no thread waits for ever.
+ * Threads: any. Locks: those of lock.h themselves. Blocking: hdi_lock_take_slow and hdi_biased_enter_slow until they have the lock,
+ * hdi_biased_visit until the owner is outside.
+ * Always: no thread waits for ever for a lock that is released. A debug build aborts before a thread breaks the order.
  */
 #include "base/lock.h"
 
+#include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/thread.h"
 #include "base/wait.h"
+
+/* ---- the order: what each thread holds, and whether a lock comes behind it (rank.h) ---- */
+
+#ifdef HDI_DEBUG
+
+#define HELD_MOST 62 /* far more than any call holds, but for thread caches */
+
+/* What a thread holds: rank, key and address of each lock in one word, so that words are in order as the locks are. */
+typedef struct held {
+    struct held *next;
+    atomic_bool taken; /* by a thread */
+    uint64_t n;
+    uint64_t of[HELD_MOST];
+} held;
+
+static _Atomic(held *) every; /* never freed: one whose thread has ended serves another */
+
+_Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
+
+/* Not thread-local storage, of which programs that load the library have little. */
+static pthread_key_t held_key;
+static pthread_once_t held_once = PTHREAD_ONCE_INIT;
+static bool has_held_key;
+static atomic_bool lacks_some; /* there was no memory for what a thread holds: it may release what is not recorded */
+
+static void give_back(void *value)
+{
+    held *h = value;
+    h->n = 0;
+    atomic_store(&h->taken, false);
+}
+
+static void make_held_key(void)
+{
+    has_held_key = hdi_thread_key(&held_key, give_back) == 0;
+}
+
+/* NULL: there is no memory. */
+static held *take_record(void)
+{
+    for (held *h = atomic_load(&every); h; h = h->next) {
+        if (!atomic_exchange(&h->taken, true)) {
+            return h;
+        }
+    }
+    held *h = calloc(1, sizeof *h);
+    if (h) {
+        atomic_init(&h->taken, true);
+        h->next = atomic_load(&every);
+        while (!atomic_compare_exchange_weak(&every, &h->next, h)) {
+        }
+    }
+    return h;
+}
+
+/* NULL: there is no memory. */
+static held *own_record(void)
+{
+    pthread_once(&held_once, make_held_key);
+    held *h = has_held_key ? pthread_getspecific(held_key) : NULL;
+    if (!h && has_held_key) {
+        h = take_record();
+        if (h && pthread_setspecific(held_key, h) != 0) {
+            give_back(h);
+            h = NULL;
+        }
+    }
+    if (!h) {
+        atomic_store(&lacks_some, true);
+    }
+    return h;
+}
+
+static uint64_t word_of(const void *lock, uint32_t rank)
+{
+    return (uint64_t)(rank >> 16) << 56 | (uint64_t)(rank & 0xff) << 48 | ((uintptr_t)lock & 0xffffffffffff);
+}
+
+static uint32_t rank_of(uint64_t word)
+{
+    return HDI_RANKED(word >> 56, word >> 48 & 0xff);
+}
+
+static const char *name_of(uint32_t rank)
+{
+    static const char *const names[] = {"no rank",
+#define HDI_RANK_ENTRY(name) #name,
+                                        HDI_RANK_MAP(HDI_RANK_ENTRY)
+#undef HDI_RANK_ENTRY
+    };
+    return rank >> 16 < sizeof names / sizeof names[0] ? names[rank >> 16] : "an unknown rank";
+}
+
+static void stop(const char *what, uint32_t rank, uint32_t other)
+{
+    fprintf(stderr, "heddle: lock %s/%u %s %s/%u; src/base/rank.h has the order\n", name_of(rank), rank & 0xffff, what,
+            name_of(other), other & 0xffff);
+    abort();
+}
+
+static bool holds(const held *h, hdi_rank rank)
+{
+    bool found = false;
+    for (uint64_t i = 0; i < h->n; i++) {
+        found |= h->of[i] >> 56 == rank;
+    }
+    return found;
+}
+
+void hdi_rank_check(const void *lock, uint32_t rank)
+{
+    const held *h = own_record();
+    if (rank >> 16 == HDI_RANK_NONE) {
+        stop("was made without a rank; this thread holds locks, so many:", rank, h ? (uint32_t)h->n : 0);
+    }
+    for (uint64_t i = 0; h && i < h->n; i++) {
+        if (h->of[i] >= word_of(lock, rank)) {
+            stop("is taken by a thread that holds", rank, rank_of(h->of[i]));
+        }
+    }
+}
+
+void hdi_rank_taken(const void *lock, uint32_t rank)
+{
+    held *h = own_record();
+    if (!h || (rank >> 16 == HDI_RANK_THREAD_CACHE && holds(h, HDI_RANK_CACHES))) {
+        return; /* a holder of their list may have any number of thread caches: those have no record */
+    }
+    if (h->n == HELD_MOST) {
+        stop("is one too many after", rank, rank_of(h->of[h->n - 1]));
+    }
+    h->of[h->n++] = word_of(lock, rank);
+}
+
+void hdi_rank_released(const void *lock)
+{
+    held *h = own_record();
+    uint64_t i = h ? h->n : 0;
+    while (i > 0 && (h->of[i - 1] ^ (uintptr_t)lock) << 16 != 0) {
+        i--;
+    }
+    if (i > 0) {
+        memmove(&h->of[i - 1], &h->of[i], (h->n - i) * sizeof h->of[0]);
+        h->n--;
+    } else if (!atomic_load(&lacks_some) && !holds(h, HDI_RANK_CACHES)) {
+        stop("is released by a thread that does not hold it; locks that it holds:", 0, (uint32_t)h->n);
+    }
+}
+
+#endif
+
+/* ---- for short sections: a thread that found the lock taken ----
+ *
+ * Threads of the queue get the lock in the order in which they queued up.
+ * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
+ * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock. The others sleep for a while each, and
+ * meanwhile the lock is open to all. So a sleep leaves no open lock unused, and no thread waits for ever. */
 
 enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 
@@ -62,4 +228,122 @@ void hdi_lock_take_slow(hdi_lock *lock)
         sched_yield();
     }
     take_in_turn(lock);
+}
+
+/* ---- for one owner ---- */
+
+#if defined(__SANITIZE_THREAD__)
+#define FENCED true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FENCED true
+#endif
+#endif
+#ifndef FENCED
+#define FENCED false
+#endif
+
+enum { VISIT_YIELDS = 16, VISIT_SLEEP_NS = 20000 };
+
+static long barrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* Again costs nothing, and a child of fork() may have to do it itself. */
+static bool register_process(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
+           barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+}
+
+_Atomic int hdi_biased_how;
+
+/* Once for a process: owners and visitors must agree on which of them fences. A forked child has to register itself. */
+static void in_child(void)
+{
+    if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !register_process()) {
+        atomic_store_explicit(&hdi_biased_how, 2, memory_order_relaxed);
+    }
+}
+
+static void look(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+    atomic_store_explicit(&hdi_biased_how, register_process() ? 1 : 2, memory_order_relaxed);
+}
+
+int hdi_biased_look(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
+    return atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
+}
+
+void hdi_biased_barrier(void)
+{
+    if (hdi_biased_fenced()) {
+        static _Atomic int word;
+        atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
+    } else {
+        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+    }
+}
+
+bool hdi_biased_join(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+}
+
+bool hdi_biased_barrier_everywhere(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
+}
+
+void hdi_biased_init(hdi_biased_lock *lock)
+{
+    atomic_init(&lock->busy, false);
+    atomic_init(&lock->wanted, false);
+    lock->fenced = !register_process();
+    hdi_mutex_init(&lock->visit, HDI_RANK_THREAD_CACHE);
+}
+
+void hdi_biased_destroy(hdi_biased_lock *lock)
+{
+    hdi_mutex_destroy(&lock->visit);
+}
+
+void hdi_biased_enter_slow(hdi_biased_lock *lock)
+{
+    hdi_rank_released(lock);
+    do {
+        atomic_store_explicit(&lock->busy, false, memory_order_release); /* as in hdi_biased_leave */
+        hdi_mutex_lock(&lock->visit);                                    /* until the visit is over */
+        atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
+        hdi_mutex_unlock(&lock->visit);
+        /* Another visitor may have come between; the mutex orders `busy` before its look. */
+    } while (atomic_load_explicit(&lock->wanted, memory_order_seq_cst));
+    hdi_rank_taken(lock, lock->visit.rank);
+}
+
+void hdi_biased_visit(hdi_biased_lock *lock)
+{
+    hdi_mutex_lock(&lock->visit);
+    atomic_store_explicit(&lock->wanted, true, memory_order_seq_cst);
+    if (!lock->fenced) {
+        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+    }
+    for (int rounds = 0; atomic_load_explicit(&lock->busy, memory_order_seq_cst); rounds++) {
+        if (rounds < VISIT_YIELDS) {
+            sched_yield();
+        } else {
+            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner has lost its processor, maybe to this thread */
+        }
+    }
+}
+
+void hdi_biased_end_visit(hdi_biased_lock *lock)
+{
+    atomic_store_explicit(&lock->wanted, false, memory_order_seq_cst);
+    hdi_mutex_unlock(&lock->visit);
 }

@@ -1,18 +1,28 @@
-/* lock.h - a lock for sections of some tens of nanoseconds.
+/* lock.h - the locks of the library: one for short sections, one that may sleep, and one that costs its owner hardly anything.
  *
- * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields. Then it queues up
- * and sleeps for a while, so no thread spins against a holder that lost its processor. The first thread to come takes an open lock, except
- * while the first of the queue asks for it. Then all others let that one go first. So no thread waits for longer than those before it in the queue.
+ * hdi_lock is for sections of some tens of nanoseconds: one locked instruction to take, a plain store to release.
+ * hdi_mutex is a pthread_mutex_t with a rank, for sections that may call the driver, allocate or sleep.
+ * hdi_biased_lock is for what one thread uses all the time and others hardly ever: its owner pays two plain stores.
  *
- * Threads: any. Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
- * a path that is rare.
+ * Threads: any. Locks: themselves, none of them recursive; rank.h has their order. Always: a debug build asserts that order.
  */
 #ifndef HDI_BASE_LOCK_H
 #define HDI_BASE_LOCK_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 #include "base/rank.h"
+
+/* ---- for short sections ----
+ *
+ * A thread that finds it taken spins for a moment, then yields. Then it queues up
+ * and sleeps for a while, so no thread spins against a holder that lost its processor. The first thread to come takes an open lock, except
+ * while the first of the queue asks for it. Then all others let that one go first. So no thread waits for longer than those before it in the queue.
+ *
+ * Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
+ * a path that is rare. */
 
 typedef struct hdi_lock {
     atomic_int taken;
@@ -94,5 +104,156 @@ static inline void hdi_lock_release(hdi_lock *lock)
     /* pairs with the acquire exchange in hdi_lock_take_open */
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
+
+/* ---- that may sleep ---- */
+
+typedef struct hdi_mutex {
+    pthread_mutex_t mutex;
+    uint32_t rank;
+} hdi_mutex;
+
+#define HDI_MUTEX_INIT(name)                                                                                           \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, HDI_RANKED(HDI_RANK_##name, 0)                                                      \
+    }
+
+static inline void hdi_mutex_init(hdi_mutex *mutex, hdi_rank rank)
+{
+    pthread_mutex_init(&mutex->mutex, NULL);
+    mutex->rank = HDI_RANKED(rank, 0);
+}
+
+static inline void hdi_mutex_destroy(hdi_mutex *mutex)
+{
+    pthread_mutex_destroy(&mutex->mutex);
+}
+
+static inline void hdi_mutex_lock(hdi_mutex *mutex)
+{
+    hdi_rank_check(mutex, mutex->rank);
+    pthread_mutex_lock(&mutex->mutex);
+    hdi_rank_taken(mutex, mutex->rank);
+}
+
+/* For handlers of fork(), which run in the order in which they were installed: without the check of the order. Of these locks a thread takes none under
+ * another one, so none is waited for in vain. */
+static inline void hdi_mutex_lock_at_fork(hdi_mutex *mutex)
+{
+    pthread_mutex_lock(&mutex->mutex);
+    hdi_rank_taken(mutex, mutex->rank);
+}
+
+/* False: another thread has it. */
+static inline bool hdi_mutex_try(hdi_mutex *mutex)
+{
+    bool taken = pthread_mutex_trylock(&mutex->mutex) == 0;
+    if (taken) {
+        hdi_rank_taken(mutex, mutex->rank);
+    }
+    return taken;
+}
+
+static inline void hdi_mutex_unlock(hdi_mutex *mutex)
+{
+    hdi_rank_released(mutex);
+    pthread_mutex_unlock(&mutex->mutex);
+}
+
+/* False: another thread had it until the deadline, in the time of hdi_clock_ns (INT64_MAX: none). */
+static inline bool hdi_mutex_lock_until(hdi_mutex *mutex, int64_t deadline)
+{
+    if (deadline == INT64_MAX) {
+        hdi_mutex_lock(mutex);
+        return true;
+    }
+    const struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
+    hdi_rank_check(mutex, mutex->rank);
+    bool taken = pthread_mutex_clocklock(&mutex->mutex, CLOCK_MONOTONIC, &limit) == 0;
+    if (taken) {
+        hdi_rank_taken(mutex, mutex->rank);
+    }
+    return taken;
+}
+
+/* Waits for `cond` without a deadline; the calling thread has the mutex. wait.h has hdi_cond_wait, with one. */
+static inline void hdi_mutex_wait(hdi_mutex *mutex, pthread_cond_t *cond)
+{
+    hdi_rank_released(mutex);
+    pthread_cond_wait(cond, &mutex->mutex);
+    hdi_rank_taken(mutex, mutex->rank);
+}
+
+/* ---- for one owner ----
+ *
+ * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every processor that runs this process
+ * see that (membarrier), and waits until the owner is outside. Where membarrier is missing, and under the thread
+ * sanitizer, which does not model it, the owner pays for a fence instead.
+ *
+ * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; `heddle bench alloc` measures what the pair costs. The idea
+ * is that of biased locks, see also membarrier(2).
+ *
+ * The barrier alone serves presence.h, and engines that are about to sleep (engine.h).
+ *
+ * One owner, any number of visitors. The owner leaves soon, usually within some tens of nanoseconds; visitors may stay
+ * as long as they like. */
+
+typedef struct hdi_biased_lock {
+    _Atomic bool busy;   /* the owner is inside; written by it alone */
+    _Atomic bool wanted; /* a visitor is inside or coming; written under `visit` */
+    bool fenced;         /* the owner fences */
+    hdi_mutex visit;
+} hdi_biased_lock;
+
+/* Whether owners fence, in this process: since the first look. */
+extern _Atomic int hdi_biased_how; /* 0: not looked at yet, 1: membarrier, 2: fences */
+int hdi_biased_look(void);
+static inline bool hdi_biased_fenced(void)
+{
+    int how = atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
+    return __builtin_expect(how != 1, 0) && (how ? how : hdi_biased_look()) == 2;
+}
+/* Every processor that runs this process sees what this thread did before. A fence, where owners fence. */
+void hdi_biased_barrier(void);
+
+/* The same from another process, for one that has joined. False: that is not possible here. */
+bool hdi_biased_join(void);
+bool hdi_biased_barrier_everywhere(void);
+
+void hdi_biased_init(hdi_biased_lock *lock);
+void hdi_biased_destroy(hdi_biased_lock *lock);
+
+void hdi_biased_enter_slow(hdi_biased_lock *lock);
+
+static inline void hdi_biased_enter(hdi_biased_lock *lock)
+{
+    hdi_rank_check(lock, lock->visit.rank);
+    hdi_rank_taken(lock, lock->visit.rank);
+    if (__builtin_expect(lock->fenced, 0)) {
+        /* seq_cst with the visitor's store of `wanted` and load of `busy`: one of the two sees the other */
+        atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
+        if (__builtin_expect(atomic_load_explicit(&lock->wanted, memory_order_seq_cst), 0)) {
+            hdi_biased_enter_slow(lock);
+        }
+        return;
+    }
+    atomic_store_explicit(&lock->busy, true, memory_order_relaxed);
+    atomic_signal_fence(
+        memory_order_seq_cst); /* the compiler keeps the order, the visitor's membarrier makes the processor */
+    /* acquire: pairs with the release store at the end of a visit */
+    if (__builtin_expect(atomic_load_explicit(&lock->wanted, memory_order_acquire), 0)) {
+        hdi_biased_enter_slow(lock);
+    }
+}
+
+static inline void hdi_biased_leave(hdi_biased_lock *lock)
+{
+    hdi_rank_released(lock);
+    /* pairs with the visitor's acquire load: it sees what the owner did */
+    atomic_store_explicit(&lock->busy, false, memory_order_release);
+}
+
+/* Keeps the owner out until hdi_biased_end_visit. The owner itself may visit, too, while it is outside. */
+void hdi_biased_visit(hdi_biased_lock *lock);
+void hdi_biased_end_visit(hdi_biased_lock *lock);
 
 #endif

@@ -1,18 +1,24 @@
-/* options.c - parses the one table of options (HDI_OPTION_MAP in options.h).
+/* options.c - parses the one table of options (HDI_OPTION_MAP in options.h), and reports names that are no options.
  *
- * Threads: hdi_options_parse runs in hd_open and reads the environment, which no thread may change meanwhile (as with secure_getenv); a parsed
- * table is read-only. Locks: none. Always: in a parsed table every option has a text, and a field that agrees with it.
+ * Threads: hdi_options_parse and hdi_option_check_environment run in hd_open and read the environment, which no thread may change meanwhile (as
+ * with secure_getenv); a parsed table is read-only. Locks: none.
+ * Always: in a parsed table every option has a text, and a field that agrees with it. A process gets at most one line about its environment.
  */
 #include "base/options.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/amount.h"
+#include <strings.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 #include "base/error.h"
+#include "base/file.h"
+#include "base/wait.h"
 
 typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
 
@@ -58,6 +64,69 @@ _Static_assert(COUNT <= sizeof((hdi_options *)0)->text / sizeof(char *),
 #define SETTING_ARGUMENTS(e, value, from_environment)                                                                  \
     ((from_environment) ? (e)->row.environment : (e)->row.name), (value)
 
+const hdi_option_row *hdi_option_row_at(int index)
+{
+    return index >= 0 && index < COUNT ? &table[index].row : NULL;
+}
+
+/* ---- names that are no options: which one was meant ---- */
+
+enum { NAME_BYTES = 64, LINE_BYTES = 1024 };
+static const char prefix[] = "HEDDLE_";
+#define PREFIX_BYTES (sizeof prefix - 1)
+
+/* Number of single-character edits between two short words; capitals and small letters are the same. */
+static size_t edits_between(const char *a, const char *b)
+{
+    size_t row[NAME_BYTES];
+    size_t n = strlen(b);
+    if (n >= NAME_BYTES) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t changed = diagonal + (tolower((unsigned char)a[i - 1]) != b[j - 1]);
+            diagonal = row[j];
+            size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+            row[j] = changed < shorter + 1 ? changed : shorter + 1;
+        }
+    }
+    return row[n];
+}
+
+/* The option whose name is spelt like `name`, but for a few letters; NULL: none is. */
+static const hdi_option_row *option_nearest(const char *name)
+{
+    const hdi_option_row *nearest = NULL;
+    size_t best = SIZE_MAX;
+    for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
+        const hdi_option_row *row = hdi_option_row_at(i);
+        size_t d = edits_between(name, row->name);
+        if (d < best) {
+            best = d;
+            nearest = row;
+        }
+    }
+    return nearest != NULL && best <= 1 + strlen(nearest->name) / 3 ? nearest : NULL;
+}
+
+/* The option whose variable in the environment is called `name`; NULL: none is. */
+static const hdi_option_row *option_without_prefix(const char *name)
+{
+    if (strncasecmp(name, prefix, PREFIX_BYTES) != 0) {
+        return NULL;
+    }
+    const hdi_option_row *row = option_nearest(name + PREFIX_BYTES);
+    return row != NULL && strcasecmp(row->environment, name) == 0 ? row : NULL;
+}
+
+/* ---- parsing ---- */
+
 static bool is_separator(char c)
 {
     return isspace((unsigned char)c) || c == ',';
@@ -65,12 +134,12 @@ static bool is_separator(char c)
 
 static hd_status fail_unknown(const char *name)
 {
-    const hdi_option_row *row = hdi_option_without_prefix(name);
+    const hdi_option_row *row = option_without_prefix(name);
     if (row != NULL) {
         return hdi_fail(HD_ERROR_OPTION, "there is no option \"%.64s\"; in settings it is called \"%s\"", name,
                         row->name);
     }
-    row = hdi_option_nearest(name);
+    row = option_nearest(name);
     if (row != NULL) {
         return hdi_fail(HD_ERROR_OPTION, "there is no option \"%.64s\"; did you mean \"%s\"?", name, row->name);
     }
@@ -111,6 +180,53 @@ static bool parse_integer(const char *value, int64_t *out)
     return true;
 }
 
+/* The power of two of a unit ("", "K", "MB", "GiB", ...), -1: it is none. */
+static int unit_shift(const char *unit)
+{
+    static const char letters[] = "kmgt";
+    if (unit[0] == 0) {
+        return 0;
+    }
+    const char *letter = strchr(letters, tolower((unsigned char)unit[0]));
+    const char *rest = unit + 1;
+    rest += (rest[0] == 'i' || rest[0] == 'I') && rest[1] != 0; /* "iB", never "i" alone */
+    rest += rest[0] == 'b' || rest[0] == 'B';
+    return letter && rest[0] == 0 ? (int)(letter - letters + 1) * 10 : -1;
+}
+
+/* A number of bytes: "4096", "32M", "32MB", "32MiB", "1.5G". K, M, G and T are powers of 1024 however they are written. Capitals and
+ * small letters are the same. A fraction of a byte is dropped. False: it is none, has a fraction without a unit, or is 2^63 or more. */
+static bool parse_bytes(const char *text, int64_t *out)
+{
+    uint64_t whole = 0, part = 0, scale = 1; /* part / scale */
+    const char *begin = text;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        if (whole > (UINT64_MAX - 9) / 10) {
+            return false;
+        }
+        whole = whole * 10 + (uint64_t)(*text - '0');
+    }
+    bool digits = text != begin, fraction = *text == '.';
+    text += fraction;
+    for (; fraction && *text >= '0' && *text <= '9'; text++) {
+        digits = true;
+        if (scale < UINT64_C(1000000000000000000)) { /* what comes behind is less than a byte */
+            part = part * 10 + (uint64_t)(*text - '0');
+            scale *= 10;
+        }
+    }
+    int shift = unit_shift(text);
+    if (!digits || shift < 0 || (fraction && shift == 0)) {
+        return false;
+    }
+    unsigned __int128 bytes = ((unsigned __int128)whole << shift) + ((unsigned __int128)part << shift) / scale;
+    if (bytes > INT64_MAX) {
+        return false;
+    }
+    *out = (int64_t)bytes;
+    return true;
+}
+
 /* A number of bytes the way it is written in an option. */
 static void format_bytes(int64_t bytes, char out[32])
 {
@@ -127,7 +243,7 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
 {
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : hdi_bytes_parse(value, &number);
+    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : parse_bytes(value, &number);
     if (parsed && number >= e->low && number <= e->high && (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
@@ -326,11 +442,6 @@ void hdi_options_release(hdi_options *options)
     memset(options, 0, sizeof *options);
 }
 
-const hdi_option_row *hdi_option_row_at(int index)
-{
-    return index >= 0 && index < COUNT ? &table[index].row : NULL;
-}
-
 bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -349,4 +460,108 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
         used += (size_t)n;
     }
     return true;
+}
+
+/* ---- variables of the environment that are no options ---- */
+
+extern char **environ;
+
+/* What begins like an option and is none: the tool's own variables and those of the tests and scripts around it. A name that ends with _ stands
+ * for all that begin so. */
+static const char *const known[] = {
+    "HEDDLE_INCLUDE_DIR",
+    "HEDDLE_BUILD",
+    "HEDDLE_CAPTURES",
+    "HEDDLE_COMMIT",
+    "HEDDLE_ENDURANCE_ROUNDS",
+    "HEDDLE_FAILURE_OPERATIONS",
+    "HEDDLE_FAULT_ROUNDS",
+    "HEDDLE_GRAPHS",
+    "HEDDLE_MODEL_SEEDS",
+    "HEDDLE_MODEL_STEPS",
+    "HEDDLE_ONLY_GRAPH",
+    "HEDDLE_ONLY_PAIR",
+    "HEDDLE_PAIR_MS",
+    "HEDDLE_PEER_ALLOCATOR",
+    "HEDDLE_REUSES",
+    "HEDDLE_SEED",
+    "HEDDLE_SHARED_LIBRARY",
+    "HEDDLE_SOURCE",
+    "HEDDLE_STRESS_SECONDS",
+    "HEDDLE_SWEEP_SECONDS",
+    "HEDDLE_TEST_",
+    "HEDDLE_TOOL",
+};
+
+static bool is_known(const char *name)
+{
+    for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
+        if (strcmp(name, hdi_option_row_at(i)->environment) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        size_t n = strlen(known[i]);
+        if (known[i][n - 1] == '_' ? strncmp(name, known[i], n) == 0 : strcmp(name, known[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The name of a variable that is set, begins like an option's, and is none. What is no word is no spelling mistake. */
+static bool is_unknown(const char *variable, char name[NAME_BYTES])
+{
+    size_t n = strcspn(variable, "=");
+    if (n >= NAME_BYTES || strncmp(variable, prefix, PREFIX_BYTES) != 0 || variable[n] == '\0' ||
+        variable[n + 1] == '\0') {
+        return false;
+    }
+    memcpy(name, variable, n);
+    name[n] = '\0';
+    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == n && !is_known(name);
+}
+
+size_t hdi_option_unknown_variables(char **environment, char *out, size_t room)
+{
+    static const char end[] = ": ignored. HEDDLE_ENVIRONMENT_CHECK=off hides this line.\n";
+    char name[NAME_BYTES];
+    size_t length = 0;
+    int found = 0, left_out = 0;
+    for (char **variable = environment; variable != NULL && *variable != NULL; variable++) {
+        if (!is_unknown(*variable, name)) {
+            continue;
+        }
+        char hint[NAME_BYTES + 32] = "";
+        const hdi_option_row *row = option_nearest(name + PREFIX_BYTES);
+        if (row != NULL) {
+            snprintf(hint, sizeof hint, " (did you mean %s?)", row->environment);
+        }
+        if (length + strlen(name) + strlen(hint) + sizeof end + 64 > room) {
+            left_out++;
+            continue;
+        }
+        length += (size_t)snprintf(out + length, room - length, "%s%s%s",
+                                   found++ == 0 ? "heddle: there is no option " : ", ", name, hint);
+    }
+    if (found == 0) {
+        return 0;
+    }
+    if (left_out > 0) {
+        length += (size_t)snprintf(out + length, room - length, " and %d more", left_out);
+    }
+    return length + (size_t)snprintf(out + length, room - length, "%s", end);
+}
+
+void hdi_option_check_environment(void)
+{
+    static atomic_bool done;
+    char line[LINE_BYTES];
+    if (getauxval(AT_SECURE) != 0 || atomic_exchange_explicit(&done, true, memory_order_relaxed)) {
+        return;
+    }
+    size_t length = hdi_option_unknown_variables(environ, line, sizeof line);
+    if (length > 0) {
+        hdi_write_quietly(STDERR_FILENO, line, length, hdi_clock_ns()); /* a pipe that is full does not get it */
+    }
 }

@@ -177,12 +177,6 @@ typedef struct hdi_option_row {
 /* Row `index` of the table, NULL past the end. */
 const hdi_option_row *hdi_option_row_at(int index);
 
-/* The option whose name is spelt like `name`, but for a few letters; NULL: none is. */
-const hdi_option_row *hdi_option_nearest(const char *name);
-
-/* The option whose variable in the environment is called `name`; NULL: none is. */
-const hdi_option_row *hdi_option_without_prefix(const char *name);
-
 /* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there are none. */
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
 

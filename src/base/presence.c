@@ -3,8 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include "base/clock.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 

@@ -21,7 +21,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/biased_lock.h"
+#include "base/lock.h"
 
 #if HDI_DEBUG
 #include <assert.h>

@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/file.h"
+#include "base/text.h"
 
 /* Fails with the errno of the call `what`, after giving the descriptor back. */
 static hd_status fail(const char *what, const char *name, size_t bytes, int descriptor)

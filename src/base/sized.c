@@ -1,6 +1,7 @@
-/* sized.c - structures that grow from release to release. See sized.h for threads, locks and what always holds. */
+/* sized.c - structures that grow from release to release, and the release that is loaded. See sized.h for threads, locks and what always holds. */
 #include "base/sized.h"
 
+#include <heddle/version.h>
 #include "base/error.h"
 
 /* The library writes and reads these as a prefix and a rest, so `size` must be their first word. */
@@ -57,4 +58,9 @@ void hdi_sized_give(void *out, const void *from, size_t known)
     if (size > known) {
         memset((char *)out + known, 0, size - known);
     }
+}
+
+const char *hd_version(void)
+{
+    return HD_VERSION_STRING;
 }

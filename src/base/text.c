@@ -1,9 +1,82 @@
-/* text.c - a FILE that writes into memory. See text.h for threads, locks and what always holds. */
+/* text.c - amounts, call sites and what is written into memory, as text. See text.h for threads, locks and what always holds. */
 #include "base/text.h"
 
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+
+/* ---- amounts ---- */
+
+void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room)
+{
+    uint64_t whole = value / unit;
+    uint64_t part = (uint64_t)((unsigned __int128)(value % unit) * 10 / unit);
+    if (value % unit == 0) {
+        snprintf(out, room, "%" PRIu64, whole);
+    } else {
+        snprintf(out, room, "%" PRIu64 ".%" PRIu64, whole, part);
+    }
+}
+
+const char *hdi_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES])
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    char number[48];
+    int unit = 0;
+    while (unit < 4 && bytes >> (10 * unit) >= 1024) {
+        unit++;
+    }
+    hdi_tenths_text(bytes, UINT64_C(1) << (10 * unit), number, sizeof number);
+    snprintf(out, HDI_AMOUNT_BYTES, "%s %s", number, bytes == 1 ? "byte" : units[unit]);
+    return out;
+}
+
+const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES])
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    char number[48];
+    uint64_t size = 1;
+    int unit = 0;
+    while (unit < 3 && ns / size >= 1000) {
+        size *= 1000;
+        unit++;
+    }
+    hdi_tenths_text(ns, size, number, sizeof number);
+    snprintf(out, HDI_AMOUNT_BYTES, "%s %s", number, units[unit]);
+    return out;
+}
+
+/* ---- the address of a call ---- */
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
+{
+    Dl_info info;
+    uintptr_t at = (uintptr_t)site;
+    memset(out, 0, HDI_SITE_BYTES);
+    /* The address is where the call returns to, which may be in the next function. */
+    if (at == 0) {
+        snprintf(out, HDI_SITE_BYTES, "unknown");
+    } else if (!dladdr((const void *)(at - 1), &info) || !info.dli_fname) {
+        snprintf(out, HDI_SITE_BYTES, "0x%" PRIxPTR, at);
+    } else if (info.dli_sname) {
+        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, info.dli_sname, at - (uintptr_t)info.dli_saddr);
+    } else {
+        const char *name = info.dli_fname[0] ? file_name(info.dli_fname) : "program";
+        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, name, at - (uintptr_t)info.dli_fbase);
+    }
+}
+
+/* ---- a FILE that writes into memory ---- */
 
 /* Room for so many bytes and a zero. */
 static bool grow(hdi_text *t, size_t length)

@@ -1,13 +1,40 @@
-/* text.h - a FILE that writes into memory, and reports when there was not enough of it (open_memstream hands out what it has).
+/* text.h - text for messages and reports: amounts and call sites the way a person reads them, and a FILE that writes into memory.
  *
- * Threads: one per text. Locks: none. Always: a text that is handed out is whole.
+ * Threads: any; one per hdi_text. Locks: those of dladdr, for a moment, for call sites. Always: the program's locale changes nothing; an amount
+ * that is shown is rounded down, and a text that is handed out is whole.
  */
 #ifndef HDI_BASE_TEXT_H
 #define HDI_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+
+/* ---- amounts: bytes and durations ---- */
+
+#define HDI_AMOUNT_BYTES 64
+
+/* "3.2 GiB", "512 bytes" */
+const char *hdi_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
+
+/* "31 ns", "2.9 us", "1.9 ms" */
+const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES]);
+
+/* value / unit: "12.3", "4" */
+void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
+
+/* The first for an argument list: storage until the end of the enclosing block. */
+#define HDI_BYTES(bytes) hdi_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
+
+/* ---- the address of a call ---- */
+
+#define HDI_SITE_BYTES 128
+
+/* "symbol+0x12", or "module+0x12" for addr2line where the symbol is not known. */
+void hdi_site_text(const void *site, char out[HDI_SITE_BYTES]);
+
+/* ---- a FILE that writes into memory, and reports when there was not enough of it (open_memstream hands out what it has) ---- */
 
 typedef struct hdi_text {
     FILE *file;

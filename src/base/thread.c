@@ -1,10 +1,20 @@
-/* thread.c - threads of the library's own, and what is left to do when any thread ends. See thread.h for threads, locks and what always holds. */
+/* thread.c - threads of the library's own, the processors that they may run on, and what is left to do when any thread ends.
+ *
+ * Threads, locks and what always holds: see thread.h. About processors everything is read from the system when it is asked for; nothing is kept.
+ */
 #include "base/thread.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include "base/own_file.h"
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* ---- the library's own ---- */
 
@@ -52,7 +62,77 @@ int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context)
     return error;
 }
 
-/* ---- staying loaded ---- */
+/* ---- the file with the library's code, which stays loaded ---- */
+
+typedef struct own_object {
+    uintptr_t address;
+    const char *name;    /* of the object with that address; NULL: not found yet */
+    const char *runpath; /* NULL: it has none */
+} own_object;
+
+/* The dynamic section of a program or shared object as it is in memory. Most loaders have turned addresses in it into those of here. */
+static const char *runpath_of(const struct dl_phdr_info *object, const ElfW(Phdr) * p)
+{
+    const ElfW(Dyn) *d = (const ElfW(Dyn) *)(object->dlpi_addr + p->p_vaddr);
+    uintptr_t strings = 0, offset = 0;
+    bool found = false;
+    for (; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB) {
+            strings = d->d_un.d_ptr < object->dlpi_addr ? object->dlpi_addr + d->d_un.d_ptr : d->d_un.d_ptr;
+        } else if (d->d_tag == DT_RUNPATH || (d->d_tag == DT_RPATH && !found)) {
+            offset = d->d_un.d_val;
+            found = true;
+        }
+    }
+    return found && strings != 0 ? (const char *)(strings + offset) : NULL;
+}
+
+static int look_at_object(struct dl_phdr_info *object, size_t bytes, void *context)
+{
+    own_object *s = context;
+    (void)bytes;
+    for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+        if (p->p_type == PT_LOAD && s->address - (object->dlpi_addr + p->p_vaddr) < p->p_memsz) {
+            s->name = object->dlpi_name != NULL ? object->dlpi_name : "";
+        }
+    }
+    for (unsigned i = 0; s->name != NULL && i < object->dlpi_phnum; i++) {
+        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+            s->runpath = runpath_of(object, &object->dlpi_phdr[i]);
+        }
+    }
+    return s->name != NULL;
+}
+
+static own_object self;
+
+static void look_for_it(void)
+{
+    self.address = (uintptr_t)look_for_it;
+    dl_iterate_phdr(look_at_object, &self);
+}
+
+/* Once: the library stays where it is. And a child of fork() must not ask the loader, whose lock a thread of its parent may have had. */
+static const own_object *look_for_self(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look_for_it);
+    return &self;
+}
+
+const char *hdi_own_file_name(void)
+{
+    const own_object *s = look_for_self();
+    return s->name != NULL && s->name[0] != '\0' ? s->name : NULL; /* the program has an empty name */
+}
+
+bool hdi_own_file_runpath(char *out, size_t bytes)
+{
+    const own_object *s = look_for_self();
+    int n = snprintf(out, bytes, "%s", s->runpath != NULL ? s->runpath : "");
+    return n >= 0 && (size_t)n < bytes;
+}
 
 static void keep_loaded(void)
 {
@@ -72,4 +152,101 @@ int hdi_thread_key(pthread_key_t *out, void (*ends)(void *))
 {
     hdi_keep_loaded();
     return pthread_key_create(out, ends);
+}
+
+/* ---- processors ---- */
+
+enum { WORD_BITS = 8 * sizeof(unsigned long), LIST_BYTES = 16384 };
+
+bool hdi_cpus_own(hdi_cpus *out)
+{
+    memset(out, 0, sizeof *out);
+    return syscall(SYS_sched_getaffinity, 0, sizeof out->bits, out->bits) > 0;
+}
+
+bool hdi_cpus_stay(const hdi_cpus *cpus)
+{
+    return syscall(SYS_sched_setaffinity, 0, sizeof cpus->bits, cpus->bits) == 0;
+}
+
+/* One line of a file, without its end; false: it cannot be read. */
+static bool read_line(const char *path, char *out, int bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool found = file && fgets(out, bytes, file);
+    if (file) {
+        fclose(file);
+    }
+    if (found) {
+        out[strcspn(out, "\n")] = 0;
+    }
+    return found;
+}
+
+int hdi_numa_node(const char *bus_id)
+{
+    char path[96], lower[32], line[32];
+    size_t n = strlen(bus_id);
+    if (n >= sizeof lower) {
+        return -1;
+    }
+    for (size_t i = 0; i <= n; i++) {
+        lower[i] = bus_id[i] >= 'A' && bus_id[i] <= 'F' ? (char)(bus_id[i] - 'A' + 'a') : bus_id[i];
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", lower);
+    int node = -1;
+    if (!read_line(path, line, sizeof line) || sscanf(line, "%d", &node) != 1) {
+        return -1;
+    }
+    return node;
+}
+
+bool hdi_numa_cpus(int node, hdi_cpus *out)
+{
+    char path[64];
+    char *list = node >= 0 ? malloc(LIST_BYTES) : NULL;
+    if (!list) {
+        return false;
+    }
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+    bool known = read_line(path, list, LIST_BYTES) && hdi_cpus_parse(list, out);
+    free(list);
+    return known;
+}
+
+bool hdi_cpus_parse(const char *list, hdi_cpus *out)
+{
+    memset(out, 0, sizeof *out);
+    for (const char *at = list; *at;) {
+        char *end;
+        unsigned long first = strtoul(at, &end, 10), last = first;
+        if (end == at) {
+            return false;
+        }
+        if (*end == '-') {
+            at = end + 1;
+            last = strtoul(at, &end, 10);
+            if (end == at) {
+                return false;
+            }
+        }
+        if (first > last || last >= HDI_CPUS_MOST || (*end && *end != ',')) {
+            return false;
+        }
+        for (unsigned long cpu = first; cpu <= last; cpu++) {
+            out->bits[cpu / WORD_BITS] |= 1ul << cpu % WORD_BITS;
+        }
+        at = *end ? end + 1 : end;
+    }
+    return true;
+}
+
+bool hdi_cpus_common(const hdi_cpus *a, const hdi_cpus *b, hdi_cpus *out)
+{
+    unsigned long any = 0;
+    for (size_t i = 0; i < sizeof out->bits / sizeof out->bits[0]; i++) {
+        out->bits[i] = a->bits[i] & b->bits[i];
+        any |= out->bits[i];
+    }
+    return any != 0;
 }

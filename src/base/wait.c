@@ -12,7 +12,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
 
 #define PROCESSORS_TO_SPIN 4
 

@@ -1,4 +1,4 @@
-/* wait.h - spin, then sleep: futexes that work across processes, condition variables, and the pause between two looks at a condition.
+/* wait.h - the one clock, and waiting: futexes that work across processes, condition variables, and the pause between two looks.
  *
  * Threads: any. Locks: none. A word that is waited on may live in memory shared between processes.
  */
@@ -9,7 +9,29 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/mutex.h"
+#include <time.h>
+#include "base/lock.h"
+
+/* ---- the one clock: CLOCK_MONOTONIC in nanoseconds. It cannot fail. ---- */
+
+static inline int64_t hdi_clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The time at which a limit of timeout_ns from now passes; INT64_MAX for a negative limit (never). */
+static inline int64_t hdi_deadline(int64_t timeout_ns)
+{
+    if (timeout_ns < 0) {
+        return INT64_MAX;
+    }
+    int64_t now = hdi_clock_ns();
+    return timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+}
+
+/* ---- waiting ---- */
 
 /* Marks a spin loop for the processor. */
 static inline void hdi_cpu_relax(void)

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "driver/faults.h"
+#include "driver/driver.h"
 
 void hdi_blas_say(char *why, const char *format, ...)
 {

@@ -21,7 +21,7 @@
  * op(B_i) is k x n. Matrices are stored by columns: element (row, column) of C_i lies at `c + (i * step_c + row + column *
  * pitch_c) * size`. op() transposes where transpose_a or transpose_b is set. */
 typedef struct hdi_product {
-    uint32_t first; /* the first word of its command (engine/command.h) */
+    uint32_t first; /* the first word of its command (engine/channel.h) */
     uint8_t type;   /* hd_type: f16, bf16, f32, f64, c64, c128 */
     uint8_t transpose_a, transpose_b;
     uint8_t unused;

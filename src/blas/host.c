@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/wait.h"
 #include "blas/blas.h"
 #include "simulator/host.h"

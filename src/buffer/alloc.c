@@ -16,9 +16,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
-#include "base/handover.h"
+#include "base/handle.h"
 #include "base/sized.h"
 #include "buffer/kind.h"
 #include "buffer/buffer.h"

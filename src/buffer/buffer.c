@@ -13,12 +13,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/handover.h"
-#include "base/mutex.h"
-#include "base/sized.h"
 #include "base/wait.h"
+#include "base/error.h"
+#include "base/handle.h"
+#include "base/lock.h"
+#include "base/sized.h"
 #include "buffer/kind.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"
 

@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/error.h"
-#include "base/handover.h"
+#include "base/handle.h"
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "buffer/reclaim.h"

@@ -13,7 +13,7 @@
 #ifndef HDI_BUFFER_KIND_H
 #define HDI_BUFFER_KIND_H
 
-#include "base/handover.h"
+#include "base/handle.h"
 #include "buffer/submit.h"
 
 typedef struct hdi_buffer_ops {

@@ -37,14 +37,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/amount.h"
-#include "base/clock.h"
+#include "base/text.h"
+#include "base/wait.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/presence.h"
 #include "base/sized.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"
 #include "memory/host_pool.h"

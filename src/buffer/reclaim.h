@@ -15,7 +15,7 @@
 #include <heddle/memory.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/runtime.h"
 #include "memory/arena.h"
 

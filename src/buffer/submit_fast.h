@@ -10,7 +10,7 @@
 
 #include <assert.h>
 #include <string.h>
-#include "base/prefetch.h"
+#include "base/thread.h"
 #include "buffer/submit.h"
 #include "engine/engine.h"
 
@@ -96,7 +96,7 @@ static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    /* A worker process may report anything. verify.c checks that. */
+    /* A worker process may report anything. ticket.c checks that. */
     assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
     assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
     for (size_t i = 0; i < n_uses; i++) {

@@ -20,7 +20,6 @@
 #include "buffer/submit_fast.h"
 
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "engine/engine.h"

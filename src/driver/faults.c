@@ -10,13 +10,13 @@
  * times at once with the same provider and settings, and counts for all of them together. Other settings are refused until
  * the last one is closed. Counters start at 0 at the first open.
  */
-#include "driver/faults.h"
+#include "driver/driver.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/wait.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "driver/driver.h"
 
 const hdi_provider hdi_provider_nvidia = {

@@ -55,7 +55,7 @@ typedef struct hdi_point {
  * - rank: its rank among the suspects of a loss, the likeliest first
  *
  * COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few kernels. Its command is a
- * hdi_product (blas/product.h), whose first bytes are those of a command. */
+ * hdi_product (blas/blas.h), whose first bytes are those of a command. */
 #define HDI_OP_MAP(X)                                                                                                  \
     X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
     X(COPY, copy, "copy", 1, 2)                                                                                        \

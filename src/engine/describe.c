@@ -11,8 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/amount.h"
-#include "base/clock.h"
+#include "base/text.h"
 #include "base/error.h"
 #include "base/wait.h"
 

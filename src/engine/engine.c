@@ -17,11 +17,10 @@
 
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include "base/biased_lock.h"
-#include "base/clock.h"
+#include "base/lock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "blas/blas.h"
 
 /* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is

@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 

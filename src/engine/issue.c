@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "blas/blas.h"
 
 #define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */

@@ -8,7 +8,6 @@
  * - Whether a lane's failures are sticky is settled when it is made, on both sides.
  * - What a former owner left in a lane does not fail the next one's work.
  */
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"

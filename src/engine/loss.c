@@ -24,7 +24,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"

@@ -15,7 +15,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/stream.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-#include "driver/faults.h"
+#include "driver/driver.h"
 #include "simulator/simulator.h"
 
 static const hdi_provider *const all[] = {&hdi_provider_nvidia, &hdi_provider_host};

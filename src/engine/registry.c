@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 
 #define RUNTIMES_MAX 256
 

@@ -21,11 +21,9 @@
 #include <heddle/runtime.h>
 #include <pthread.h>
 #include <string.h>
-#include "base/clock.h"
-#include "base/stable.h"
+#include "base/wait.h"
 #include "base/handle.h"
 #include "base/lock.h"
-#include "base/mutex.h"
 #include "base/options.h"
 #include "driver/driver.h"
 #include "engine/channel.h"

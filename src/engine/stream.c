@@ -27,7 +27,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
 #include "base/wait.h"
 
 /* What a lane's work ends in, which decides how its end is signalled (hdi_stream.tail). */

@@ -16,7 +16,6 @@
  */
 #include "engine/engine.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 

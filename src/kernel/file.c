@@ -16,7 +16,7 @@
 #include <heddle/kernel.h>
 #include <heddle/kernel_file.h>
 #include <heddle/module.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/error.h"
 #include "base/presence.h"
 #include "base/sized.h"

@@ -34,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/engine.h"
 
 #define PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to one for each byte of an argument block */

@@ -10,10 +10,9 @@
 #include "kinds/kinds.h"
 
 #include <stdlib.h>
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/handover.h"
-#include "base/mutex.h"
+#include "base/handle.h"
+#include "base/lock.h"
 #include "buffer/buffer.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"

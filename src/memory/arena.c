@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/amount.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
 #define RANGE_TIMES 4 /* address space per memory, where the config has no size */

@@ -14,8 +14,8 @@
 #include "memory/arena_internal.h"
 
 #include <stdio.h>
-#include "base/clock.h"
-#include "base/amount.h"
+#include "base/wait.h"
+#include "base/text.h"
 #include "base/error.h"
 
 #define SLACK ((size_t)256 << 20) /* may be mapped to avoid waiting, beside a quarter of what was ever taken */

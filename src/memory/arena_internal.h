@@ -26,7 +26,6 @@
 
 #include <stdatomic.h>
 #include "base/lock.h"
-#include "base/mutex.h"
 #include "engine/port.h"
 #include "memory/arena.h"
 #include "memory/blocks.h"

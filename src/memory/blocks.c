@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/amount.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
 

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
 #define SUPERBLOCK_MOST ((size_t)32 << 20)

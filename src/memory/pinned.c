@@ -16,9 +16,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "memory/share.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "engine/engine.h"
 
 /* An owner's range as a peer's worker has it. */

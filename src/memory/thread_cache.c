@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "engine/engine.h"
 

@@ -19,7 +19,7 @@
 #define HDI_MEMORY_THREAD_CACHE_H
 
 #include <pthread.h>
-#include "base/biased_lock.h"
+#include "base/lock.h"
 #include "engine/runtime.h"
 
 /* ---- size classes of small device blocks ------------------------------------------------------------------------- */

@@ -17,13 +17,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/sized.h"
+#include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
-#include "peer/results.h"
 #include "peer/test.h"
 #include "process/spawn.h"
 

@@ -1,8 +1,8 @@
-/* results.c - result files.
+/* results.c - result files: results of pairs of devices, for later processes.
  *
- * Threads, locks, blocking, and what always holds: see results.h.
+ * Threads, locks, blocking, and what always holds: see peers.h.
  */
-#include "peer/results.h"
+#include "peer/peers.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,11 +13,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/wait.h"
 #include "driver/driver.h"
-#include "peer/record.h"
+#include "peer/test.h"
 
 #define HEADING "heddle peer result 1"
 #define LOCK_SLEEP_NS 10000000

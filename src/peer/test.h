@@ -1,17 +1,157 @@
-/* test.h - runs heddle-probe for some pairs of devices, in a process of its own, and reads its records.
+/* test.h - the test of pairs of devices: what heddle-probe reports, the verdicts that are made of it, and running it.
  *
- * Threads: any; calls share nothing but a list of processes that are still to be reaped.
+ * Threads: one per parser. Any for hdi_test_pairs, whose calls share nothing but a list of processes that are still to be reaped.
  * Locks: one for that list, held for a moment. The caller must hold no lock that other threads need.
  * Blocking: hdi_test_pairs blocks for the test, a second or so.
  * Always:
+ * - The process that reads a record checks all of it.
+ * - A verdict depends on the records and the end of the process alone, so tests can replay any run.
  * - The program is killed when it reports nothing for too long, and when the thread that waits for it ends.
  * - Every pair gets exactly one result.
  */
 #ifndef HDI_PEER_TEST_H
 #define HDI_PEER_TEST_H
 
+#include <signal.h>
 #include <stdatomic.h>
-#include "peer/parser.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <heddle/peer.h>
+
+/* ---- records: what the program heddle-probe reports of the pairs that it tests, and its arguments ----
+ *
+ * It gets a descriptor of a pipe, and three arguments:
+ * 1. Settings for hd_open.
+ * 2. Pairs, as positions in the list of devices in those settings: "0>1,1>0".
+ * 3. Hexadecimal UUIDs of these devices, one behind the other. Numbers may mean other devices in that process, as when
+ *    the application has changed CUDA_VISIBLE_DEVICES.
+ *
+ * It writes records of one size to the pipe, each in one write. It reports a step before it takes it, so the last
+ * record names the step in which it hung or died. It also reports what it has found. The pairs come in the order of the
+ * arguments. */
+
+#define HDI_PROBE_NAME "heddle-probe"
+/* The version of records, arguments and tests. A result of another version is ignored. */
+#define HDI_PROBE_VERSION 2
+#define HDI_PROBE_MAGIC 0x48504252u
+
+/* What the program does next. */
+typedef enum hdi_step {
+    HDI_STEP_OPEN = 1,    /* before the first pair: hd_open and kernels */
+    HDI_STEP_PREPARE,     /* memory on both devices */
+    HDI_STEP_GRANT,       /* the driver makes the owner's memory accessible */
+    HDI_STEP_COPY_TO,     /* the device's copy engine writes `bytes` */
+    HDI_STEP_STORE,       /* its kernels write them */
+    HDI_STEP_COPY_FROM,   /* its copy engine reads `bytes` */
+    HDI_STEP_LOAD,        /* its kernels read them */
+    HDI_STEP_COUNT,       /* its kernels count there with atomic operations */
+    HDI_STEP_TIME_DIRECT, /* copies to the owner's memory */
+    HDI_STEP_TIME_STAGED, /* the same copies through pinned memory */
+    HDI_STEPS
+} hdi_step;
+
+typedef enum hdi_record_kind {
+    HDI_RECORD_PAIR = 1, /* the next pair begins */
+    HDI_RECORD_STEP,     /* the step `step` begins, with `bytes` */
+    HDI_RECORD_WRONG,    /* in the current step: byte `at` is `found` instead of `expected` */
+    /* In the current step: byte `at`, counted from the step's range and outside of it, is `found`. The step must not
+     * touch it. */
+    HDI_RECORD_BESIDE,
+    HDI_RECORD_MISCOUNT, /* in the current step: counter `at` is `found` instead of `expected` */
+    HDI_RECORD_FAILED,   /* a call of the current step failed: `status`, `code`, `text` */
+    HDI_RECORD_REFUSED,  /* the driver refused the grant: `code`; `text` is its entry point */
+    HDI_RECORD_COUNTS,   /* atomic operations count right */
+    HDI_RECORD_RATES,    /* `direct`, `staged`: bytes per second */
+    HDI_RECORD_PAIR_END, /* the pair ends */
+    HDI_RECORD_END,
+    HDI_RECORDS
+} hdi_record_kind;
+
+typedef struct hdi_record {
+    uint32_t magic, version;
+    uint32_t kind, step;
+    int32_t device, owner; /* positions; in PAIR */
+    int32_t status, code;
+    uint64_t bytes;
+    int64_t at;
+    uint64_t found, expected;
+    double direct, staged;
+    char text[176];
+} hdi_record;
+
+/* Whether this signal is the result of what the process itself did. Other signals come from outside: an administrator,
+ * a job's end, a machine short of memory. They report nothing about the step of the process. */
+static inline bool hdi_signal_is_crash(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
+           signal == SIGTRAP || signal == SIGSYS;
+}
+
+/* A write of one record is never split: pipes keep up to 4096 bytes together. */
+_Static_assert(sizeof(hdi_record) == 256, "a record");
+
+/* ---- the parser: a verdict per pair from the records of one run and the end of that process ---- */
+
+/* An ordered pair of devices: their numbers in the runtime, and their positions in the program's list. */
+typedef struct hdi_pair {
+    int device, owner;
+    int device_at, owner_at;
+} hdi_pair;
+
+typedef enum hdi_ending {
+    HDI_ENDING_EXIT,      /* `detail`: the status */
+    HDI_ENDING_SIGNAL,    /* `detail`: the signal */
+    HDI_ENDING_SILENT,    /* it reported nothing for `detail` milliseconds and was killed */
+    HDI_ENDING_GONE,      /* how it ended is not known */
+    HDI_ENDING_MALFORMED, /* it sent a wrong record and was killed */
+    HDI_ENDING_UNWANTED   /* it was killed since its result is not needed any more */
+} hdi_ending;
+
+typedef struct hdi_peer_parser {
+    const hdi_pair *pairs;
+    int n;
+    double slow_margin;
+    int current;    /* the current pair; -1: none yet */
+    bool in_pair;   /* between PAIR and PAIR_END */
+    unsigned steps; /* of this pair: a bit each */
+    bool risky;     /* of this pair: a step touched the other device's memory */
+    bool decided;   /* of this pair: info.verdict is final */
+    bool untimed;   /* of this pair: bytes arrive, but a copy to be timed failed */
+    bool failed_open;
+    bool ended;
+    hdi_record step;   /* the last STEP; kind 0: none */
+    hd_peer_info info; /* its reason has the placeholders below */
+} hdi_peer_parser;
+
+/* Placeholders for the devices in a reason that is kept, since another runtime has other numbers. The function puts the
+ * numbers in. */
+#define HDI_THE_DEVICE "<device>"
+#define HDI_THE_OWNER "<owner>"
+void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
+
+/* Starts a parser. `pairs` must stay valid as long as it. `slow_margin`: a pair is slow where pinned memory is more
+ * than so many times as fast. */
+void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
+
+typedef enum hdi_parsed {
+    HDI_PARSED_MALFORMED, /* not a record of this version, or not allowed here */
+    HDI_PARSED_MORE,
+    HDI_PARSED_PAIR,   /* a pair begins */
+    HDI_PARSED_RESULT, /* pair h->current is over, with the result h->info */
+    HDI_PARSED_END
+} hdi_parsed;
+
+hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *record);
+
+/* Ends a parser when the program has ended. True: pair h->current was not over, and h->info is its result. Where no
+ * pair had begun, h->current is -1 and h->info is the result of all pairs. */
+bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
+
+/* An info without a verdict, and an inconclusive one with its reason. */
+hd_peer_info hdi_peer_blank(void);
+hd_peer_info hdi_peer_inconclusive(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- running it for some pairs, in a process of its own ---- */
 
 #define HDI_TEST_DEVICES 8 /* most in one process, so that it has no more peers than any driver allows */
 

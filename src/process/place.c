@@ -3,10 +3,10 @@
  * Compiled several times: what is installed has the folder of the installation, and the static library in the build tree that tree's. The
  * installation compiles it once more, for the static library that it puts down (cmake/place_archive.cmake).
  */
-#include "process/place.h"
-
 #ifndef HDI_PROGRAMS
 #define HDI_PROGRAMS "/usr/local/libexec"
 #endif
 
+extern const char
+    hdi_programs_place[]; /* as in spawn.h, which needs more of the system than the installation has switched on */
 const char hdi_programs_place[] = HDI_PROGRAMS;

@@ -16,7 +16,7 @@
 #define HDI_PROGRAM_DESCRIPTOR 3 /* the first that a program is given */
 #define HDI_PROGRAM_DESCRIPTORS 2
 
-/* program.c: the path of the program `name`. It is looked for, in this order:
+/* The path of the program `name`. It is looked for, in this order:
  *   - where `value` of the option `option` points, and then nowhere else; empty: the option is not set
  *   - beside the library, or beside the program, where that has the library inside
  *   - where an installation has it, seen from there
@@ -28,6 +28,9 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
 
 /* The same without an option. False, with the folders that were searched in `where`: no program to be trusted is there. No error is set. */
 bool hdi_program_beside(const char *name, char *out, size_t bytes, char *where, size_t where_bytes);
+
+/* place.c: the folder where programs of the library's own were installed. */
+extern const char hdi_programs_place[];
 
 typedef struct hdi_process {
     pid_t pid; /* 0: none */

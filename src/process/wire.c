@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 

@@ -8,9 +8,9 @@
 #include <heddle/runtime.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/cpus.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/providers.h"
 #include "memory/arena.h"

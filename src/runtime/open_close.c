@@ -23,11 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/reclaim.h"
 #include "engine/providers.h"

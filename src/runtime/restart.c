@@ -8,9 +8,8 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "base/clock.h"
-#include "base/error.h"
 #include "base/wait.h"
+#include "base/error.h"
 #include "buffer/buffer.h"
 #include "kinds/kinds.h"
 #include "engine/engine.h"

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 
 #ifdef HDI_ASAN

@@ -25,7 +25,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "simulator/cpu_fiber.h"

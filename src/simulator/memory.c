@@ -28,7 +28,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/quiet.h"
+#include "base/file.h"
 #include "simulator/host.h"
 
 /* --------------------------------------------------------------------------------------- ranges and their access -- */

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <heddle/kernel.h>
-#include "base/quiet.h"
+#include "base/file.h"
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 
@@ -176,20 +176,6 @@ static hdcu_result image_bytes(const void *image, size_t *bytes, const char **wh
     return HDCU_SUCCESS;
 }
 
-static bool write_all(int file, const char *from, size_t bytes)
-{
-    hdi_quiet quiet;
-    hdi_quiet_begin(&quiet);
-    ssize_t n = 1;
-    while (bytes > 0 && n > 0) {
-        n = write(file, from, bytes);
-        from += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
-    }
-    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
-    return bytes == 0;
-}
-
 static bool table_is_good(const hd_cpu_module *table)
 {
     if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 ||
@@ -239,7 +225,7 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
     }
     char path[64];
     m->garbage.descriptor = memfd_create("heddle-host-module", MFD_CLOEXEC);
-    if (m->garbage.descriptor < 0 || !write_all(m->garbage.descriptor, image, bytes)) {
+    if (m->garbage.descriptor < 0 || !hdi_write_quietly(m->garbage.descriptor, image, bytes, INT64_MAX)) {
         *why = errno == EFBIG ? "the image is larger than files may be (ulimit -f)" : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }

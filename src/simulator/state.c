@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/amount.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
+#include "base/text.h"
 #include "simulator/host.h"
 
 enum { VERSION = 13000 }; /* cuDriverGetVersion */

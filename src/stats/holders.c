@@ -9,9 +9,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include "base/text.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
 #include "stats/report.h"
 

@@ -1,20 +1,32 @@
-/* page.c - publishes a runtime's figures (page.h).
+/* page.c - publishes a runtime's figures (page.h), and reads those of other processes: finds their pages through /proc and prints them.
  *
  * Threads: any.
- * Locks: a mutex per page, held while figures are collected.
- * Blocking: for that mutex, and for the locks of report.c.
+ * Locks: a mutex per page, held while figures are collected; none for reading.
+ * Blocking: for that mutex, and for the locks of report.c. A reader blocks some milliseconds while a page is published again and again.
  * Always: the report that `published` names is complete. It stays as it is until the next but one begins. Only the process that opened the
  * runtime writes.
+ * Nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
+ * So pages are read, not mapped, and every number and text of a report is checked before it is used.
  */
 #include "stats/page.h"
 
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
+#include "base/presence.h"
 #include "base/shm.h"
+#include "base/wait.h"
+
+/* ---- publishing ---- */
 
 #define WALK_SHARE 1000
 
@@ -123,4 +135,311 @@ bool hdi_page_publish(hd_runtime *rt)
     hdi_mutex_unlock(&page->lock);
     hdi_attempt_end(&attempt);
     return current;
+}
+
+/* ---- reading ---- */
+
+#define LINK "/memfd:" HDI_PAGE_NAME " "
+#define TRIES 50       /* for one page: two publications during one read are rare */
+#define PAGES_MOST 256 /* of one process, which may have as many runtimes open */
+
+/* Reports that were found, by rising process and descriptor. */
+typedef struct found {
+    hdi_report *reports;
+    size_t n, room;
+    int short_of; /* errno where memory or descriptors were too few to look at something; 0: all was looked at */
+} found;
+
+/* Notes an error after which a page may have been left out. */
+static void note(found *f, int code)
+{
+    if (code == ENOMEM || code == EMFILE || code == ENFILE) {
+        f->short_of = code;
+    }
+}
+
+/* ---- reading: checks of a report ---- */
+
+static bool ends(const char *text, size_t room)
+{
+    return memchr(text, 0, room) != NULL;
+}
+
+static bool device_is_sane(const hdi_report_device *d)
+{
+    bool sane = d->device >= HD_DEVICE_HOST && d->device < HDI_DEVICES_MAX && d->n_lanes <= HDI_REPORT_LANES &&
+                d->n_holders <= HDI_REPORT_HOLDERS && ends(d->name, sizeof d->name);
+    for (uint32_t i = 0; sane && i < d->n_holders; i++) {
+        sane = ends(d->holders[i].label, sizeof d->holders[i].label) &&
+               ends(d->holders[i].site, sizeof d->holders[i].site);
+    }
+    return sane;
+}
+
+bool hdi_report_is_sane(const hdi_report *r)
+{
+    bool sane = r->pid > 0 && r->n_devices <= HDI_DEVICES_MAX + 1 && r->n_findings <= HDI_REPORT_FINDINGS &&
+                ends(r->version, sizeof r->version) && ends(r->driver, sizeof r->driver) &&
+                ends(r->placement, sizeof r->placement) && ends(r->program, sizeof r->program);
+    for (uint32_t i = 0; sane && i < r->n_devices; i++) {
+        sane = device_is_sane(&r->devices[i]);
+    }
+    for (uint32_t i = 0; sane && i < r->n_findings; i++) {
+        sane = ends(r->finding[i].text, sizeof r->finding[i].text);
+    }
+    return sane;
+}
+
+/* ---- reading: one page ---- */
+
+static bool read_at(int descriptor, size_t offset, void *out, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = pread(descriptor, (char *)out + at, bytes - at, (off_t)(offset + at));
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            return false; /* the file has become shorter */
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* Reads the report that is complete. */
+static bool read_page(int descriptor, hdi_report *out)
+{
+    struct stat facts;
+    struct {
+        uint64_t magic;
+        uint32_t version, bytes;
+    } head;
+    _Static_assert(offsetof(hdi_page, published) == sizeof head, "the head is the page's beginning");
+    if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != (off_t)sizeof(hdi_page) ||
+        !read_at(descriptor, 0, &head, sizeof head) || head.magic != HDI_PAGE_MAGIC ||
+        head.version != HDI_PAGE_VERSION || head.bytes != sizeof(hdi_page)) {
+        return false;
+    }
+    /* Each read is a system call, so the reads happen in this order. */
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = 0, after = 0;
+        if (!read_at(descriptor, offsetof(hdi_page, published), &before, sizeof before)) {
+            return false;
+        }
+        size_t at = offsetof(hdi_page, reports) + before % 2 * sizeof(hdi_report);
+        if (!read_at(descriptor, at, out, sizeof *out)) {
+            return false;
+        }
+        if (!read_at(descriptor, offsetof(hdi_page, published), &after, sizeof after)) {
+            return false;
+        }
+        if (before == after) {
+            return hdi_report_is_sane(out);
+        }
+        hdi_sleep_for(1000000);
+    }
+    return false;
+}
+
+/* ---- reading: one process ---- */
+
+/* Whether the process has this number in one of its namespaces. A child of fork() has its parent's page, too, but another number. */
+static bool has_number(found *f, int pid, int64_t number)
+{
+    char path[64], line[512];
+    bool has = number == pid;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *file = has ? NULL : fopen(path, "re");
+    if (!file && !has) {
+        note(f, errno);
+    }
+    while (file && !has && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "NSpid:", 6) == 0) {
+            for (char *at = line + 6, *end = at; !has; at = end) {
+                long long value = strtoll(at, &end, 10);
+                if (end == at) {
+                    break;
+                }
+                has = value == number;
+            }
+            break;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return has;
+}
+
+static hdi_report *next_place(found *f)
+{
+    if (f->n == f->room) {
+        size_t room = f->room ? 2 * f->room : 4;
+        hdi_report *more = realloc(f->reports, room * sizeof *more);
+        if (!more) {
+            f->short_of = ENOMEM;
+            return NULL;
+        }
+        f->reports = more;
+        f->room = room;
+    }
+    return &f->reports[f->n];
+}
+
+/* Adds the report of a descriptor, if it is a page that was not seen before. */
+static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_seen)
+{
+    struct stat facts;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0) {
+        note(f, errno);
+    }
+    bool fresh = descriptor >= 0 && fstat(descriptor, &facts) == 0 && *n_seen < PAGES_MOST;
+    for (size_t i = 0; fresh && i < *n_seen; i++) {
+        fresh = seen[i] != facts.st_ino;
+    }
+    hdi_report *place = fresh ? next_place(f) : NULL;
+    if (place && read_page(descriptor, place) && has_number(f, pid, place->pid)) {
+        seen[(*n_seen)++] = facts.st_ino;
+        place->pid = pid; /* its number in this namespace */
+        f->n++;
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+}
+
+/* Adds the reports of a process. Returns 0, or errno. */
+static int look_into(found *f, int pid)
+{
+    char path[64];
+    ino_t seen[PAGES_MOST];
+    size_t n_seen = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *directory = opendir(path);
+    if (!directory) {
+        int code = errno;
+        note(f, code);
+        return code;
+    }
+    for (struct dirent *entry; (entry = readdir(directory)) && !f->short_of;) {
+        char name[320], link[64];
+        if (!isdigit((unsigned char)entry->d_name[0])) {
+            continue;
+        }
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        ssize_t n = readlink(name, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strncmp(link, LINK, strlen(LINK)) == 0) {
+            look_at(f, pid, name, seen, &n_seen);
+        }
+    }
+    closedir(directory);
+    return 0;
+}
+
+/* ---- reading: all processes ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    const int *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The processes of this user, by number. The caller frees the list. */
+static int *list_processes(found *f, size_t *n)
+{
+    DIR *proc = opendir("/proc");
+    if (!proc) {
+        note(f, errno);
+    }
+    int *list = NULL;
+    size_t room = 0;
+    *n = 0;
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        char path[64];
+        struct stat facts;
+        char *end;
+        long pid = isdigit((unsigned char)entry->d_name[0]) ? strtol(entry->d_name, &end, 10) : 0;
+        snprintf(path, sizeof path, "/proc/%ld", pid);
+        if (pid <= 0 || pid > INT32_MAX || *end || stat(path, &facts) != 0 || facts.st_uid != geteuid()) {
+            continue;
+        }
+        if (*n == room) {
+            room = room ? 2 * room : 64;
+            int *more = realloc(list, room * sizeof *more);
+            if (!more) {
+                f->short_of = ENOMEM;
+                break;
+            }
+            list = more;
+        }
+        list[(*n)++] = (int)pid;
+    }
+    if (proc) {
+        closedir(proc);
+    }
+    if (list) {
+        qsort(list, *n, sizeof *list, by_number);
+    }
+    return list;
+}
+
+static void find_all(found *f)
+{
+    size_t n = 0;
+    int *list = list_processes(f, &n);
+    for (size_t i = 0; i < n && !f->short_of; i++) {
+        look_into(f, list[i]); /* a process that refuses access is left out */
+    }
+    free(list);
+}
+
+static hd_status find_one(found *f, int pid)
+{
+    int code = look_into(f, pid);
+    if (f->short_of) {
+        return HD_OK; /* the caller fails with a message */
+    }
+    if (code == ENOENT || code == ESRCH) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "there is no process %d", pid);
+    }
+    if (code) {
+        return hdi_fail(HD_ERROR_SYSTEM, "process %d cannot be looked into: %s", pid, strerror(code));
+    }
+    if (f->n == 0) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "process %d has no runtime of this version of Heddle open", pid);
+    }
+    return HD_OK;
+}
+
+hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed)
+{
+    HDI_CALL();
+    if ((format != HD_REPORT_TEXT && format != HD_REPORT_JSON) || (!out && room) || pid < 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s",
+                        pid < 0        ? "the process id is negative"
+                        : !out && room ? "out is null"
+                                       : "no such format");
+    }
+    found f = {0};
+    char *text = NULL;
+    size_t length = 0;
+    hd_status status = HD_OK;
+    if (pid) {
+        status = find_one(&f, pid);
+    } else {
+        find_all(&f);
+    }
+    if (f.short_of) {
+        status = hdi_fail(f.short_of == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM,
+                          "not everything could be looked at: %s", strerror(f.short_of));
+    }
+    if (!status) {
+        status = hdi_reports_write(f.reports, f.n, format, &text, &length);
+    }
+    if (!status) {
+        hdi_report_hand_out(text, length, out, room, needed);
+    }
+    free(text);
+    free(f.reports);
+    return status;
 }

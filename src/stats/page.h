@@ -36,7 +36,7 @@ void hdi_page_release(hd_runtime *rt);
  * False: the published holders are older, and the caller calls again later. */
 bool hdi_page_publish(hd_runtime *rt);
 
-/* page_read.c: whether a report of another process has its numbers and texts within bounds. */
+/* Whether a report of another process has its numbers and texts within bounds. */
 bool hdi_report_is_sane(const hdi_report *report);
 
 #endif

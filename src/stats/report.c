@@ -1,19 +1,31 @@
-/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them together for reports.
+/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them together as reports.
  *
- * Threads: any. Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to a device.
+ * A report is collected, and written as text for people or as JSON: for hd_memory_report, and at hd_close where the option `stats` asks for it.
+ * With memory_debug the report at hd_close lists the leaks, which become findings, too.
+ *
+ * Threads: any; hdi_report_at_close runs on the one that closes.
+ * Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to a device.
+ * Blocking: at hd_close while a pipe accepts nothing, for at most the option close_timeout.
+ * Always: the text has no control characters, whatever labels and names contain, and the program's locale changes nothing. A name that fills
+ * its array is read no further. At hd_close nothing is written unless `stats` or memory_debug=report asks for it, and a broken pipe raises no signal.
  */
 #include "stats/report.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/file.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "buffer/buffer.h"
 #include "kinds/kinds.h"
 #include "engine/engine.h"
+#include "kinds/kinds.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"
 
@@ -101,7 +113,7 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
     };
 }
 
-static hd_status check(hd_runtime *rt, int device)
+static hd_status check_device(hd_runtime *rt, int device)
 {
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
@@ -119,7 +131,7 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_status status = HDI_SIZED_CHECK(hd_memory_stats, out);
-    status = status ? status : check(rt, device);
+    status = status ? status : check_device(rt, device);
     if (!status) {
         hd_memory_stats stats;
         if (device == HD_DEVICE_HOST) {
@@ -152,7 +164,7 @@ hd_status hd_memory_get_lanes(hd_runtime *rt, int device, hd_lane_memory *out, s
     if (!count || (!out && room)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", count ? "out" : "count");
     }
-    hd_status status = check(rt, device);
+    hd_status status = check_device(rt, device);
     if (!status) {
         *count = device == HD_DEVICE_HOST ? 0 : list_lanes(rt, device, out, room);
     }
@@ -217,7 +229,7 @@ static hd_status collect_holders(hd_runtime *rt, hdi_report *r)
     return status;
 }
 
-static void put_text(char *out, size_t room, const char *text)
+static void copy_text(char *out, size_t room, const char *text)
 {
     memset(out, 0, room);
     memcpy(out, text, strnlen(text, room - 1));
@@ -229,10 +241,10 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     clock_gettime(CLOCK_REALTIME, &now);
     r->pid = getpid();
     r->time = now.tv_sec;
-    put_text(r->version, sizeof r->version, hd_version());
-    put_text(r->driver, sizeof r->driver, rt->provider->name);
-    put_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
-    put_text(r->program, sizeof r->program, program_invocation_short_name);
+    copy_text(r->version, sizeof r->version, hd_version());
+    copy_text(r->driver, sizeof r->driver, rt->provider->name);
+    copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
+    copy_text(r->program, sizeof r->program, program_invocation_short_name);
     r->debug = rt->findings != NULL;
     r->reserved = 0;
     r->n_devices = (uint32_t)rt->n_devices + 1;
@@ -241,17 +253,449 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
         if (i < rt->n_devices) {
             d->device = i;
             d->lost = hdi_device_lost(rt->devices[i]);
-            put_text(d->name, sizeof d->name, rt->devices[i]->facts.name);
+            copy_text(d->name, sizeof d->name, rt->devices[i]->facts.name);
             device_stats(rt->devices[i], &d->stats);
         } else {
             d->device = HD_DEVICE_HOST;
             d->lost = 0;
-            put_text(d->name, sizeof d->name, "pinned host memory");
+            copy_text(d->name, sizeof d->name, "pinned host memory");
             pinned_stats(rt, &d->stats);
         }
     }
     r->n_findings = hdi_findings_copy(rt, r->finding, &r->findings);
     return with_holders ? collect_holders(rt, r) : HD_OK;
+}
+
+/* ---- as text for people ---- */
+
+const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
+{
+    time_t t = (time_t)seconds;
+    struct tm parts;
+    if (!gmtime_r(&t, &parts) || strftime(out, HDI_AMOUNT_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+        snprintf(out, HDI_AMOUNT_BYTES, "unknown");
+    }
+    return out;
+}
+
+/* Prints up to `room` characters of a text that may hold anything, without control characters. */
+static void print_clean(FILE *out, const char *text, size_t room)
+{
+    size_t length = strnlen(text, room);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        /* also the control characters above 0x7f, in UTF-8 */
+        bool control =
+            c < 0x20 || c == 0x7f || (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80);
+        fputc(control ? '?' : c, out);
+        i += control && c == 0xc2;
+    }
+}
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_lanes(FILE *out, const hdi_report_device *d)
+{
+    char bytes[HDI_AMOUNT_BYTES];
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        fprintf(out, "%s lane %d: %s in %" PRIu64, i ? "," : ";", d->lanes[i].lane,
+                hdi_bytes_text(d->lanes[i].cached_bytes, bytes), d->lanes[i].cached_count);
+    }
+    if (d->other_lanes) {
+        fprintf(out, ", %" PRIu64 " more lane%s: %s", d->other_lanes, plural(d->other_lanes),
+                hdi_bytes_text(d->other_lanes_bytes, bytes));
+    }
+}
+
+/* "12.3 % from magazines, 80 % never used or just mapped": where allocations came from. */
+static void print_sources(FILE *out, const hd_memory_stats *s)
+{
+    const struct {
+        uint64_t count;
+        const char *name;
+    } sources[] = {
+        {s->from_magazine, "from magazines"},
+        {s->from_same_lane, "freed by the same lane"},
+        {s->from_finished, "finished"},
+        {s->from_waited, "still in use, with a wait in the lane"},
+        {s->from_fresh, "never used or just mapped"},
+    };
+    uint64_t sum = 0;
+    bool first = true;
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        sum += sources[i].count;
+    }
+    if (sum == 0) {
+        return;
+    }
+    fprintf(out, "  sources   ");
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        if (sources[i].count) {
+            char share[24];
+            /* to the nearest tenth of a percent */
+            hdi_tenths_text((uint64_t)(((unsigned __int128)sources[i].count * 1000 + sum / 2) / sum), 10, share,
+                            sizeof share);
+            fprintf(out, "%s%s %% %s", first ? "" : ", ", share, sources[i].name);
+            first = false;
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_scarcity(FILE *out, const hd_memory_stats *s)
+{
+    char waited[HDI_AMOUNT_BYTES], early[HDI_AMOUNT_BYTES], limit[HDI_AMOUNT_BYTES];
+    if (s->drains || s->waits || s->early_reclaims || s->limit_reclaims || s->failures) {
+        fprintf(out,
+                "  scarcity  %" PRIu64 " drain%s of magazines, %" PRIu64 " wait%s (%s), callbacks: %" PRIu64
+                " early (%s), %" PRIu64 " at the limit (%s); %" PRIu64 " allocation%s failed\n",
+                s->drains, plural(s->drains), s->waits, plural(s->waits), hdi_duration_text(s->wait_ns, waited),
+                s->early_reclaims, hdi_duration_text(s->early_reclaim_ns, early), s->limit_reclaims,
+                hdi_duration_text(s->limit_reclaim_ns, limit), s->failures, plural(s->failures));
+    }
+}
+
+static void print_holders(FILE *out, const hdi_report_device *d)
+{
+    char bytes[HDI_AMOUNT_BYTES];
+    for (uint32_t i = 0; i < d->n_holders; i++) {
+        const hdi_report_holder *h = &d->holders[i];
+        fprintf(out, "  %-9s %10s in %-7" PRIu64 " ", i ? "" : "holders", hdi_bytes_text(h->bytes, bytes), h->count);
+        if (h->label[0]) {
+            fputc('\'', out);
+            print_clean(out, h->label, sizeof h->label);
+            fputs("'\n", out);
+        } else {
+            print_clean(out, h->site, sizeof h->site);
+            fputc('\n', out);
+        }
+    }
+    if (d->other_holders) {
+        fprintf(out, "  %-9s %10s in %-7" PRIu64 " %" PRIu64 " other%s\n", "", hdi_bytes_text(d->others_bytes, bytes),
+                d->others_count, d->other_holders, plural(d->other_holders));
+    }
+}
+
+static void print_device(FILE *out, const hdi_report_device *d, bool debug)
+{
+    const hd_memory_stats *s = &d->stats;
+    char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], c[HDI_AMOUNT_BYTES], e[HDI_AMOUNT_BYTES];
+    if (d->device == HD_DEVICE_HOST) {
+        fputs("\npinned host memory\n", out);
+    } else {
+        fprintf(out, "\ndevice %-4d ", d->device);
+        print_clean(out, d->name, sizeof d->name);
+        fprintf(out, "%s\n", d->lost ? " LOST" : "");
+    }
+    fprintf(out, "  held      %s of %s, peak %s\n", hdi_bytes_text(s->reserved_bytes, a),
+            hdi_bytes_text(s->limit_bytes, b), hdi_bytes_text(s->reserved_peak_bytes, c));
+    fprintf(out, "  live      %s in %" PRIu64 " buffer%s; with rounding and magazines %s, peak %s\n",
+            hdi_bytes_text(s->live_bytes, a), s->live_count, plural(s->live_count), hdi_bytes_text(s->taken_bytes, b),
+            hdi_bytes_text(s->taken_peak_bytes, c));
+    /* the other lines only where there are figures for them */
+    if (s->cached_bytes || d->n_lanes) {
+        fprintf(out, "  cached    %s in magazines", hdi_bytes_text(s->cached_bytes, a));
+        print_lanes(out, d);
+        fputc('\n', out);
+    }
+    if (s->waiting_bytes || s->held_bytes) {
+        fprintf(out, "  waiting   %s that unfinished work uses, %s in holds\n", hdi_bytes_text(s->waiting_bytes, a),
+                hdi_bytes_text(s->held_bytes, b));
+    }
+    if (s->allocations || s->frees) {
+        fprintf(out,
+                "  calls     %" PRIu64 " allocation%s, %" PRIu64 " free%s, %" PRIu64 " of them by another thread\n",
+                s->allocations, plural(s->allocations), s->frees, plural(s->frees), s->frees_elsewhere);
+    }
+    print_sources(out, s);
+    if (s->driver_calls) {
+        fprintf(out, "  driver    %" PRIu64 " request%s: %s mapped, %s of it ahead of need, %s moved, %s given back\n",
+                s->driver_calls, plural(s->driver_calls), hdi_bytes_text(s->mapped_bytes, a),
+                hdi_bytes_text(s->ahead_bytes, b), hdi_bytes_text(s->moved_bytes, c),
+                hdi_bytes_text(s->returned_bytes, e));
+    }
+    print_scarcity(out, s);
+    if (s->longest_pause_ns) {
+        fprintf(out, "  pause     %s at most\n", hdi_duration_text(s->longest_pause_ns, a));
+    }
+    if (debug || s->double_frees || s->overruns) {
+        fprintf(out, "  mistakes  %" PRIu64 " double free%s, %" PRIu64 " overrun%s\n", s->double_frees,
+                plural(s->double_frees), s->overruns, plural(s->overruns));
+    }
+    print_holders(out, d);
+}
+
+static void print_leaks(FILE *out, const hdi_leaks *leaks)
+{
+    char bytes[HDI_AMOUNT_BYTES], site[HDI_SITE_BYTES];
+    if (leaks->n == 0) {
+        fputs("\nleaks       none\n", out);
+        return;
+    }
+    fputs("\nleaks       buffers that were not freed\n", out);
+    for (size_t i = 0; i < leaks->n; i++) {
+        const hdi_holder *h = &leaks->list[i];
+        if (h->device == HD_DEVICE_HOST) {
+            fprintf(out, "  pinned    ");
+        } else {
+            fprintf(out, "  device %-2d ", h->device);
+        }
+        fprintf(out, "%10s in %-7" PRIu64 " ", hdi_bytes_text(h->bytes, bytes), h->count);
+        if (h->label[0]) {
+            fputc('\'', out);
+            print_clean(out, h->label, sizeof h->label);
+            fputs("' ", out);
+        }
+        hdi_site_text(h->site, site);
+        fputs("from ", out);
+        print_clean(out, site, sizeof site);
+        fputc('\n', out);
+    }
+}
+
+static void print_report(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
+{
+    char date[HDI_AMOUNT_BYTES];
+    fputs("memory      process ", out);
+    fprintf(out, "%" PRId64 " (", r->pid);
+    print_clean(out, r->program, sizeof r->program);
+    fputs("), Heddle ", out);
+    print_clean(out, r->version, sizeof r->version);
+    fputs(", driver ", out);
+    print_clean(out, r->driver, sizeof r->driver);
+    fputs(", placement ", out);
+    print_clean(out, r->placement, sizeof r->placement);
+    fprintf(out, ", %s\n", hdi_date_text(r->time, date));
+    for (uint32_t i = 0; i < r->n_devices; i++) {
+        print_device(out, &r->devices[i], r->debug != 0);
+    }
+    if (r->findings) {
+        fprintf(out, "\nfindings    %" PRIu64 "\n", r->findings);
+        for (uint32_t i = 0; i < r->n_findings; i++) {
+            fputs("  ", out);
+            print_clean(out, r->finding[i].text, sizeof r->finding[i].text);
+            fputc('\n', out);
+        }
+        if (r->findings > r->n_findings) {
+            fprintf(out, "  and %" PRIu64 " more\n", r->findings - r->n_findings);
+        }
+    }
+    if (leaks) {
+        print_leaks(out, leaks);
+    }
+}
+
+/* ---- as JSON ---- */
+
+static void put_integer(hdi_json *j, const char *key, uint64_t value)
+{
+    hdi_json_key(j, key);
+    hdi_json_integer(j, (int64_t)(value > INT64_MAX ? INT64_MAX : value));
+}
+
+/* Writes a text that may fill its array; null where it is empty. */
+static void put_text(hdi_json *j, const char *key, const char *text, size_t room)
+{
+    char copy[HDI_FINDING_BYTES];
+    size_t length = strnlen(text, room < sizeof copy ? room : sizeof copy - 1);
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    hdi_json_key(j, key);
+    hdi_json_string(j, length ? copy : NULL);
+}
+
+static void put_device_number(hdi_json *j, int device)
+{
+    hdi_json_key(j, "device");
+    hdi_json_integer(j, device);
+}
+
+static void put_device(hdi_json *j, const hdi_report_device *d)
+{
+    hdi_json_object(j);
+    put_device_number(j, d->device);
+    hdi_json_key(j, "pinned");
+    hdi_json_bool(j, d->device == HD_DEVICE_HOST);
+    put_text(j, "name", d->name, sizeof d->name);
+    hdi_json_key(j, "lost");
+    hdi_json_bool(j, d->lost != 0);
+#define PUT_FIGURE(field) put_integer(j, #field, d->stats.field);
+    HDI_STATS_MAP(PUT_FIGURE)
+#undef PUT_FIGURE
+    hdi_json_key(j, "lanes");
+    hdi_json_array(j);
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        hdi_json_object(j);
+        hdi_json_key(j, "lane");
+        hdi_json_integer(j, d->lanes[i].lane);
+        put_integer(j, "cached_bytes", d->lanes[i].cached_bytes);
+        put_integer(j, "cached_count", d->lanes[i].cached_count);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+    put_integer(j, "other_lanes", d->other_lanes);
+    put_integer(j, "other_lanes_bytes", d->other_lanes_bytes);
+    hdi_json_key(j, "holders");
+    hdi_json_array(j);
+    for (uint32_t i = 0; i < d->n_holders; i++) {
+        hdi_json_object(j);
+        put_text(j, "label", d->holders[i].label, sizeof d->holders[i].label);
+        put_text(j, "call_site", d->holders[i].site, sizeof d->holders[i].site);
+        put_integer(j, "bytes", d->holders[i].bytes);
+        put_integer(j, "count", d->holders[i].count);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+    put_integer(j, "other_holders", d->other_holders);
+    put_integer(j, "other_holders_bytes", d->others_bytes);
+    put_integer(j, "other_holders_count", d->others_count);
+    hdi_json_object_end(j);
+}
+
+static const char *kind_name(int kind)
+{
+    switch (kind) {
+    case HD_FINDING_OVERRUN:
+        return "overrun";
+    case HD_FINDING_DOUBLE_FREE:
+        return "double free";
+    case HD_FINDING_USE_AFTER_FREE:
+        return "use after free";
+    default:
+        return "unknown";
+    }
+}
+
+static void put_findings(hdi_json *j, const hdi_report *r)
+{
+    put_integer(j, "findings_count", r->findings);
+    hdi_json_key(j, "findings");
+    hdi_json_array(j);
+    for (uint32_t i = 0; i < r->n_findings; i++) {
+        hdi_json_object(j);
+        hdi_json_key(j, "kind");
+        hdi_json_string(j, kind_name(r->finding[i].kind));
+        put_device_number(j, r->finding[i].device);
+        put_text(j, "message", r->finding[i].text, sizeof r->finding[i].text);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+static void put_leaks(hdi_json *j, const hdi_leaks *leaks)
+{
+    hdi_json_key(j, "leaks");
+    hdi_json_array(j);
+    for (size_t i = 0; i < leaks->n; i++) {
+        const hdi_holder *h = &leaks->list[i];
+        char site[HDI_SITE_BYTES];
+        hdi_site_text(h->site, site);
+        hdi_json_object(j);
+        put_device_number(j, h->device);
+        put_text(j, "label", h->label, sizeof h->label);
+        put_text(j, "call_site", site, sizeof site);
+        put_integer(j, "bytes", h->bytes);
+        put_integer(j, "count", h->count);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+static void put_report(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
+{
+    char date[HDI_AMOUNT_BYTES];
+    hdi_json_object(j);
+    put_text(j, "heddle", r->version, sizeof r->version);
+    hdi_json_key(j, "pid");
+    hdi_json_integer(j, r->pid);
+    put_text(j, "program", r->program, sizeof r->program);
+    put_text(j, "date", hdi_date_text(r->time, date), sizeof date);
+    put_text(j, "driver", r->driver, sizeof r->driver);
+    put_text(j, "placement", r->placement, sizeof r->placement);
+    hdi_json_key(j, "memory_debug");
+    hdi_json_bool(j, r->debug != 0);
+    hdi_json_key(j, "devices");
+    hdi_json_array(j);
+    for (uint32_t i = 0; i < r->n_devices; i++) {
+        put_device(j, &r->devices[i]);
+    }
+    hdi_json_array_end(j);
+    put_findings(j, r);
+    if (leaks) {
+        put_leaks(j, leaks);
+    }
+    hdi_json_object_end(j);
+}
+
+/* ---- as either ---- */
+
+hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
+                           size_t *length)
+{
+    hdi_text t;
+    FILE *stream = hdi_text_open(&t);
+    if (stream && format == HD_REPORT_JSON) {
+        hdi_json j;
+        hdi_json_begin(&j, stream);
+        put_report(&j, report, leaks);
+        hdi_json_end(&j);
+    } else if (stream) {
+        print_report(stream, report, leaks);
+    }
+    return hdi_text_close(&t, text, length) ? HD_OK
+                                            : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a report on memory");
+}
+
+static void print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_format format)
+{
+    if (format == HD_REPORT_JSON) {
+        hdi_json j;
+        hdi_json_begin(&j, out);
+        hdi_json_object(&j);
+        hdi_json_key(&j, "programs");
+        hdi_json_array(&j);
+        for (size_t i = 0; i < n; i++) {
+            put_report(&j, &reports[i], NULL);
+        }
+        hdi_json_array_end(&j);
+        hdi_json_object_end(&j);
+        hdi_json_end(&j);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i) {
+            fputs("\n\n", out);
+        }
+        print_report(out, &reports[i], NULL);
+    }
+    if (n == 0) {
+        fputs("No program of this user has a runtime of this version of Heddle open.\n", out);
+    }
+}
+
+hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length)
+{
+    hdi_text t;
+    FILE *stream = hdi_text_open(&t);
+    if (stream) {
+        print_all(stream, reports, n, format);
+    }
+    return hdi_text_close(&t, text, length) ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+}
+
+void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed)
+{
+    if (room) {
+        size_t n = length < room - 1 ? length : room - 1;
+        memcpy(out, text, n);
+        out[n] = 0;
+    }
+    if (needed) {
+        *needed = length + 1;
+    }
 }
 
 hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, size_t room, size_t *needed)
@@ -276,4 +720,122 @@ hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, s
     free(text);
     free(report);
     return status;
+}
+
+/* ---- at hd_close ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Makes a JSON object one line. Line breaks and the blanks behind them are only layout, since strings have them escaped. */
+static size_t join_lines(char *text, size_t length)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < length;) {
+        if (text[i] == '\n') {
+            i += 1 + strspn(text + i + 1, " ");
+        } else {
+            text[kept++] = text[i++];
+        }
+    }
+    text[kept++] = '\n'; /* in place of the last line break */
+    return kept;
+}
+
+static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hdi_leaks *leaks)
+{
+    const char *where = rt->options.stats;
+    bool json = ends_with(where, ".json");
+    char *text = NULL;
+    size_t length = 0;
+    hd_status status = hdi_report_write(report, leaks, json ? HD_REPORT_JSON : HD_REPORT_TEXT, &text, &length);
+    if (status) {
+        return status;
+    }
+    if (json) {
+        length = join_lines(text, length);
+    }
+    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    bool to_stderr = strcmp(where, "1") == 0;
+    /* O_NONBLOCK: a pipe must not block */
+    int descriptor = to_stderr ? STDERR_FILENO
+                               : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    bool ok = descriptor >= 0 && hdi_write_quietly(descriptor, text, length, deadline);
+    if (!ok) {
+        status = hdi_fail(HD_ERROR_SYSTEM, "the report on memory was not written (option stats=%s): %s", where,
+                          strerror(errno));
+    }
+    if (descriptor >= 0 && !to_stderr && close(descriptor) != 0 && ok) {
+        status = hdi_fail(HD_ERROR_SYSTEM, "the report on memory was not written (option stats=%s): %s", where,
+                          strerror(errno));
+    }
+    free(text);
+    return status;
+}
+
+/* Fails with the message about leaks, which names the largest. */
+static hd_status fail_leaks(const hdi_leaks *leaks)
+{
+    uint64_t bytes = 0, count = 0;
+    const hdi_holder *largest = &leaks->list[0];
+    for (size_t i = 0; i < leaks->n; i++) {
+        bytes += leaks->list[i].bytes;
+        count += leaks->list[i].count;
+        largest = leaks->list[i].bytes > largest->bytes ? &leaks->list[i] : largest;
+    }
+    char all[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], site[HDI_SITE_BYTES];
+    hdi_site_text(largest->site, site);
+    bool named = largest->label[0] != 0;
+    return hdi_fail(HD_ERROR_ACCESS,
+                    "%" PRIu64 " buffer%s of %s %s not freed; the most: %" PRIu64 " of %s, %s%.*s%sfrom %s", count,
+                    count == 1 ? "" : "s", hdi_bytes_text(bytes, all), count == 1 ? "was" : "were", largest->count,
+                    hdi_bytes_text(largest->bytes, most), named ? "'" : "", (int)sizeof largest->label, largest->label,
+                    named ? "' " : "", site);
+}
+
+static void report_leaks(hd_runtime *rt, const hdi_leaks *leaks)
+{
+    uint64_t buffers = 0, bytes = 0;
+    for (size_t i = 0; i < leaks->n; i++) {
+        const hdi_holder *h = &leaks->list[i];
+        hd_finding leak = {.device = h->device, .bytes = h->bytes, .count = h->count, .call_site = h->site};
+        memcpy(leak.label, h->label, sizeof leak.label);
+        hdi_findings_leak(rt, &leak, i);
+        buffers += h->count;
+        bytes += h->bytes;
+    }
+    hdi_findings_end(rt, buffers, bytes);
+}
+
+void hdi_report_at_close(hd_runtime *rt, hd_error *message)
+{
+    bool wanted = strcmp(rt->options.stats, "0") != 0 && rt->options.stats[0] != 0;
+    bool debug = rt->findings != NULL;
+    if (!wanted && !debug) {
+        return;
+    }
+    hdi_holder *list = NULL;
+    size_t n = 0;
+    hd_status status = debug ? hdi_holders_collect(rt, HDI_LEAKS, &list, &n) : HD_OK;
+    hdi_leaks leaks = {list, n};
+    if (!status && wanted) {
+        hdi_report *report = calloc(1, sizeof *report);
+        status = report ? hdi_report_collect(rt, true, report)
+                        : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the report on memory");
+        status = status ? status : write_report(rt, report, debug ? &leaks : NULL);
+        free(report);
+    }
+    if (n) {
+        status = fail_leaks(&leaks);
+    }
+    if (debug) {
+        report_leaks(rt, &leaks);
+    }
+    if (status) {
+        hdi_error_get(message);
+    }
+    free(list);
 }

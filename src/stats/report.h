@@ -9,9 +9,8 @@
 
 #include <heddle/memory.h>
 #include <stdio.h>
-#include "base/amount.h"
+#include "base/text.h"
 #include "base/json.h"
-#include "base/site.h"
 #include "kinds/kinds.h"
 #include "engine/runtime.h"
 
@@ -114,13 +113,11 @@ void hdi_holders_release(hd_runtime *rt);
  * Of very many buffers the list may be older, since it takes a look at all of them. Then the text gives its age ("; holders 3 ms ago: "). Leaves the thread's message alone. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
-/* ---- report.c: figures ---- */
+/* ---- report.c: figures, as text or JSON ---- */
 
 /* Statistics, names, findings, and, `with_holders`, the largest holders and lanes; without them what stands there stays. Every byte of a
  * string behind its end is zero. Errors: HOST_MEMORY (the holders are missing, everything else is there). */
 hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r);
-
-/* ---- report_text.c, report_json.c ---- */
 
 /* "2026-01-31T12:00:00Z" */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES]);
@@ -130,19 +127,15 @@ typedef struct hdi_leaks {
     size_t n;
 } hdi_leaks;
 
-/* `leaks` may be NULL: then the report has no part about them. */
-void hdi_report_print(FILE *out, const hdi_report *report, const hdi_leaks *leaks);
-/* One object. */
-void hdi_report_put(hdi_json *j, const hdi_report *report, const hdi_leaks *leaks);
-
-/* Either of them as text with a zero behind it, to be freed. Errors: HOST_MEMORY. */
+/* A report as text with a zero behind it, to be freed. `leaks` may be NULL: then the report has no part about them. Errors: HOST_MEMORY. */
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length);
 
+/* The same with the reports of several programs. */
+hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length);
+
 /* Such a text goes to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
-
-/* ---- close.c ---- */
 
 /* For hd_close, when work has ended and nothing is torn down yet. Writes the report where the option `stats` directs it, with leaks if memory_debug is
  * on. *message, the thread's last failure before hd_close, is replaced where there are leaks, or the report could not be written. */

@@ -14,6 +14,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "transfer/route.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "buffer/submit.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"
 

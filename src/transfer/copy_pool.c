@@ -20,10 +20,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/cpus.h"
-#include "base/error.h"
-#include "base/mutex.h"
 #include "base/thread.h"
+#include "base/error.h"
+#include "base/lock.h"
 #include "base/wait.h"
 
 /* ---- past the caches ---- */

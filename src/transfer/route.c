@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"

@@ -14,10 +14,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "base/lock.h"
 #include "base/shm.h"
-#include "base/wait.h"
 #include "driver/entries.h"
 #include "worker/message.h"
 #include "process/wire.h"

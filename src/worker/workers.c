@@ -31,11 +31,10 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/mutex.h"
-#include "base/thread.h"
 #include "base/wait.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/providers.h"
 #include "process/spawn.h"
@@ -103,11 +102,11 @@ struct hdi_workers {
     bool closing;
     int64_t closing_at;
     child of[CHILDREN];
-    hdi_message *spare_request; /* the request to spares, NULL: there are to be none. Constant once it is set */
-    bool spares_held;                  /* none is started now: a restart has the machine */
-    int64_t spares_from;               /* clock: nor before */
-    int spares_gone;                   /* that have ended by themselves since the last one was of use */
-    pid_t lingering[LINGERING_MAX];    /* killed, but not gone in time */
+    hdi_message *spare_request;     /* the request to spares, NULL: there are to be none. Constant once it is set */
+    bool spares_held;               /* none is started now: a restart has the machine */
+    int64_t spares_from;            /* clock: nor before */
+    int spares_gone;                /* that have ended by themselves since the last one was of use */
+    pid_t lingering[LINGERING_MAX]; /* killed, but not gone in time */
     int n_lingering;
 };
 

@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/biased_lock.h"
+#include "base/lock.h"
 #include "base/wait.h"
 #include "support/sanitizers.h"
 

@@ -7,7 +7,7 @@
 
 #include <sched.h>
 #include <unistd.h>
-#include "base/cpus.h"
+#include "base/thread.h"
 
 enum { WORD_BITS = 8 * sizeof(unsigned long) };
 

@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/lock.h"
-#include "base/mutex.h"
 
 static hdi_mutex outer = HDI_MUTEX_INIT(RESTARTING), inner = HDI_MUTEX_INIT(LOSSES);
 static hdi_lock first, second, unranked;

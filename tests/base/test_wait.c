@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/wait.h"
 
 enum { MS = 1000000 };

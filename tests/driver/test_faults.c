@@ -6,7 +6,7 @@
  */
 #include "simulator/host_support.h"
 #include <heddle/status.h>
-#include "base/clock.h"
+#include "base/wait.h"
 
 static hdi_driver const *open_fault(const char *settings)
 {

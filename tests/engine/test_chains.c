@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "conformance/work.h"
-#include "base/clock.h"
+#include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/stream.h"
 #include "gate.h"

@@ -13,8 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "conformance/work.h"
-#include "base/biased_lock.h"
-#include "base/clock.h"
+#include "base/lock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 #include "support/lanes.h"

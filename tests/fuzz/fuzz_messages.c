@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "worker/fake_port.h"
 #include "worker/message.h"
 #include "worker/remote.h"

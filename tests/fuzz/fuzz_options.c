@@ -5,10 +5,9 @@
  */
 #include "fuzz.h"
 
-#include "base/cpus.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "driver/driver.h"
-#include "driver/faults.h"
 #include "simulator/host.h"
 #include "simulator/simulator.h"
 #include "worker/message.h"
@@ -82,8 +81,12 @@ static void check_values(char *text)
 
 static void check_names(char *text)
 {
-    hdi_option_nearest(text);
-    hdi_option_without_prefix(text);
+    hdi_options o;
+    char setting[128];
+    snprintf(setting, sizeof setting, "%.100s=1", text); /* where it is no option, the failure names the nearest one */
+    if (hdi_options_parse_settings(setting, &o) == HD_OK) {
+        hdi_options_release(&o);
+    }
     char line[200], *environment[] = {text, text, NULL};
     size_t length = hdi_option_unknown_variables(environment, line, sizeof line);
     fuzz_check(length < sizeof line);

@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "peer/parser.h"
+#include "peer/test.h"
 
 enum { PAIRS = 3 };
 static const hdi_pair pairs[PAIRS] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};

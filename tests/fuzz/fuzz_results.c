@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include <limits.h>
-#include "peer/results.h"
+#include "peer/peers.h"
 
 static hdi_result_key key;
 static char *head; /* of the key's file, up to the result */

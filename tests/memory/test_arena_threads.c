@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/options.h"
+#include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/providers.h"
 

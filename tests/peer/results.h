@@ -15,10 +15,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/wait.h"
 #include "driver/driver.h"
-#include "peer/results.h"
+#include "peer/peers.h"
 
 static char folder[64];
 static hdi_result_key key;

@@ -7,7 +7,7 @@
 
 #include <signal.h>
 #include "driver/driver.h"
-#include "peer/parser.h"
+#include "peer/test.h"
 
 static const hdi_pair pairs[] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};
 #define N 3

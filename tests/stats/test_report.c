@@ -4,6 +4,7 @@
  *
  * Threads: one, and one that publishes while the main thread reads. Locks: none.
  */
+#include "base/text.h"
 #include "support/check.h"
 
 #include <fcntl.h>

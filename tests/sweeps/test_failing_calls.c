@@ -17,7 +17,7 @@
  */
 #include "support/check.h"
 
-#include "base/clock.h"
+#include "base/wait.h"
 #include "scenario.h"
 #include "support/sanitizers.h"
 #include "worker/failing.h"

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 
 /* Threads with one request each. */
 typedef struct asker {

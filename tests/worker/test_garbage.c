@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "worker/message.h"
 #include "process/wire.h"
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/wait.h"
 #include "fake_port.h"
 #include "process/wire.h"
 

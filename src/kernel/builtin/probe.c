@@ -4,7 +4,7 @@
  */
 #include <heddle/kernel.h>
 
-/* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8. src/programs/probe/pattern.h has the same. */
+/* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8. src/programs/probe.c has the same. */
 HD_DEVICE uint64_t pattern_word(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;

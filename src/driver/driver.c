@@ -1,9 +1,16 @@
-/* codes.c - names of the driver's codes, and which of them end a context.
+/* driver.c - what holds for the drivers of all providers: the names of codes and what they mean, and that none survives a fork.
  *
- * Any thread, no locks; names with a number in them belong to the thread (hdi_error_name).
+ * Threads: any; names with a number in them belong to the thread (hdi_error_name). Locks: none. Blocking: nothing.
+ * Always: a process that is forked while a driver is started, or being started, has `forked` set before fork returns in
+ * it. It calls no driver and takes no lock of a driver: threads that it does not have may hold them.
  */
-#include "base/error.h"
 #include "driver/driver.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/error.h"
+
+/* ---- codes ---- */
 
 static const char *gone_name(hdcu_result code)
 {
@@ -79,4 +86,48 @@ bool hdi_driver_code_is_fatal(hdcu_result code)
     default:
         return false;
     }
+}
+
+/* ---- forks ---- */
+
+/* Starts that have succeeded or are under way. Relaxed: the handler runs on the thread that forked, which sees its own
+ * starts and those it waited for.
+ * A start that another thread begins meanwhile may count or not. */
+static _Atomic unsigned starts;
+/* Set in the forked child, while it has one thread; never cleared. */
+static _Atomic bool forked;
+
+static void in_forked_child(void)
+{
+    if (atomic_load_explicit(&starts, memory_order_relaxed) > 0) {
+        atomic_store_explicit(&forked, true, memory_order_relaxed);
+    }
+}
+
+bool hdi_driver_was_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+static int watch_result;
+
+static void watch_forks(void)
+{
+    watch_result = pthread_atfork(NULL, NULL, in_forked_child);
+}
+
+bool hdi_driver_start_begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    if (watch_result != 0) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&starts, 1, memory_order_relaxed);
+    return true;
+}
+
+void hdi_driver_start_undo(void)
+{
+    atomic_fetch_sub_explicit(&starts, 1, memory_order_relaxed);
 }
