@@ -16,6 +16,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "buffer/part.h"
 #include "base/wait.h"
 #include "base/error.h"
 #include "base/handle.h"
@@ -25,6 +26,8 @@
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
+
+static void release_items(void *context, int device, hdi_item *items);
 
 #define REFILL_BYTES ((size_t)64 << 10) /* what an empty magazine gets at once */
 #define REFILL_MOST 8
@@ -275,7 +278,7 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
     uint32_t class = like->item.class;
     size_t block = hdi_class_bytes(class);
     size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
-    if (!cache || rt->guarded || count < 2) {
+    if (!cache || hdi_buffer_of(rt)->guarded || count < 2) {
         return;
     }
     hdcu_deviceptr address[REFILL_MOST];
@@ -316,12 +319,12 @@ static void flush_leaving(hd_runtime *rt)
     hdi_thread_cache_enter(cache);
     hdi_item *items = hdi_thread_cache_take_leaving(cache);
     hdi_thread_cache_leave(cache);
-    hdi_buffers_release_items(rt, -1, items);
+    release_items(rt, -1, items);
 }
 
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
-    const hdi_buffer_ops *guarded = lane->device->runtime->guarded;
+    const hdi_buffer_ops *guarded = hdi_buffer_of(lane->device->runtime)->guarded;
     return guarded ? guarded->place(b, lane, bytes) : hdi_buffer_place_plain(b, lane, bytes);
 }
 
@@ -417,7 +420,7 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
             return HD_OK;
         }
     }
-    const hdi_buffer_ops *kind = flags && lane ? lane->runtime->kept : NULL;
+    const hdi_buffer_ops *kind = flags && lane ? hdi_buffer_of(lane->runtime)->kept : NULL;
     return hdi_alloc_of_kind(handle, bytes, kind, label, call_site, out);
 }
 
@@ -473,7 +476,7 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 void hdi_buffer_release_memory(struct hd_buffer *b)
 {
     if (b->special & HDI_BUFFER_GUARDED) {
-        b->runtime->guarded->check(b);
+        hdi_buffer_of(b->runtime)->guarded->check(b);
     }
     hdi_point on_stack[HDI_POINTS_ON_STACK];
     hdi_point *points;
@@ -504,7 +507,7 @@ bool hdi_buffers_relieve(void *context)
     return hdi_thread_caches_drain_large(rt, device->index);
 }
 
-void hdi_buffers_release_items(void *context, int device, hdi_item *items)
+static void release_items(void *context, int device, hdi_item *items)
 {
     hd_runtime *rt = context;
     (void)device;
@@ -516,6 +519,14 @@ void hdi_buffers_release_items(void *context, int device, hdi_item *items)
         items = next;
     }
 }
+
+static hd_status caches_create(hd_runtime *rt)
+{
+    const hdi_thread_caches_config config = {.release = release_items, .context = rt};
+    return hdi_thread_caches_create(rt, &config);
+}
+
+const hdi_lifetime hdi_thread_caches_lifetime = {.create = caches_create, .release = hdi_thread_caches_destroy};
 
 /* Gives half of the buffer's magazine back to make room, then tries again. */
 static bool put_into_full(struct hd_buffer *b)
@@ -532,7 +543,7 @@ static bool put_into_full(struct hd_buffer *b)
     hdi_thread_cache_enter(cache);
     hdi_item *half = hdi_thread_cache_take_half(cache, lane, b->item.class);
     hdi_thread_cache_leave(cache);
-    hdi_buffers_release_items(rt, b->owner, half);
+    release_items(rt, b->owner, half);
     return put_cached(b);
 }
 
@@ -577,7 +588,7 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
         uint64_t word = hdi_self_get(&b->self);
         if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
             const struct hd_buffer *stale = hdi_buffer_from_stale_handle(handle);
-            const hdi_buffer_ops *guarded = stale ? stale->runtime->guarded : NULL;
+            const hdi_buffer_ops *guarded = stale ? hdi_buffer_of(stale->runtime)->guarded : NULL;
             hd_status status = guarded ? guarded->refuse_free(handle, call_site) : HD_OK;
             return status ? status : hdi_handle_refused(handle, "buffer", "it was freed, or its runtime closed");
         }

@@ -9,6 +9,7 @@
  * A record is walked only while the handle that led to it is good, which is checked under the order lock. hd_free makes the handle stale
  * first, and then waits for the thread that has the lock (alloc.c).
  */
+#include "buffer/part.h"
 #include "buffer/buffer.h"
 
 #include <stdlib.h>
@@ -43,11 +44,12 @@ struct hdi_buffers {
 
 static hd_status buffers_create(hd_runtime *rt)
 {
-    rt->buffers = calloc(1, sizeof *rt->buffers);
-    if (!rt->buffers) {
+    hdi_buffer_of(rt)->buffers = calloc(1, sizeof *hdi_buffer_of(rt)->buffers);
+    if (!hdi_buffer_of(rt)->buffers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&rt->buffers->lock, HDI_RANK_BUFFERS);
+    hdi_mutex_init(&hdi_buffer_of(rt)->buffers->lock, HDI_RANK_BUFFERS);
+    rt->on_loss = hdi_buffers_lose;
     return HD_OK;
 }
 
@@ -70,7 +72,7 @@ static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
 
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
 {
-    struct hdi_buffers *list = rt->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     hdi_mutex_lock(&list->lock);
     if (!list->free_list) {
         add_slab(rt, list);
@@ -109,10 +111,10 @@ void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b)
     if (hdi_self_generation(hdi_self_get(&b->self)) == 0) {
         return;
     }
-    hdi_mutex_lock(&rt->buffers->lock);
-    b->next = rt->buffers->free_list;
-    rt->buffers->free_list = b;
-    hdi_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
+    b->next = hdi_buffer_of(rt)->buffers->free_list;
+    hdi_buffer_of(rt)->buffers->free_list = b;
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
 }
 
 bool hdi_buffer_of_now(const struct hd_buffer *b)
@@ -123,18 +125,18 @@ bool hdi_buffer_of_now(const struct hd_buffer *b)
 
 void hdi_buffer_make_live(struct hd_buffer *b)
 {
-    hdi_mutex_lock(&b->runtime->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(b->runtime)->buffers->lock);
     /* Either this sees that the device is lost, or hdi_buffers_lose sees the buffer. */
     bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
     uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
     b->making = false;
-    hdi_mutex_unlock(&b->runtime->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(b->runtime)->buffers->lock);
 }
 
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle)
 {
-    struct hdi_buffers *list = b->runtime->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(b->runtime)->buffers;
     uint64_t word = hdi_self_word(handle);
     hdi_taken taken = HDI_TAKEN_STALE;
     hdi_mutex_lock(&list->lock);
@@ -154,7 +156,7 @@ static bool has_memory(const struct hd_buffer *b)
 
 void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context)
 {
-    struct hdi_buffers *list = rt->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     bool more = true;
     hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine or enters one does not take the list's lock */
     hdi_mutex_lock(&list->lock);
@@ -180,17 +182,17 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
 
 void hdi_buffers_lock(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
 }
 
 void hdi_buffers_unlock(hd_runtime *rt)
 {
-    hdi_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
 }
 
 void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_buffers *list = rt->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     if (!list) {
         return;
     }
@@ -224,7 +226,7 @@ static bool is_to_restore(struct hd_buffer *b, int device)
 
 struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after)
 {
-    struct hdi_buffers *list = rt->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     struct hd_buffer *found = NULL;
     bool behind = after == NULL;
     hdi_mutex_lock(&list->lock);
@@ -244,25 +246,25 @@ struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const 
 
 void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
 {
-    hdi_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
     b->restoring = false;
-    hdi_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
 }
 
 static void buffers_close(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->buffers->lock);
-    for (slab *s = rt->buffers->slabs; s; s = s->next) {
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
+    for (slab *s = hdi_buffer_of(rt)->buffers->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             hdi_self_close(&s->places[i].buffer.self);
         }
     }
-    hdi_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
 }
 
 static void buffers_release(hd_runtime *rt)
 {
-    struct hdi_buffers *list = rt->buffers;
+    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     if (!list) {
         return;
     }
@@ -276,12 +278,12 @@ static void buffers_release(hd_runtime *rt)
             }
         }
     }
-    for (size_t i = 0; i < sizeof rt->parts / sizeof rt->parts[0]; i++) {
-        hdi_parts_group_release(&rt->parts[i]);
+    for (size_t i = 0; i < sizeof hdi_buffer_of(rt)->parts / sizeof hdi_buffer_of(rt)->parts[0]; i++) {
+        hdi_parts_group_release(&hdi_buffer_of(rt)->parts[i]);
     }
     hdi_mutex_destroy(&list->lock);
     free(list);
-    rt->buffers = NULL;
+    hdi_buffer_of(rt)->buffers = NULL;
 }
 
 const hdi_lifetime hdi_buffers_lifetime = {
@@ -308,7 +310,9 @@ hd_status hdi_buffer_refused(const hd_buffer *handle)
         return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
     const struct hd_buffer *stale = hdi_buffer_from_stale_handle(handle);
-    hd_status status = stale && stale->runtime->guarded ? stale->runtime->guarded->refuse(handle) : HD_OK;
+    hd_status status = stale && hdi_buffer_of(stale->runtime)->guarded
+                           ? hdi_buffer_of(stale->runtime)->guarded->refuse(handle)
+                           : HD_OK;
     if (status) {
         return status;
     }

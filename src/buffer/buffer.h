@@ -8,6 +8,7 @@
 
 #include <heddle/buffer.h>
 #include <heddle/memory.h>
+#include "buffer/part.h"
 #include "buffer/uses.h"
 #include "memory/blocks.h"
 #include "memory/thread_cache.h"
@@ -124,7 +125,8 @@ static inline uint64_t hdi_buffer_losses(const struct hd_buffer *b)
 
 static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
 {
-    return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
+    return number < HDI_DEVICES_MAX ? &rt->devices[number]->order
+                                    : &hdi_buffer_of(rt)->host_order[number - HDI_DEVICES_MAX];
 }
 
 /* Takes the order lock of a buffer for its use record: waits also while another thread works on the record without the lock. The buffer
@@ -205,8 +207,8 @@ void hdi_free(hd_buffer *handle);
 
 /* For hdi_arena_config; `device` is an hdi_device. */
 bool hdi_buffers_relieve(void *device);
-/* For hdi_thread_caches_config. */
-void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
+/* The threads' caches of device memory. */
+extern const hdi_lifetime hdi_thread_caches_lifetime;
 
 /* Points of unfinished work that uses a buffer which no handle leads to: at `*points`, which is on_stack, or to be freed. */
 #define HDI_POINTS_ON_STACK 64
@@ -231,8 +233,7 @@ void hdi_hold_end(struct hd_buffer *b);
 /* ---- host.c: pinned host memory ---- */
 
 /* The pool of pinned memory, which goes when no buffer is left. */
-hd_status hdi_host_create(hd_runtime *rt);
-void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
+extern const hdi_lifetime hdi_host_lifetime;
 
 /* A pinned buffer for the library's own use, which nothing uses any more. `wait`: at the limit this waits for memory that work still uses.
  * Errors: as hd_alloc_host, and TIMEOUT. */

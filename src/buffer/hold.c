@@ -8,6 +8,7 @@
  */
 
 #include <stdlib.h>
+#include "buffer/part.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "buffer/buffer.h"
@@ -29,17 +30,17 @@ struct hdi_holds {
 
 static hd_status holds_create(hd_runtime *rt)
 {
-    rt->holds = calloc(1, sizeof *rt->holds);
-    if (!rt->holds) {
+    hdi_buffer_of(rt)->holds = calloc(1, sizeof *hdi_buffer_of(rt)->holds);
+    if (!hdi_buffer_of(rt)->holds) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&rt->holds->lock, HDI_RANK_HOLDS);
+    hdi_mutex_init(&hdi_buffer_of(rt)->holds->lock, HDI_RANK_HOLDS);
     return HD_OK;
 }
 
 static void holds_release(hd_runtime *rt)
 {
-    struct hdi_holds *holds = rt->holds;
+    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
     if (!holds) {
         return;
     }
@@ -49,16 +50,16 @@ static void holds_release(hd_runtime *rt)
     }
     hdi_mutex_destroy(&holds->lock);
     free(holds);
-    rt->holds = NULL;
+    hdi_buffer_of(rt)->holds = NULL;
 }
 
 static void holds_close(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->holds->lock);
-    for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
+    hdi_mutex_lock(&hdi_buffer_of(rt)->holds->lock);
+    for (struct hd_hold *h = hdi_buffer_of(rt)->holds->all; h; h = h->next) {
         hdi_handle_close(&h->head);
     }
-    hdi_mutex_unlock(&rt->holds->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->holds->lock);
 }
 
 const hdi_lifetime hdi_holds_lifetime = {.create = holds_create, .close = holds_close, .release = holds_release};
@@ -90,7 +91,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    struct hdi_holds *holds = rt->holds;
+    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
     hdi_mutex_lock(&holds->lock);
     struct hd_hold *h = holds->free_list;
     if (h) {
@@ -166,7 +167,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     if (b->runtime != h->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "the buffer is of another runtime than the hold");
     }
-    struct hdi_holds *holds = h->runtime->holds;
+    struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
     if (!from_handle(handle)) {
         hdi_mutex_unlock(&holds->lock);
@@ -250,7 +251,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     if (!h) {
         return handle ? refuse_hold(handle) : HD_OK;
     }
-    struct hdi_holds *holds = h->runtime->holds;
+    struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
     bool ours = from_handle(handle) != NULL;
     if (ours) {

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "memory/part.h"
+#include "buffer/part.h"
 #include "base/text.h"
 #include "base/error.h"
 #include "base/handle.h"
@@ -224,23 +226,49 @@ static uint64_t limit_of(const hd_runtime *rt)
     return limit->share != 0 ? (uint64_t)(limit->share * machine) : (uint64_t)limit->bytes;
 }
 
-hd_status hdi_host_create(hd_runtime *rt)
+/* The port of a device for pinned memory. NULL: the device cannot be used now. */
+static hdi_port *usable_port(void *context, int index)
 {
+    hd_runtime *rt = context;
+    hdi_device *device = rt->devices[index];
+    bool usable = device && device->port && hdi_device_has_driver(device);
+    return usable ? device->port : NULL;
+}
+
+static hd_status host_ready(hd_runtime *rt)
+{
+    const hdi_pinned_config pinned = {
+        .n_devices = rt->n_devices,
+        .port = usable_port,
+        .context = rt,
+        .everywhere = rt->is_process,
+        .populate = rt->provider->pins_memory,
+    };
+    hd_status status = hdi_pinned_pool_create(&pinned, &hdi_memory_of(rt)->pinned);
+    if (status) {
+        return status;
+    }
     const hdi_host_pool_config config = {
-        .pinned = rt->pinned,
+        .pinned = hdi_memory_of(rt)->pinned,
         .limit_bytes = limit_of(rt),
         .finished = is_finished,
         .lost = rt->is_process ? NULL : lost_devices, /* a worker has ended before its device counts as lost */
         .context = rt,
     };
-    return hdi_host_pool_create(&config, &rt->host_pool);
+    return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
 }
 
-void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
+static void host_release(hd_runtime *rt)
 {
-    hdi_host_pool_destroy(rt->host_pool, !driver_usable);
-    rt->host_pool = NULL;
+    if (rt->hung) {
+        return; /* a kernel that goes on, and the program, may still use the memory */
+    }
+    hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));
+    hdi_memory_of(rt)->host_pool = NULL;
+    hdi_pinned_pool_destroy(hdi_memory_of(rt)->pinned);
 }
+
+const hdi_lifetime hdi_host_lifetime = {.ready = host_ready, .release = host_release};
 
 /* What can make memory free for an allocation at the limit. */
 typedef struct prospect {
@@ -255,7 +283,7 @@ static prospect look(hd_runtime *rt, bool own)
     hdi_shrink(rt);
     bool in_use = hdi_shrinkers_in_use(rt);
     hdi_host_pool_info info;
-    hdi_host_pool_get_info(rt->host_pool, &info);
+    hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
     return (prospect){.in_use = info.waiting_bytes || in_use,
                       .live = info.live_count != 0 && !own,
                       .number = info.waiting_bytes + info.own_bytes + info.frees};
@@ -266,7 +294,8 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
                           hdi_memory_wait *p)
 {
     prospect seen = look(rt, own);
-    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what look has given up */
+    hd_status status =
+        hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited); /* what look has given up */
     while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
@@ -275,13 +304,13 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
         prospect now = look(rt, own);
         if (now.number != seen.number) {
             hdi_memory_wait_moved(p);
-            status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+            status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
         }
         seen = now;
     }
     if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
-        status =
-            hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread has freed before it ended */
+        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out,
+                                    inherited); /* what a thread has freed before it ended */
     }
     return status;
 }
@@ -293,9 +322,9 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_hos
     hdi_attempt attempt; /* what a wait makes good is no failure */
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
-    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
-        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     }
     if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {
         status = wait_for(rt, bytes, own, out, inherited, p);
@@ -345,7 +374,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
     char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT];
     bool full = error.status == HD_ERROR_HOST_MEMORY;
     hdi_host_pool_info info;
-    hdi_host_pool_get_info(rt->host_pool, &info);
+    hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
     hdi_memory_wait_text(p, why);
     int length = snprintf(text, sizeof text, "%s", error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
@@ -355,7 +384,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
             p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
     if (full && length > 0 && (size_t)length < sizeof error.message) {
-        rt->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
+        hdi_buffer_of(rt)->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
     }
     memcpy(error.message, text, sizeof error.message);
     error.message[sizeof error.message - 1] = 0;
@@ -376,12 +405,12 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct 
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
-            hdi_host_pool_count_failure(rt->host_pool);
+            hdi_host_pool_count_failure(hdi_memory_of(rt)->host_pool);
         }
         return fail_take(rt, &waited);
     }
     if (!settle_in(b, bytes, &block, &inherited)) {
-        hdi_host_pool_give(rt->host_pool, &block, hdi_points_data(&inherited), inherited.count);
+        hdi_host_pool_give(hdi_memory_of(rt)->host_pool, &block, hdi_points_data(&inherited), inherited.count);
         hdi_buffer_give(rt, b);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
@@ -432,5 +461,5 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
 
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
-    hdi_host_pool_give(b->runtime->host_pool, &b->pinned, points, n_points);
+    hdi_host_pool_give(hdi_memory_of(b->runtime)->host_pool, &b->pinned, points, n_points);
 }

@@ -30,6 +30,8 @@
  * Always: the callback does not run inside of itself on one thread. It is called at most CALLS_MOST times for one allocation.
  * After its stop the maintenance thread makes no request.
  */
+#include "memory/part.h"
+#include "buffer/part.h"
 #include "buffer/reclaim.h"
 
 #include <heddle/memory.h>
@@ -240,20 +242,20 @@ static hd_status reclaim_create(hd_runtime *rt)
         hdi_mutex_init(&r->devices[i].lock, HDI_RANK_RECLAIM);
         atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
     }
-    rt->reclaim = r;
+    hdi_buffer_of(rt)->reclaim = r;
     return HD_OK;
 }
 
 static void reclaim_release(hd_runtime *rt)
 {
-    struct hdi_reclaim *r = rt->reclaim;
+    struct hdi_reclaim *r = hdi_buffer_of(rt)->reclaim;
     if (r) {
         for (int i = 0; i < HDI_DEVICES_MAX; i++) {
             hdi_mutex_destroy(&r->devices[i].lock);
         }
         hdi_hook_destroy(&r->hook);
         free(r);
-        rt->reclaim = NULL;
+        hdi_buffer_of(rt)->reclaim = NULL;
     }
 }
 
@@ -264,7 +266,8 @@ const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = 
 static uint64_t budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);
-    uint64_t free_bytes = atomic_load_explicit(&rt->reclaim->devices[device->index].free_bytes, memory_order_relaxed);
+    uint64_t free_bytes =
+        atomic_load_explicit(&hdi_buffer_of(rt)->reclaim->devices[device->index].free_bytes, memory_order_relaxed);
     uint64_t mapped = hdi_arena_mapped_bytes(device->arena);
     return free_bytes < limit && mapped + free_bytes < limit ? mapped + free_bytes : limit;
 }
@@ -272,7 +275,7 @@ static uint64_t budget_of(hd_runtime *rt, hdi_device *device)
 /* For the maintenance thread: the driver has so much free on the device, beside what its pool holds. */
 static void set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
 {
-    atomic_store_explicit(&rt->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&hdi_buffer_of(rt)->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
 }
 
 /* Whether there is a callback that this thread may run now, which is so unless it is inside of one. One load where there is none. */
@@ -292,7 +295,7 @@ static uint64_t live_of(hd_runtime *rt, hdi_device *device)
 /* Calls the callback, if there still is one. */
 static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, size_t wanted, unsigned attempt)
 {
-    struct hdi_reclaim *r = rt->reclaim;
+    struct hdi_reclaim *r = hdi_buffer_of(rt)->reclaim;
     HDI_SIZED_TOLD(hd_reclaim)
     what = {.known = {.size = sizeof what.known,
                       .device = device->index,
@@ -350,7 +353,7 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     if (pressure < (about_to_block ? PRESSURE_LEAST_BLOCKING : PRESSURE_LEAST)) {
         return;
     }
-    history *h = &rt->reclaim->devices[device->index];
+    history *h = &hdi_buffer_of(rt)->reclaim->devices[device->index];
     int64_t begin = hdi_clock_ns();
     hdi_mutex_lock(&h->lock);
     bool go = !h->running && has_time(rt, h, pressure, about_to_block, begin);
@@ -396,7 +399,7 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
     if (inside) {
         return hdi_fail(HD_ERROR_ARGUMENT, "called from the callback itself");
     }
-    return hdi_hook_install(&rt->reclaim->hook, (hdi_hooked)callback, context)
+    return hdi_hook_install(&hdi_buffer_of(rt)->reclaim->hook, (hdi_hooked)callback, context)
                ? HD_OK
                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
@@ -554,8 +557,9 @@ static hd_status fail_full(const climb *c)
     int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
     if (length > 0 && (size_t)length < sizeof error.message) {
         memcpy(error.message, text, (size_t)length + 1);
-        c->device->runtime->on_full(c->device->runtime, c->device->index, error.message + length,
-                                    sizeof error.message - (size_t)length);
+        hdi_buffer_of(c->device->runtime)
+            ->on_full(c->device->runtime, c->device->index, error.message + length,
+                      sizeof error.message - (size_t)length);
     }
     return hdi_fail_error(&error);
 }
@@ -621,14 +625,14 @@ static hd_status maintenance_create(hd_runtime *rt)
     }
     hdi_mutex_init(&k->lock, HDI_RANK_MAINTENANCE);
     hdi_cond_init(&k->wish);
-    atomic_store_explicit(&rt->maintenance_asleep, true, memory_order_relaxed);
-    rt->maintenance = k;
+    atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, true, memory_order_relaxed);
+    hdi_buffer_of(rt)->maintenance = k;
     return HD_OK;
 }
 
 static void maintenance_stop(hd_runtime *rt)
 {
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (!k) {
         return;
     }
@@ -645,12 +649,12 @@ static void maintenance_stop(hd_runtime *rt)
 
 static void maintenance_release(hd_runtime *rt)
 {
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (k) {
         pthread_cond_destroy(&k->wish);
         hdi_mutex_destroy(&k->lock);
         free(k);
-        rt->maintenance = NULL;
+        hdi_buffer_of(rt)->maintenance = NULL;
     }
 }
 
@@ -721,7 +725,7 @@ static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t n
 /* One round over the devices. Whether there is something to look at again soon. */
 static bool look_around(hd_runtime *rt, const bool *wanted)
 {
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     int64_t now = hdi_clock_ns();
     bool busy = false;
     for (int i = 0; i < rt->n_devices; i++) {
@@ -736,13 +740,13 @@ static bool look_around(hd_runtime *rt, const bool *wanted)
         ask_driver(rt, device, &k->devices[i], now);
         busy |= watch(rt, device, &k->devices[i], now);
     }
-    return !rt->on_tick(rt) || busy;
+    return !hdi_buffer_of(rt)->on_tick(rt) || busy;
 }
 
 static void *run(void *context)
 {
     hd_runtime *rt = context;
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     bool busy = true;
     hdi_mutex_lock(&k->lock);
     while (!k->stop) {
@@ -758,10 +762,10 @@ static void *run(void *context)
         if (k->woken || k->stop) {
             continue;
         }
-        atomic_store_explicit(&rt->maintenance_asleep, !busy, memory_order_relaxed);
+        atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, !busy, memory_order_relaxed);
         int64_t until = hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
         hdi_cond_wait(&k->wish, &k->lock, until);
-        atomic_store_explicit(&rt->maintenance_asleep, false, memory_order_relaxed);
+        atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, false, memory_order_relaxed);
     }
     hdi_mutex_unlock(&k->lock);
     return NULL;
@@ -770,18 +774,18 @@ static void *run(void *context)
 /* With placement inline: on the thread that allocates. */
 static void publish_at_times(hd_runtime *rt)
 {
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     int64_t now = hdi_clock_ns();
     int64_t last = atomic_load_explicit(&k->published, memory_order_relaxed);
     if (now - last >= TICK_NS && atomic_compare_exchange_strong_explicit(&k->published, &last, now,
                                                                          memory_order_relaxed, memory_order_relaxed)) {
-        rt->on_tick(rt);
+        hdi_buffer_of(rt)->on_tick(rt);
     }
 }
 
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_maintenance *k = rt->maintenance;
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (rt->is_inline) {
         publish_at_times(rt); /* no thread may be started */
         return;
@@ -816,7 +820,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
     hd_status status = HD_OK;
     if (device == HD_DEVICE_HOST) {
         hdi_shrink(rt);
-        status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
+        status = hdi_host_pool_trim(hdi_memory_of(rt)->host_pool, keep_bytes, &returned);
     } else {
         hdi_thread_caches_drain(rt, device);
         status = hdi_arena_trim(rt->devices[device]->arena, keep_bytes, SIZE_MAX, &returned);

@@ -15,6 +15,7 @@
 #include <heddle/memory.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include "buffer/part.h"
 #include "base/lock.h"
 #include "engine/runtime.h"
 #include "memory/arena.h"
@@ -115,15 +116,15 @@ typedef struct hdi_shrinker {
 /* hd_open. The structure stays where it is until hd_close. */
 static inline void hdi_shrinker_register(hd_runtime *rt, hdi_shrinker *shrinker)
 {
-    shrinker->next = rt->shrinkers;
-    rt->shrinkers = shrinker;
+    shrinker->next = hdi_buffer_of(rt)->shrinkers;
+    hdi_buffer_of(rt)->shrinkers = shrinker;
 }
 
 /* Frees what is idle of all. False: there was none. */
 static inline bool hdi_shrink(hd_runtime *rt)
 {
     bool any = false;
-    for (const hdi_shrinker *s = rt->shrinkers; s; s = s->next) {
+    for (const hdi_shrinker *s = hdi_buffer_of(rt)->shrinkers; s; s = s->next) {
         any |= s->shrink(rt);
     }
     return any;
@@ -133,7 +134,7 @@ static inline bool hdi_shrink(hd_runtime *rt)
 static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 {
     bool any = false;
-    for (const hdi_shrinker *s = rt->shrinkers; s; s = s->next) {
+    for (const hdi_shrinker *s = hdi_buffer_of(rt)->shrinkers; s; s = s->next) {
         any |= s->in_use(rt);
     }
     return any;
@@ -171,7 +172,8 @@ static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
     /* Asleep, it has seen everything that there was; a wish that crosses with its going to sleep is there at the next look. */
-    if (scarce || __builtin_expect(atomic_load_explicit(&rt->maintenance_asleep, memory_order_relaxed), 0)) {
+    if (scarce ||
+        __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {
         hdi_maintenance_wake(rt, device);
     }
 }

@@ -5,6 +5,7 @@
  * Blocking: never.
  * Always: see uses.h.
  */
+#include "buffer/part.h"
 #include "buffer/uses.h"
 
 #include <stdlib.h>
@@ -530,8 +531,8 @@ static void prune_leaf(hd_runtime *rt, hdi_parts *parts)
 
 void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
-    hdi_parts *other = rt->parts[order].ring;
-    rt->parts[order].ring = other->behind;
+    hdi_parts *other = hdi_buffer_of(rt)->parts[order].ring;
+    hdi_buffer_of(rt)->parts[order].ring = other->behind;
     if (other != u->parts && !other->claimed) {
         prune_leaf(rt, other);
     }
@@ -592,7 +593,7 @@ static bool split(hdi_parts *parts, uint64_t low, uint64_t high)
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room)
 {
     if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
-        u->parts = parts_make(&u->whole, &rt->parts[order]);
+        u->parts = parts_make(&u->whole, &hdi_buffer_of(rt)->parts[order]);
         if (u->parts) {
             u->whole = (hdi_segment){0}; /* its points are in the parts now */
         }

@@ -21,6 +21,7 @@
 #define HDI_BUFFER_USES_H
 
 #include <stdlib.h>
+#include "buffer/part.h"
 #include "engine/runtime.h"
 
 /* ---- segments ---- */
@@ -240,7 +241,7 @@ void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t
 void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
 static inline void hdi_uses_prune(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
-    if (rt->parts[order].ring) {
+    if (hdi_buffer_of(rt)->parts[order].ring) {
         hdi_uses_prune_parts(rt, u, order);
     }
 }

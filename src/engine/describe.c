@@ -297,7 +297,7 @@ hd_status hdi_lane_refuses(hd_lane *lane)
 
 int hdi_device_await_loss(hdi_device *device, int code)
 {
-    bool watched = device->runtime->workers != NULL;
+    bool watched = device->runtime->is_process;
     int64_t deadline = hdi_deadline(GONE_NS);
     while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
         hdi_sleep_for(SLEEP_NS);

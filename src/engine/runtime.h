@@ -31,7 +31,6 @@
 #include "engine/port.h"
 
 #define HDI_DEVICES_MAX 32
-#define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
 /* hdi_device.peer_access: whether a device uses another one's memory, and whether it was granted. */
 #define HDI_PEERS_UNKNOWN 0 /* not asked yet, or the answer may be another one next time */
 #define HDI_PEERS_YES 1
@@ -144,17 +143,8 @@ typedef struct hdi_kernel_code {
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
 } hdi_kernel_code;
 
-#define HDI_TENSOR_KERNELS 64 /* at most */
-
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
-
-/* The use records of several segments under one order lock (src/buffer/uses.h). */
-typedef struct hdi_parts_group {
-    struct hdi_parts *ring;  /* all of them; the next one to be pruned */
-    struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
-    uint32_t n_spare;
-} hdi_parts_group;
 
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
@@ -171,38 +161,12 @@ struct hd_runtime {
     int n_devices;
     _Atomic int threads; /* that have lanes of their own here */
     hdi_device *devices[HDI_DEVICES_MAX];
-    hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
-    hdi_mutex cold;                      /* for kernels, modules, staging: everything rare */
-    hdi_mutex linking;                   /* for changes of hdi_device.peer_access: granting, dropping */
+    hdi_mutex cold;                                        /* for kernels, modules, staging: everything rare */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;                             /* src/buffer */
-    hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/buffer: by order lock */
-    struct hdi_stagings *stagings;                           /* src/transfer */
-    struct hdi_shrinker *shrinkers;                          /* src/buffer */
-    struct hdi_copy_pool *copy_pool;                         /* src/transfer */
-    struct hdi_peers *peers;                                 /* src/peer */
-    struct hdi_peer_tester *peer_tester; /* src/transfer: the thread that tests pairs of devices for copies */
-    struct hdi_modules *modules;         /* src/kernel */
-    struct hdi_products *products;       /* src/tensor */
-    _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
-    struct hdi_pinned_pool *pinned;                                 /* src/memory */
-    struct hdi_thread_caches *caches;                               /* src/memory */
-    struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
-    struct hdi_reclaim *reclaim;         /* src/buffer: the program's callback, and when it runs */
-    struct hdi_maintenance *maintenance; /* src/buffer: the thread that grows and trims ahead of need */
-    _Atomic bool maintenance_asleep;
-    struct hdi_holds *holds;             /* src/buffer */
-    struct hdi_holders_memo *holders;    /* src/stats: holders of memory, for messages */
-    struct hdi_findings *findings;       /* src/kinds: what the option memory_debug found */
-    struct hdi_memory_page *memory_page; /* src/stats: figures that other processes may read */
-    /* src/buffer/kind.h: of buffers with HD_ALLOC_KEEP; of all device memory, NULL where the option memory_debug is off. */
-    const struct hdi_buffer_ops *kept, *guarded;
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
-    struct hdi_shares *shares;   /* src/memory; placement process */
-    hdi_mutex restarting;        /* one device at a time comes back */
-    struct hdi_workers *workers; /* src/worker; placement process */
+    hdi_mutex restarting; /* one device at a time comes back */
     struct hdi_losses *losses;
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
     /* In a worker process: ends the process, instead of recording the loss of the device. Does not return. */
@@ -215,12 +179,7 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
-    /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation
-     * that fails at a limit. The text is "" where host memory is short. Leaves the thread's message alone. */
-    void (*on_full)(hd_runtime *rt, int device, char *out, size_t room);
-    /* Called a few times a second while memory is in use. Publishes figures. False: they are not complete, and the
-     * caller calls again soon. */
-    bool (*on_tick)(hd_runtime *rt);
+    bool hung; /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */
@@ -299,12 +258,21 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
     return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
 
-/* What hd_open and hd_close do with a part of the library that the layers below do not have. NULL: nothing. */
+/* What hd_open and hd_close call of a part of a runtime. NULL: nothing. All are called for a runtime that is only half
+ * made, too, except `close`. */
 typedef struct hdi_lifetime {
     hd_status (*create)(hd_runtime *rt);
-    void (*close)(hd_runtime *rt);   /* hd_close begins: handles are not good any more */
-    void (*stop)(hd_runtime *rt);    /* ends its thread */
-    void (*release)(hd_runtime *rt); /* also of a runtime that is only half made */
+    hd_status (*create_in)(hdi_device *device); /* of each device, all at the same time */
+    hd_status (*ready)(hd_runtime *rt);         /* all devices work */
+    void (*close)(hd_runtime *rt);              /* ends handles */
+    void (*stop)(hd_runtime *rt);               /* ends threads of the library that submit work or copy */
+    void (*release)(hd_runtime *rt);            /* no work is under way, or `hung` */
 } hdi_lifetime;
+
+/* Whether hd_close may call the driver in this process. */
+static inline bool hdi_driver_is_usable(const hd_runtime *rt)
+{
+    return !rt->hung && !rt->is_process;
+}
 
 #endif

@@ -28,6 +28,7 @@
  *   wrong, but leads nowhere outside.
  * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
+#include "kernel/part.h"
 #include "kernel/module.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ static uint32_t usual_of(const hdi_param *p)
 /* Frees a kernel's parameters for other kernels. The kernel's handles are stale, or it gets other parameters. */
 static void params_give(struct hd_kernel *k)
 {
-    struct hdi_modules *reg = k->runtime->modules;
+    struct hdi_modules *reg = hdi_kernel_of(k->runtime)->modules;
     if (k->has_params) {
         k->has_params = false;
         hdi_params *p = atomic_load_explicit(&k->params, memory_order_relaxed);
@@ -154,7 +155,7 @@ static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
                         signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
-    hdi_params *p = take_params(k->runtime->modules, signature->n_params);
+    hdi_params *p = take_params(hdi_kernel_of(k->runtime)->modules, signature->n_params);
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
@@ -270,7 +271,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
 {
     hd_runtime *rt = m->runtime;
     bool known = false;
-    hdi_mutex_lock(&rt->modules->loading[device->index]);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[device->index]);
     if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
         *status = load_and_look_up(m, k, device, signature);
         known = *status == HD_OK;
@@ -278,7 +279,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
             *status = HD_OK; /* a launch after the restart looks it up */
         }
     }
-    hdi_mutex_unlock(&rt->modules->loading[device->index]);
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[device->index]);
     return known;
 }
 
@@ -309,7 +310,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    hdi_mutex *loading = &rt->modules->loading[device->index];
+    hdi_mutex *loading = &hdi_kernel_of(rt)->modules->loading[device->index];
     hd_status status = HD_OK;
     hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
     bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
@@ -352,7 +353,7 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
 
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hd_status status = HD_OK;
     /* `cold` keeps kernels from being looked up. `lock` keeps modules from being unloaded. Both are for rare calls, so
      * holding them for long does no harm. */
@@ -375,7 +376,7 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 
 const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number)
 {
-    const kernel_place *places = rt->modules->blocks[number / HDI_KERNEL_CHUNK];
+    const kernel_place *places = hdi_kernel_of(rt)->modules->blocks[number / HDI_KERNEL_CHUNK];
     return &places[number % HDI_KERNEL_CHUNK].kernel;
 }
 
@@ -383,7 +384,7 @@ const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t numbe
  * False: no memory, or the table is full. */
 static bool add_kernels(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
     if (chunk == HDI_KERNEL_CHUNKS) {
         return false;
@@ -411,7 +412,7 @@ static bool add_kernels(hd_runtime *rt)
 
 static struct hd_kernel *take_kernel(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_kernel *k = NULL;
     if (reg->free_kernels || add_kernels(rt)) {
@@ -432,10 +433,10 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
     if (hdi_handle_head_generation(&k->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
-    hdi_mutex_lock(&rt->modules->lock);
-    k->next = rt->modules->free_kernels;
-    rt->modules->free_kernels = k;
-    hdi_mutex_unlock(&rt->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
+    k->next = hdi_kernel_of(rt)->modules->free_kernels;
+    hdi_kernel_of(rt)->modules->free_kernels = k;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
 }
 
 /* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
@@ -497,11 +498,11 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     if (!k && !status) {
         status = make_kernel(m, name, &k);
         if (!status) {
-            hdi_mutex_lock(&rt->modules->lock);
+            hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
             set_live(&k->head, HDI_KERNEL_MAGIC, 1);
             k->next = m->kernels;
             m->kernels = k;
-            hdi_mutex_unlock(&rt->modules->lock);
+            hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
         }
     }
     if (!status) {
@@ -550,16 +551,17 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_d
 
 /* ---- the structures of modules ---- */
 
-hd_status hdi_modules_create(hd_runtime *rt)
+static hd_status modules_create(hd_runtime *rt)
 {
-    rt->modules = calloc(1, sizeof *rt->modules);
-    if (!rt->modules) {
+    hdi_kernel_of(rt)->modules = calloc(1, sizeof *hdi_kernel_of(rt)->modules);
+    if (!hdi_kernel_of(rt)->modules) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_lock_init(&rt->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
-    hdi_mutex_init(&rt->modules->lock, HDI_RANK_MODULES);
+    rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
+    hdi_lock_init(&hdi_kernel_of(rt)->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
+    hdi_mutex_init(&hdi_kernel_of(rt)->modules->lock, HDI_RANK_MODULES);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        hdi_mutex_init(&rt->modules->loading[i], HDI_RANK_LOADING);
+        hdi_mutex_init(&hdi_kernel_of(rt)->modules->loading[i], HDI_RANK_LOADING);
     }
     return HD_OK;
 }
@@ -571,7 +573,7 @@ static void end_handles(hdi_handle_head *head, uint32_t magic)
 
 static struct hd_module *take_module(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_module *m = reg->free_modules;
     if (m) {
@@ -614,16 +616,16 @@ static void give_module(struct hd_module *m, bool driver_usable)
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
-    hdi_mutex_lock(&rt->modules->lock);
-    m->next = rt->modules->free_modules;
-    rt->modules->free_modules = m;
-    hdi_mutex_unlock(&rt->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
+    m->next = hdi_kernel_of(rt)->modules->free_modules;
+    hdi_kernel_of(rt)->modules->free_modules = m;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
 }
 
 /* Releases the unloaded modules that no submitted work uses any more. */
 static void reap(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     struct hd_module *done = NULL;
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->unloaded; *link;) {
@@ -651,9 +653,9 @@ static void reap(hd_runtime *rt)
     hdi_attempt_end(&attempt);
 }
 
-void hdi_modules_close(hd_runtime *rt)
+static void modules_close(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_module *lists[] = {reg->loaded, reg->unloaded};
     for (int i = 0; i < 2; i++) {
@@ -667,9 +669,9 @@ void hdi_modules_close(hd_runtime *rt)
     hdi_mutex_unlock(&reg->lock);
 }
 
-void hdi_modules_release(hd_runtime *rt, bool driver_usable)
+static void modules_release(hd_runtime *rt)
 {
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     if (!reg) {
         return;
     }
@@ -677,7 +679,7 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
     for (int i = 0; i < 2; i++) {
         for (struct hd_module *m = lists[i], *next; m; m = next) {
             next = m->next;
-            give_module(m, driver_usable);
+            give_module(m, hdi_driver_is_usable(rt));
         }
     }
     params_release(reg);
@@ -686,8 +688,11 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
     }
     hdi_mutex_destroy(&reg->lock);
     free(reg);
-    rt->modules = NULL;
+    hdi_kernel_of(rt)->modules = NULL;
 }
+
+const hdi_lifetime hdi_modules_lifetime = {
+    .create = modules_create, .close = modules_close, .release = modules_release};
 
 /* ---- loading ---- */
 
@@ -739,11 +744,11 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, str
         hdi_attempt_end(&attempt);
         return status;
     }
-    hdi_mutex_lock(&rt->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
     set_live(&m->head, HDI_MODULE_MAGIC, 1);
-    m->next = rt->modules->loaded;
-    rt->modules->loaded = m;
-    hdi_mutex_unlock(&rt->modules->lock);
+    m->next = hdi_kernel_of(rt)->modules->loaded;
+    hdi_kernel_of(rt)->modules->loaded = m;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
     *out = m;
     return HD_OK;
 }
@@ -787,7 +792,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     hd_status status = HD_OK;
     hdi_mutex_lock(&rt->restarting);
     hdi_mutex_lock(&rt->cold);
-    struct hd_module **place = &rt->modules->builtin[which];
+    struct hd_module **place = &hdi_kernel_of(rt)->modules->builtin[which];
     if (!*place) {
         status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
         if (!status) {
@@ -826,8 +831,8 @@ static void await_users(hd_runtime *rt)
         hdi_lock_release(&rt->devices[i]->order);
     }
     for (int i = 0; i < rt->n_devices; i++) {
-        hdi_mutex_lock(&rt->modules->loading[i]);
-        hdi_mutex_unlock(&rt->modules->loading[i]);
+        hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[i]);
+        hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[i]);
     }
     hdi_mutex_lock(&rt->cold);
     hdi_mutex_unlock(&rt->cold);
@@ -853,7 +858,7 @@ static bool note_users(struct hd_module *m)
 static void unload_module(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
-    struct hdi_modules *reg = rt->modules;
+    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     bool ours = false;
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {

@@ -128,9 +128,7 @@ typedef enum hdi_builtin {
 } hdi_builtin;
 hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
-hd_status hdi_modules_create(hd_runtime *rt);
-void hdi_modules_close(hd_runtime *rt); /* hd_close: makes all handles stale */
-void hdi_modules_release(hd_runtime *rt, bool driver_usable);
+extern const hdi_lifetime hdi_modules_lifetime;
 
 /* Loads on a device with a fresh worker process all that the device had. Errors: as hd_module_load and hd_kernel_get. */
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device);

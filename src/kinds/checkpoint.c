@@ -17,6 +17,8 @@
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 
+static const hdi_buffer_ops checkpoint_ops;
+
 struct hdi_checkpoint {
     hdi_mutex lock;
     struct hd_buffer *copy[2];
@@ -66,7 +68,7 @@ static hd_status create(struct hd_buffer *b)
             return status;
         }
     }
-    hdi_buffer_set_kind(b, &hdi_checkpoint_ops, checkpoint);
+    hdi_buffer_set_kind(b, &checkpoint_ops, checkpoint);
     return HD_OK;
 }
 
@@ -181,19 +183,27 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     return status;
 }
 
-const hdi_buffer_ops hdi_checkpoint_ops = {
+static const hdi_buffer_ops checkpoint_ops = {
     .create = create,
     .release = release,
     .forget = forget,
     .content = content,
 };
 
+static hd_status checkpoint_create(hd_runtime *rt)
+{
+    hdi_buffer_of(rt)->kept = &checkpoint_ops;
+    return HD_OK;
+}
+
+const hdi_lifetime hdi_checkpoint_lifetime = {.create = checkpoint_create};
+
 hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, &b);
-    if (!status && b->kind != &hdi_checkpoint_ops) {
+    if (!status && b->kind != &checkpoint_ops) {
         if (hdi_buffer_is_gone(b, handle)) {
             return hdi_buffer_refused(handle);
         }

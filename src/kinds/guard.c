@@ -9,6 +9,7 @@
  * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the program's callback.
  * Always: findings are counted until hd_close, in their device's counters, too. The first HDI_REPORT_FINDINGS are kept as text.
  */
+#include "kinds/part.h"
 #include "kinds/kinds.h"
 
 #include <errno.h>
@@ -29,6 +30,8 @@
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "transfer/staging.h"
+
+static const hdi_buffer_ops guard_ops;
 
 /* ---- findings: the list, the callback, and the lines ---- */
 
@@ -65,6 +68,9 @@ static int open_lines(const char *path)
 
 static hd_status findings_create(hd_runtime *rt)
 {
+    if (rt->options.memory_debug == HDI_MEMORY_DEBUG_OFF) {
+        return HD_OK;
+    }
     int descriptor = -1;
     if (rt->options.memory_debug == HDI_MEMORY_DEBUG_REPORT) {
         descriptor = open_lines(rt->options.memory_debug_file);
@@ -82,13 +88,14 @@ static hd_status findings_create(hd_runtime *rt)
     hdi_mutex_init(&f->lock, HDI_RANK_FINDINGS);
     hdi_hook_init(&f->hook, NULL, NULL);
     f->descriptor = descriptor;
-    rt->findings = f;
+    hdi_kinds_of(rt)->findings = f;
+    hdi_buffer_of(rt)->guarded = &guard_ops;
     return HD_OK;
 }
 
 static void findings_release(hd_runtime *rt)
 {
-    struct hdi_findings *f = rt->findings;
+    struct hdi_findings *f = hdi_kinds_of(rt)->findings;
     if (f) {
         if (f->descriptor >= 0 && rt->options.memory_debug_file[0] != 0) {
             close(f->descriptor);
@@ -96,7 +103,7 @@ static void findings_release(hd_runtime *rt)
         hdi_hook_destroy(&f->hook);
         hdi_mutex_destroy(&f->lock);
         free(f);
-        rt->findings = NULL;
+        hdi_kinds_of(rt)->findings = NULL;
     }
 }
 
@@ -104,7 +111,7 @@ const hdi_lifetime hdi_findings_lifetime = {.create = findings_create, .release 
 
 uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count)
 {
-    struct hdi_findings *f = rt->findings;
+    struct hdi_findings *f = hdi_kinds_of(rt)->findings;
     uint32_t n = 0;
     *count = 0;
     if (f) {
@@ -119,7 +126,9 @@ uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS],
 
 uint64_t hdi_findings_of_pinned(hd_runtime *rt)
 {
-    return rt->findings ? atomic_load_explicit(&rt->findings->pinned_double_frees, memory_order_relaxed) : 0;
+    return hdi_kinds_of(rt)->findings
+               ? atomic_load_explicit(&hdi_kinds_of(rt)->findings->pinned_double_frees, memory_order_relaxed)
+               : 0;
 }
 
 /* ---- lines ---- */
@@ -201,7 +210,7 @@ static void put_message(hd_finding *finding)
 /* Notes a finding whose message is the thread's last one. The callback's own failures do not change that message. */
 static void note_finding(hd_runtime *rt, const hd_finding *what)
 {
-    struct hdi_findings *f = rt->findings;
+    struct hdi_findings *f = hdi_kinds_of(rt)->findings;
     hd_finding finding = *what;
     finding.size = sizeof finding;
     put_message(&finding);
@@ -222,7 +231,7 @@ static void note_finding(hd_runtime *rt, const hd_finding *what)
 
 void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
 {
-    struct hdi_findings *f = rt->findings;
+    struct hdi_findings *f = hdi_kinds_of(rt)->findings;
     hd_finding finding = *leak;
     finding.size = sizeof finding;
     finding.kind = HD_FINDING_LEAK;
@@ -242,8 +251,8 @@ void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
 
 void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes)
 {
-    if (rt->findings->descriptor >= 0) {
-        summarize(rt->findings, leaked_buffers, leaked_bytes);
+    if (hdi_kinds_of(rt)->findings->descriptor >= 0) {
+        summarize(hdi_kinds_of(rt)->findings, leaked_buffers, leaked_bytes);
     }
 }
 
@@ -256,7 +265,8 @@ hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, voi
     if (inside) {
         return hdi_fail(HD_ERROR_ARGUMENT, "called from the callback itself");
     }
-    if (rt->findings && !hdi_hook_install(&rt->findings->hook, (hdi_hooked)callback, context)) {
+    if (hdi_kinds_of(rt)->findings &&
+        !hdi_hook_install(&hdi_kinds_of(rt)->findings->hook, (hdi_hooked)callback, context)) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     return HD_OK;
@@ -316,7 +326,7 @@ typedef enum past {
 static past look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
     struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
-    if (!b || !b->runtime->findings) {
+    if (!b || !hdi_kinds_of(b->runtime)->findings) {
         return PAST_UNKNOWN;
     }
     /* A stale handle has an earlier generation. */
@@ -586,4 +596,4 @@ static void check(struct hd_buffer *b)
     }
 }
 
-const hdi_buffer_ops hdi_guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};
+static const hdi_buffer_ops guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};

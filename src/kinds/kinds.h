@@ -10,25 +10,25 @@
  * callback and while a line is written. A caller holds no lock of the library.
  * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its memory is given back.
  * A finding waits for the program's callback, and up to one second for a pipe that accepts nothing.
- * Always: a copy that is known to be good stays until another one is. hd_runtime.findings is NULL where the option is off.
+ * Always: a copy that is known to be good stays until another one is. hdi_kinds_part.findings is NULL where the option is off.
  */
 #ifndef HDI_KINDS_KINDS_H
 #define HDI_KINDS_KINDS_H
 
 #include <heddle/memory.h>
+#include "kinds/part.h"
 #include "buffer/kind.h"
 
 /* ---- checkpoint.c ---- */
 
-extern const hdi_buffer_ops hdi_checkpoint_ops;
+/* Buffers with HD_ALLOC_KEEP are of this kind. */
+extern const hdi_lifetime hdi_checkpoint_lifetime;
 
 /* The device works again. Gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
  * FAILED, TIMEOUT. */
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 
 /* ---- guard.c ---- */
-
-extern const hdi_buffer_ops hdi_guard_ops;
 
 #define HDI_REPORT_FINDINGS 64 /* the first ones are kept */
 #define HDI_FINDING_BYTES 320
@@ -39,7 +39,7 @@ typedef struct hdi_finding {
     char text[HDI_FINDING_BYTES];
 } hdi_finding;
 
-/* Release ignores rt->findings that is NULL. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
+/* With the option memory_debug; device memory then has guards. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
 extern const hdi_lifetime hdi_findings_lifetime;
 
 /* For hd_close: reports one of the leaks, with its device, label, call site, count and bytes; `index` counts them from 0. The second reports

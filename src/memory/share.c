@@ -2,6 +2,7 @@
  *
  * Threads, locks, blocking, and what always holds: see share.h.
  */
+#include "memory/part.h"
 #include "memory/share.h"
 
 #include <stdlib.h>
@@ -30,19 +31,19 @@ struct hdi_shares {
     retired *retired;
 };
 
-hd_status hdi_shares_create(hd_runtime *rt)
+static hd_status shares_create(hd_runtime *rt)
 {
-    rt->shares = calloc(1, sizeof *rt->shares);
-    if (!rt->shares) {
+    hdi_memory_of(rt)->shares = calloc(1, sizeof *hdi_memory_of(rt)->shares);
+    if (!hdi_memory_of(rt)->shares) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&rt->shares->lock, HDI_RANK_SHARES);
+    hdi_mutex_init(&hdi_memory_of(rt)->shares->lock, HDI_RANK_SHARES);
     return HD_OK;
 }
 
-void hdi_shares_release(hd_runtime *rt)
+static void shares_release(hd_runtime *rt)
 {
-    struct hdi_shares *shares = rt->shares;
+    struct hdi_shares *shares = hdi_memory_of(rt)->shares;
     if (!shares) {
         return;
     }
@@ -53,8 +54,10 @@ void hdi_shares_release(hd_runtime *rt)
     }
     hdi_mutex_destroy(&shares->lock);
     free(shares);
-    rt->shares = NULL;
+    hdi_memory_of(rt)->shares = NULL;
 }
+
+const hdi_lifetime hdi_shares_lifetime = {.create = shares_create, .release = shares_release};
 
 static view get_view(struct hdi_shares *shares, int peer, int owner)
 {
@@ -68,7 +71,7 @@ static view get_view(struct hdi_shares *shares, int peer, int owner)
  * thread makes the same view. */
 static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
 {
-    struct hdi_shares *shares = owner->runtime->shares;
+    struct hdi_shares *shares = hdi_memory_of(owner->runtime)->shares;
     if (get_view(shares, peer->index, owner->index).bytes) {
         return (hdi_answer){0, ""};
     }
@@ -132,7 +135,7 @@ static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
 
 void hdi_shares_retire(hd_runtime *rt, int device)
 {
-    struct hdi_shares *shares = rt->shares;
+    struct hdi_shares *shares = hdi_memory_of(rt)->shares;
     hdi_mutex_lock(&shares->lock);
     for (retired **link = &shares->retired; *link;) {
         retired *r = *link;
@@ -155,7 +158,7 @@ void hdi_shares_retire(hd_runtime *rt, int device)
 
 bool hdi_shares_reap(hd_runtime *rt)
 {
-    struct hdi_shares *shares = rt->shares;
+    struct hdi_shares *shares = hdi_memory_of(rt)->shares;
     retired *unused = NULL;
     hdi_mutex_lock(&shares->lock);
     for (retired **link = &shares->retired; *link;) {

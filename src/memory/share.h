@@ -84,8 +84,7 @@ static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t byt
 
 /* ---- memory that a worker has mapped ----------------------------------------------------------------------------- */
 
-hd_status hdi_shares_create(hd_runtime *rt);
-void hdi_shares_release(hd_runtime *rt);
+extern const hdi_lifetime hdi_shares_lifetime;
 
 /* Callbacks for hdi_arena_config. `context` is the owner's hdi_device. */
 hdi_answer hdi_share(void *context, int peer, uint64_t at, uint64_t bytes);

@@ -5,6 +5,7 @@
  *
  * Threads, locks, blocking, and what always holds: see thread_cache.h.
  */
+#include "memory/part.h"
 #include "memory/thread_cache.h"
 
 #include <stdlib.h>
@@ -169,7 +170,7 @@ static void drop(hdi_thread_cache *cache)
 
 static hdi_thread_cache *new_cache(hd_runtime *rt)
 {
-    struct hdi_thread_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     uint32_t n_lanes = (uint32_t)rt->n_devices * HDI_LANES_MAX;
     hdi_thread_cache *cache = calloc(1, sizeof *cache);
     hdi_lane_cache **lanes = calloc(n_lanes, sizeof *lanes);
@@ -213,7 +214,7 @@ static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_count
 static void leave_runtime(hd_runtime *rt, void *context)
 {
     hdi_thread_cache *cache = context;
-    struct hdi_thread_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache **link = &caches->first; *link; link = &(*link)->next) {
         if (*link == cache) {
@@ -298,28 +299,28 @@ hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_confi
     }
     caches->config = *config;
     hdi_mutex_init(&caches->lock, HDI_RANK_CACHES);
-    rt->caches = caches;
+    hdi_memory_of(rt)->caches = caches;
     return HD_OK;
 }
 
 void hdi_thread_caches_destroy(hd_runtime *rt)
 {
-    if (!rt->caches) {
+    if (!hdi_memory_of(rt)->caches) {
         return;
     }
-    for (hdi_thread_cache *cache = rt->caches->first, *next; cache; cache = next) {
+    for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first, *next; cache; cache = next) {
         next = cache->next;
         drop(cache);
     }
-    hdi_mutex_destroy(&rt->caches->lock);
-    free(rt->caches);
-    rt->caches = NULL;
+    hdi_mutex_destroy(&hdi_memory_of(rt)->caches->lock);
+    free(hdi_memory_of(rt)->caches);
+    hdi_memory_of(rt)->caches = NULL;
 }
 
 /* Gives back what all threads have of a device. True: there was something. */
 static bool drain(hd_runtime *rt, int device, bool only_large)
 {
-    struct hdi_thread_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     hdi_item *all = NULL;
     if (!caches) {
         return false;
@@ -358,18 +359,18 @@ bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
 
 void hdi_thread_caches_freeze(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->caches->lock);
-    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    hdi_mutex_lock(&hdi_memory_of(rt)->caches->lock);
+    for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first; cache; cache = cache->next) {
         hdi_biased_visit(&cache->lock);
     }
 }
 
 void hdi_thread_caches_thaw(hd_runtime *rt)
 {
-    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first; cache; cache = cache->next) {
         hdi_biased_end_visit(&cache->lock);
     }
-    hdi_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_unlock(&hdi_memory_of(rt)->caches->lock);
 }
 
 static void add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts *c)
@@ -385,7 +386,7 @@ static void add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts 
 
 void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *out)
 {
-    struct hdi_thread_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     *out = (hdi_thread_cache_sums){0};
     hdi_mutex_lock(&caches->lock);
     add_sums(out, &caches->ended[device]);
@@ -398,11 +399,11 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device)
 {
     uint64_t bytes = 0;
-    hdi_mutex_lock(&rt->caches->lock);
-    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    hdi_mutex_lock(&hdi_memory_of(rt)->caches->lock);
+    for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first; cache; cache = cache->next) {
         bytes += atomic_load_explicit(&cache->counts[device].cached_bytes, memory_order_relaxed);
     }
-    hdi_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_unlock(&hdi_memory_of(rt)->caches->lock);
     return bytes;
 }
 
@@ -421,7 +422,7 @@ void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64
     memset(bytes, 0, HDI_LANES_MAX * sizeof *bytes);
     memset(items, 0, HDI_LANES_MAX * sizeof *items);
     hdi_thread_caches_freeze(rt);
-    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first; cache; cache = cache->next) {
         add_leaving(cache, device, bytes, items);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             const hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
@@ -440,15 +441,15 @@ void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64
 
 int hdi_thread_caches_count(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->caches->lock);
-    int count = rt->caches->count;
-    hdi_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_lock(&hdi_memory_of(rt)->caches->lock);
+    int count = hdi_memory_of(rt)->caches->count;
+    hdi_mutex_unlock(&hdi_memory_of(rt)->caches->lock);
     return count;
 }
 
 void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation)
 {
-    struct hdi_thread_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     hdi_mutex_lock(&caches->lock);
     hdi_thread_cache_counts *ended = &caches->ended[device];
     hdi_count(is_allocation ? &ended->allocations : &ended->frees, 1);

@@ -19,6 +19,7 @@
 #define HDI_MEMORY_THREAD_CACHE_H
 
 #include <pthread.h>
+#include "memory/part.h"
 #include "base/lock.h"
 #include "engine/runtime.h"
 
@@ -111,11 +112,11 @@ typedef struct hdi_thread_caches_config {
     void *context;
 } hdi_thread_caches_config;
 
-/* Sets rt->caches.
+/* Sets hdi_memory_of(rt)->caches.
  * Errors: HOST_MEMORY. */
 hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
 /* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No thread may be inside.
- * NULL rt->caches is ignored. */
+ * NULL hdi_memory_of(rt)->caches is ignored. */
 void hdi_thread_caches_destroy(hd_runtime *rt);
 
 extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;

@@ -9,7 +9,9 @@
  *
  * Threads, locks, blocking, and what always holds: see peers.h.
  */
+#include "peer/part.h"
 #include "peer/peers.h"
+#include "worker/workers.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -55,7 +57,7 @@ struct hdi_peers {
 /* Finds the test program and the folder of results. */
 static void find_places(hd_runtime *rt)
 {
-    struct hdi_peers *peers = rt->peers;
+    struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
@@ -77,32 +79,35 @@ static void find_places(hd_runtime *rt)
     }
 }
 
-hd_status hdi_peers_create(hd_runtime *rt, const char *worker)
+static hd_status peers_create(hd_runtime *rt)
 {
-    rt->peers = calloc(1, sizeof *rt->peers);
-    if (!rt->peers) {
+    hdi_peer_of(rt)->peers = calloc(1, sizeof *hdi_peer_of(rt)->peers);
+    if (!hdi_peer_of(rt)->peers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    rt->peers->worker = worker;
+    /* the program of worker processes, which tests use as this runtime does */
+    hdi_peer_of(rt)->peers->worker = rt->is_process ? hdi_worker_program(rt) : "";
     find_places(rt);
-    hdi_mutex_init(&rt->peers->lock, HDI_RANK_PEERS);
-    pthread_cond_init(&rt->peers->changed, NULL);
+    hdi_mutex_init(&hdi_peer_of(rt)->peers->lock, HDI_RANK_PEERS);
+    pthread_cond_init(&hdi_peer_of(rt)->peers->changed, NULL);
     return HD_OK;
 }
 
-void hdi_peers_release(hd_runtime *rt)
+static void peers_release(hd_runtime *rt)
 {
-    if (rt->peers) {
-        pthread_cond_destroy(&rt->peers->changed);
-        hdi_mutex_destroy(&rt->peers->lock);
-        free(rt->peers);
-        rt->peers = NULL;
+    if (hdi_peer_of(rt)->peers) {
+        pthread_cond_destroy(&hdi_peer_of(rt)->peers->changed);
+        hdi_mutex_destroy(&hdi_peer_of(rt)->peers->lock);
+        free(hdi_peer_of(rt)->peers);
+        hdi_peer_of(rt)->peers = NULL;
     }
 }
 
+const hdi_lifetime hdi_peers_lifetime = {.create = peers_create, .release = peers_release};
+
 void hdi_peers_end(hd_runtime *rt)
 {
-    struct hdi_peers *peers = rt->peers;
+    struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     hdi_mutex_lock(&peers->lock);
     atomic_store_explicit(&peers->ended, true, memory_order_relaxed);
     pthread_cond_broadcast(&peers->changed);
@@ -116,7 +121,7 @@ static bool is_ended(const struct hdi_peers *peers)
 
 const char *hdi_peers_program(const hd_runtime *rt)
 {
-    return rt->peers->program;
+    return hdi_peer_of(rt)->peers->program;
 }
 
 /* The present result of a pair. The caller holds the lock. */
@@ -160,11 +165,11 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     bool known = true;
     if (!driver_decides(rt, device, owner, out)) {
-        hdi_mutex_lock(&rt->peers->lock);
-        *out = knowledge(rt->peers, device, owner);
+        hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
+        *out = knowledge(hdi_peer_of(rt)->peers, device, owner);
         known = out->verdict != HD_PEER_UNKNOWN &&
-                !(out->verdict == HD_PEER_INCONCLUSIVE && rt->peers->of[device][owner].fleeting);
-        hdi_mutex_unlock(&rt->peers->lock);
+                !(out->verdict == HD_PEER_INCONCLUSIVE && hdi_peer_of(rt)->peers->of[device][owner].fleeting);
+        hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
     }
     return known;
 }
@@ -179,7 +184,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
         return; /* results then serve only the functions that ask for them */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
-    hdi_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     uint8_t before = atomic_load_explicit(reach, memory_order_relaxed), after = before;
     if (verdict == HD_PEER_CORRUPT) {
         after = HDI_PEERS_NO;
@@ -195,7 +200,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     if (after != before) { /* otherwise another thread may have set HDI_PEERS_SOUGHT meanwhile, which stays */
         atomic_store_explicit(reach, after, memory_order_release);
     }
-    hdi_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }
 
 static bool says_something(hd_peer_verdict verdict)
@@ -206,7 +211,7 @@ static bool says_something(hd_peer_verdict verdict)
 /* Stores a result, except for an inconclusive one where there is a better one. */
 static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
-    struct hdi_peers *peers = rt->peers;
+    struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     hdi_mutex_lock(&peers->lock);
     entry *e = &peers->of[device][owner];
     if (says_something(info->verdict) || !says_something(e->info.verdict)) {
@@ -222,32 +227,32 @@ static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *in
 
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good)
 {
-    entry *e = &rt->peers->of[device][owner];
-    hdi_mutex_lock(&rt->peers->lock);
+    entry *e = &hdi_peer_of(rt)->peers->of[device][owner];
+    hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
     e->refused = hdi_peer_blank();
     e->refused.verdict = for_good ? HD_PEER_REFUSED : HD_PEER_UNKNOWN;
     e->refused.driver_code = code > 0 ? code : 0;
     snprintf(e->refused.reason, sizeof e->refused.reason, "the driver does not map the memory: %s%s%s%s", call,
              call[0] ? ": " : "", hdi_driver_code_name(code),
              code == HDCU_ERROR_TOO_MANY_PEERS ? " (a device can use the memory of eight others at a time)" : "");
-    hdi_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
 }
 
 void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES])
 {
-    hdi_mutex_lock(&rt->peers->lock);
-    memcpy(out, rt->peers->of[device][owner].refused.reason, HD_PEER_REASON_BYTES);
-    hdi_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
+    memcpy(out, hdi_peer_of(rt)->peers->of[device][owner].refused.reason, HD_PEER_REASON_BYTES);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
 }
 
 void hdi_peers_forget(hd_runtime *rt, int device)
 {
-    hdi_mutex_lock(&rt->peers->lock);
+    hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
     for (int i = 0; i < rt->n_devices; i++) {
-        rt->peers->of[i][device].refused = hdi_peer_blank();
-        rt->peers->of[device][i].refused = hdi_peer_blank();
+        hdi_peer_of(rt)->peers->of[i][device].refused = hdi_peer_blank();
+        hdi_peer_of(rt)->peers->of[device][i].refused = hdi_peer_blank();
     }
-    hdi_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
 }
 
 /* ---- getting results ---- */
@@ -299,12 +304,12 @@ static void prepare(inquiry *q)
     }
     snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version, module);
     struct stat facts;
-    if (stat(rt->peers->program, &facts) == 0) {
+    if (stat(hdi_peer_of(rt)->peers->program, &facts) == 0) {
         snprintf(q->program_facts, sizeof q->program_facts, "%lld %lld.%09ld", (long long)facts.st_size,
                  (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
     }
     /* Without a boot id, nothing shows whether the machine is still as it was. */
-    q->has_folder = q->boot[0] && hdi_results_folder(rt->peers->cache, q->folder, sizeof q->folder);
+    q->has_folder = q->boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
 }
 
 static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)
@@ -351,7 +356,7 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
 static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
-    const char *worker = rt->peers->worker;
+    const char *worker = hdi_peer_of(rt)->peers->worker;
     if (strchr(worker, '"') || strchr(o->host_corrupt, '"')) {
         return false;
     }
@@ -376,13 +381,13 @@ static void test(inquiry *q)
         ordinals[i] = rt->devices[i]->ordinal;
         memcpy(uuids[i], rt->devices[i]->facts.uuid, sizeof uuids[i]);
     }
-    const char *none = strchr(rt->peers->why_none, ':'); /* the text behind the call's name */
+    const char *none = strchr(hdi_peer_of(rt)->peers->why_none, ':'); /* the text behind the call's name */
     hd_peer_info why_not = hdi_peer_inconclusive("%s", none ? none + 2 : "out of host memory");
-    bool has_program = rt->peers->program[0] != 0;
+    bool has_program = hdi_peer_of(rt)->peers->program[0] != 0;
     if (has_program && settings && !make_settings(rt, settings, 8192)) {
         why_not = hdi_peer_inconclusive("the options worker and host_corrupt cannot be handed to the test");
     } else if (has_program && settings) {
-        const hdi_test t = {.program = rt->peers->program,
+        const hdi_test t = {.program = hdi_peer_of(rt)->peers->program,
                             .settings = settings,
                             .ordinals = ordinals,
                             .uuids = (const uint8_t(*)[16])uuids,
@@ -390,7 +395,7 @@ static void test(inquiry *q)
                             .slow_margin = rt->provider->peer_slow_margin,
                             .settled = tested,
                             .context = q,
-                            .ended = &rt->peers->ended};
+                            .ended = &hdi_peer_of(rt)->peers->ended};
         hdi_test_pairs(&t, pairs, n);
         n = 0;
     }
@@ -428,7 +433,7 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
         /* The process with the lock may be about to have these results. */
         q->lock = !q->has_folder ? -1
                                  : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
-                                                    again ? NULL : recall, q, &rt->peers->ended);
+                                                    again ? NULL : recall, q, &hdi_peer_of(rt)->peers->ended);
         if (q->n_left > 0) {
             test(q);
         }
@@ -442,7 +447,7 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
 /* Whether a pair needs a result now. The caller holds the lock. */
 static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
 {
-    const entry *e = &rt->peers->of[device][owner];
+    const entry *e = &hdi_peer_of(rt)->peers->of[device][owner];
     return e->info.verdict == HD_PEER_UNKNOWN ||
            ((inconclusive_too || e->fleeting) && e->info.verdict == HD_PEER_INCONCLUSIVE);
 }
@@ -483,7 +488,7 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
     if (driver_decides(rt, device, owner, out)) {
         return;
     }
-    struct hdi_peers *peers = rt->peers;
+    struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     entry *e = &peers->of[device][owner];
     hdi_mutex_lock(&peers->lock);
     bool waited = has_turn(peers), own = waited;
@@ -524,7 +529,7 @@ void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_in
 /* What a call returns after it waited for a test or made one. It fails where the runtime is being closed. */
 static hd_status check_end(const hd_runtime *rt)
 {
-    return is_ended(rt->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile") : HD_OK;
+    return is_ended(hdi_peer_of(rt)->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile") : HD_OK;
 }
 
 static hd_status check_pair(const hd_runtime *rt, int device, int owner)
@@ -593,7 +598,7 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     if (!pairs) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for %d pairs", total);
     }
-    struct hdi_peers *peers = rt->peers;
+    struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     bool again = (flags & HD_PEERS_AGAIN) != 0;
     progress p = {call, context, 0, total};
     int n = 0;

@@ -20,11 +20,7 @@
 #include <heddle/peer.h>
 #include "engine/runtime.h"
 
-/* Called by hd_open and hd_close. `worker` is the program of worker processes, which tests use as this runtime does; ""
- * without them. It lives as long as the runtime.
- * Errors: HOST_MEMORY. */
-hd_status hdi_peers_create(hd_runtime *rt, const char *worker);
-void hdi_peers_release(hd_runtime *rt);
+extern const hdi_lifetime hdi_peers_lifetime;
 /* Called by hd_close. A test under way ends soon without a result, and threads stop waiting for it. */
 void hdi_peers_end(hd_runtime *rt);
 

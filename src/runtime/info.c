@@ -8,6 +8,7 @@
 #include <heddle/runtime.h>
 #include <stdio.h>
 #include <string.h>
+#include "worker/part.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
@@ -144,7 +145,7 @@ static const char *value_in_force(const hd_runtime *rt, int index, const char *n
     if (text[0] == 0 && strcmp(name, "probe") == 0) {
         return hdi_peers_program(rt);
     }
-    return text[0] == 0 && strcmp(name, "worker") == 0 && rt->workers ? hdi_worker_program(rt) : text;
+    return text[0] == 0 && strcmp(name, "worker") == 0 && hdi_worker_of(rt)->workers ? hdi_worker_program(rt) : text;
 }
 
 hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *out)

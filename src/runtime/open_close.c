@@ -23,6 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "worker/part.h"
+#include "peer/part.h"
+#include "memory/part.h"
+#include "buffer/part.h"
 #include "base/wait.h"
 #include "base/error.h"
 #include "base/sized.h"
@@ -40,6 +44,7 @@
 #include "stats/page.h"
 #include "stats/report.h"
 #include "tensor/matmul.h"
+#include "tensor/part.h"
 #include "transfer/route.h"
 #include "transfer/copy_pool.h"
 #include "transfer/staging.h"
@@ -51,6 +56,19 @@
 #define LOOK_SLEEP_NS 1000000
 
 #define RANGE_TIMES 4 /* as much address space as memory, so that no pattern of allocations runs out of it */
+
+/* ---- the parts of a runtime ---- */
+
+/* What each layer has in a runtime: created in this order, closed, stopped and released in reverse. So a part is
+ * released before those that it uses: buffers before staging memory, and that before pinned memory. */
+static const hdi_lifetime *const lifetimes[] = {
+    &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,        &hdi_findings_lifetime,
+    &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime, &hdi_reclaim_lifetime,
+    &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime, &hdi_copy_lanes_lifetime,
+    &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,     &hdi_holds_lifetime,
+    &hdi_products_lifetime,      &hdi_modules_lifetime,
+};
+#define LIFETIMES (sizeof lifetimes / sizeof lifetimes[0])
 
 /* ---- one device ---- */
 
@@ -353,7 +371,7 @@ static void tell_stuck(const char *what, int device, hd_error *left)
 static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
 {
     bool drained = true;
-    bool has_engine = device->engine || device->runtime->workers;
+    bool has_engine = device->engine || hdi_worker_of(device->runtime)->workers;
     for (uint32_t i = 0; has_engine && i < HDI_LANES_MAX; i++) {
         hd_lane *lane = device->lanes[i];
         if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
@@ -408,9 +426,10 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 
 /* ---- giving everything back ---- */
 
-static hd_status destroy(hdi_device *device, void *hung)
+static hd_status destroy(hdi_device *device, void *unused)
 {
-    device_destroy(device, *(bool *)hung);
+    (void)unused;
+    device_destroy(device, device && device->runtime->hung);
     return HD_OK;
 }
 
@@ -418,12 +437,13 @@ static hd_status destroy(hdi_device *device, void *hung)
  * was left behind, or else what there is to report at the end. Its status is HD_OK where there is nothing. */
 static void runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
-    bool hung = false;
     hd_error report = {.status = HD_OK};
-    hdi_peer_tester_lifetime.stop(rt);
-    hdi_maintenance_lifetime.stop(rt);
-    hdi_copy_pool_lifetime.release(rt);
-    bool stopped = stop_engines(rt, &hung, left);
+    for (size_t i = LIFETIMES; i-- > 0;) {
+        if (lifetimes[i]->stop) {
+            lifetimes[i]->stop(rt);
+        }
+    }
+    bool stopped = stop_engines(rt, &rt->hung, left);
     if (left) {
         hdi_report_at_close(rt, &report);
         *left = left->status ? *left : report;
@@ -433,36 +453,22 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
     }
     /* With worker processes nothing hangs: what is theirs ends with them. */
     hdi_workers_release(rt);
-    hung = hung && !rt->is_process;
-    bool driver_usable = !hung && !rt->is_process;
-    hdi_modules_release(rt, driver_usable);
-    hdi_products_release(rt);
-    hdi_holds_lifetime.release(rt);
-    hdi_holders_release(rt);
-    hdi_buffers_lifetime.release(rt);
-    hdi_staging_lifetime.release(rt);
-    hdi_peer_tester_lifetime.release(rt);
-    hdi_peers_release(rt);
-    hdi_thread_caches_destroy(rt);
-    hdi_reclaim_lifetime.release(rt);
-    hdi_maintenance_lifetime.release(rt);
-    hdi_findings_lifetime.release(rt);
-    hdi_page_release(rt);
-    if (!hung) { /* else it stays as it is: a kernel that goes on, and the program, may still use it */
-        hdi_host_destroy(rt, driver_usable);
-        hdi_pinned_pool_destroy(rt->pinned);
+    rt->hung = rt->hung && !rt->is_process;
+    for (size_t i = LIFETIMES; i-- > 0;) {
+        if (lifetimes[i]->release) {
+            lifetimes[i]->release(rt);
+        }
     }
-    hdi_shares_release(rt);
     /* The devices come after all of this, since what belongs to one device may use what others own. */
-    on_each(rt, destroy, &hung);
+    on_each(rt, destroy, NULL);
     release_kernels(rt);
-    if (driver_usable) {
+    if (hdi_driver_is_usable(rt)) {
         hdi_driver_close(rt->driver);
     }
     hdi_losses_release(rt);
     hdi_mutex_destroy(&rt->restarting);
     hdi_mutex_destroy(&rt->cold);
-    hdi_mutex_destroy(&rt->linking);
+    hdi_mutex_destroy(&hdi_peer_of(rt)->linking);
     hdi_options_release(&rt->options);
     hdi_stable_clear(rt->stable); /* with the runtime's own structure */
 }
@@ -639,74 +645,33 @@ static hd_status create_devices(hd_runtime *rt, int count)
     return status ? status : on_each(rt, equip, NULL);
 }
 
-static hd_status make_copy_lanes(hdi_device *device, void *unused)
+static hd_status create_in(hdi_device *device, void *unused)
 {
     (void)unused;
-    return hdi_copy_lanes_create(device);
+    hd_status status = HD_OK;
+    for (size_t i = 0; i < LIFETIMES && !status; i++) {
+        status = lifetimes[i]->create_in ? lifetimes[i]->create_in(device) : HD_OK;
+    }
+    return status;
 }
-
-/* The port of a device for pinned memory. NULL: the device cannot be used now. */
-static hdi_port *usable_port(void *context, int index)
-{
-    hd_runtime *rt = context;
-    hdi_device *device = rt->devices[index];
-    bool usable = device && device->port && hdi_device_has_driver(device);
-    return usable ? device->port : NULL;
-}
-
-/* ---- hd_open ---- */
 
 static hd_status build(hd_runtime *rt)
 {
     rt->is_inline = rt->options.placement == HDI_PLACEMENT_INLINE;
-    rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
     rt->is_process = rt->options.placement == HDI_PLACEMENT_PROCESS;
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
-    rt->on_loss = hdi_buffers_lose;
-    rt->on_closing = hdi_staging_wake;
-    rt->kept = &hdi_checkpoint_ops;
-    rt->on_full = hdi_report_holders;
-    rt->on_tick = hdi_page_publish;
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     if (!status) {
         status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
     }
-    status = status ? status : hdi_buffers_lifetime.create(rt);
-    status = status ? status : hdi_staging_lifetime.create(rt);
-    status = status ? status : hdi_copy_pool_lifetime.create(rt);
-    status = status ? status : hdi_peers_create(rt, rt->is_process ? hdi_worker_program(rt) : "");
-    status = status ? status : hdi_peer_tester_lifetime.create(rt);
-    status = status ? status : hdi_reclaim_lifetime.create(rt);
-    status = status ? status : hdi_maintenance_lifetime.create(rt);
-    status = status ? status : hdi_holds_lifetime.create(rt);
-    status = status ? status : hdi_holders_create(rt);
-    if (!status && rt->options.memory_debug != HDI_MEMORY_DEBUG_OFF) {
-        status = hdi_findings_lifetime.create(rt);
-        rt->guarded = status ? NULL : &hdi_guard_ops;
+    for (size_t i = 0; i < LIFETIMES && !status; i++) {
+        status = lifetimes[i]->create ? lifetimes[i]->create(rt) : HD_OK;
     }
-    if (!status) {
-        hdi_thread_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};
-        status = hdi_thread_caches_create(rt, &caches);
-    }
-    status = status ? status : hdi_modules_create(rt);
-    status = status ? status : hdi_products_create(rt);
-    status = status ? status : hdi_shares_create(rt);
     status = status ? status : create_devices(rt, count);
-    if (!status) {
-        hdi_pinned_config config = {
-            .n_devices = rt->n_devices,
-            .port = usable_port,
-            .context = rt,
-            .everywhere = rt->is_process,
-            .populate = rt->provider->pins_memory,
-        };
-        status = hdi_pinned_pool_create(&config, &rt->pinned);
-        status = status ? status : hdi_host_create(rt);
-    }
-    status = status ? status : on_each(rt, make_copy_lanes, NULL);
-    if (!status) {
-        hdi_page_create(rt); /* without it other processes cannot read the figures */
+    status = status ? status : on_each(rt, create_in, NULL);
+    for (size_t i = 0; i < LIFETIMES && !status; i++) {
+        status = lifetimes[i]->ready ? lifetimes[i]->ready(rt) : HD_OK;
     }
     status = status ? status : hdi_spares_want(rt);
     return status ? status : hdi_runtime_add(rt);
@@ -723,7 +688,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         return HD_ERROR_ARGUMENT;
     }
     hdi_stable *stable = hdi_stable_create();
-    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof *rt) : NULL;
+    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof(hdi_tensor_part)) : NULL;
     if (!rt) {
         hdi_stable_clear(stable);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
@@ -741,9 +706,9 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     hdi_handle_guard_forks();
     hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
     for (int i = 0; i < HDI_HOST_LOCKS; i++) {
-        hdi_lock_init(&rt->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
+        hdi_lock_init(&hdi_buffer_of(rt)->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
     }
-    hdi_mutex_init(&rt->linking, HDI_RANK_LINKING);
+    hdi_mutex_init(&hdi_peer_of(rt)->linking, HDI_RANK_LINKING);
     hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
     status = build(rt);
     const hdi_driver *driver = rt->driver;
@@ -771,9 +736,11 @@ static void end_handles(hd_runtime *rt)
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_lanes_close(rt->devices[i]);
     }
-    hdi_modules_close(rt);
-    hdi_holds_lifetime.close(rt);
-    hdi_buffers_lifetime.close(rt);
+    for (size_t i = LIFETIMES; i-- > 0;) {
+        if (lifetimes[i]->close) {
+            lifetimes[i]->close(rt);
+        }
+    }
 }
 
 /* ---- hd_close: the closer ---- */

@@ -8,6 +8,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "memory/part.h"
 #include "base/wait.h"
 #include "base/error.h"
 #include "buffer/buffer.h"
@@ -82,7 +83,7 @@ static hd_status refill(hdi_device *device)
     hd_status status = hdi_arena_restart(device->arena, hdi_device_place_range(device));
     status = status ? status : make_lanes(device);
     status = status ? status : hdi_modules_restart(rt, device);
-    return status ? status : hdi_pinned_repin(rt->pinned, device->index);
+    return status ? status : hdi_pinned_repin(hdi_memory_of(rt)->pinned, device->index);
 }
 
 /* Fails with what the first lane that is not drained waits for. */

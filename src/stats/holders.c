@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "stats/part.h"
 #include "base/text.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -178,25 +179,28 @@ struct hdi_holders_memo {
     int64_t made, cost; /* clock; 0: never */
 };
 
-hd_status hdi_holders_create(hd_runtime *rt)
+static hd_status holders_create(hd_runtime *rt)
 {
-    rt->holders = calloc(1, sizeof *rt->holders);
-    if (!rt->holders) {
+    hdi_stats_of(rt)->holders = calloc(1, sizeof *hdi_stats_of(rt)->holders);
+    if (!hdi_stats_of(rt)->holders) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&rt->holders->lock, HDI_RANK_HOLDERS);
+    hdi_mutex_init(&hdi_stats_of(rt)->holders->lock, HDI_RANK_HOLDERS);
+    hdi_buffer_of(rt)->on_full = hdi_report_holders;
     return HD_OK;
 }
 
-void hdi_holders_release(hd_runtime *rt)
+static void holders_release(hd_runtime *rt)
 {
-    if (rt->holders) {
-        hdi_mutex_destroy(&rt->holders->lock);
-        free(rt->holders->list);
-        free(rt->holders);
-        rt->holders = NULL;
+    if (hdi_stats_of(rt)->holders) {
+        hdi_mutex_destroy(&hdi_stats_of(rt)->holders->lock);
+        free(hdi_stats_of(rt)->holders->list);
+        free(hdi_stats_of(rt)->holders);
+        hdi_stats_of(rt)->holders = NULL;
     }
 }
+
+const hdi_lifetime hdi_holders_lifetime = {.create = holders_create, .release = holders_release};
 
 /* Makes the list where the old one may not be used again. Returns its age. The lock is held. Negative: no host memory. */
 static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
@@ -255,7 +259,7 @@ static void put_groups(const struct hdi_holders_memo *m, int device, char *out, 
 
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
 {
-    struct hdi_holders_memo *m = rt->holders;
+    struct hdi_holders_memo *m = hdi_stats_of(rt)->holders;
     hdi_attempt attempt;
     char ago[HDI_AMOUNT_BYTES];
     if (room == 0) {

@@ -8,6 +8,7 @@
  * Nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
  * So pages are read, not mapped, and every number and text of a report is checked before it is used.
  */
+#include "stats/part.h"
 #include "stats/page.h"
 
 #include <ctype.h>
@@ -37,7 +38,7 @@ struct hdi_memory_page {
     int64_t next_walk; /* clock: when holders may be collected again */
 };
 
-void hdi_page_create(hd_runtime *rt)
+static hd_status page_ready(hd_runtime *rt)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
@@ -50,20 +51,24 @@ void hdi_page_create(hd_runtime *rt)
     if (page) {
         hdi_mutex_init(&page->lock, HDI_RANK_STATS_PAGE);
         page->owner = getpid();
-        rt->memory_page = page;
+        hdi_stats_of(rt)->memory_page = page;
+        hdi_buffer_of(rt)->on_tick = hdi_page_publish;
         hdi_page_publish(rt);
+    }
+    return HD_OK; /* without it other processes cannot read the figures */
+}
+
+static void page_release(hd_runtime *rt)
+{
+    if (hdi_stats_of(rt)->memory_page) {
+        hdi_shm_release(&hdi_stats_of(rt)->memory_page->shm);
+        hdi_mutex_destroy(&hdi_stats_of(rt)->memory_page->lock);
+        free(hdi_stats_of(rt)->memory_page);
+        hdi_stats_of(rt)->memory_page = NULL;
     }
 }
 
-void hdi_page_release(hd_runtime *rt)
-{
-    if (rt->memory_page) {
-        hdi_shm_release(&rt->memory_page->shm);
-        hdi_mutex_destroy(&rt->memory_page->lock);
-        free(rt->memory_page);
-        rt->memory_page = NULL;
-    }
-}
+const hdi_lifetime hdi_page_lifetime = {.ready = page_ready, .release = page_release};
 
 /* Copies the lanes and holders, which are not collected at each time. */
 static void copy_holders(hdi_report *to, const hdi_report *from)
@@ -124,7 +129,7 @@ static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
 
 bool hdi_page_publish(hd_runtime *rt)
 {
-    struct hdi_memory_page *page = rt->memory_page;
+    struct hdi_memory_page *page = hdi_stats_of(rt)->memory_page;
     if (!page || page->owner != getpid()) {
         return true;
     }

@@ -12,6 +12,7 @@
 #define HDI_STATS_PAGE_H
 
 #include <stdatomic.h>
+#include "stats/part.h"
 #include "stats/report.h"
 
 #define HDI_PAGE_NAME "heddle-memory"
@@ -26,10 +27,9 @@ typedef struct hdi_page {
     hdi_report reports[2];
 } hdi_page;
 
-/* For hd_open and hd_close. Where there is no memory for the page, other processes do not see the figures, and nothing else changes. The other
- * functions ignore rt->memory_page that is NULL. */
-void hdi_page_create(hd_runtime *rt);
-void hdi_page_release(hd_runtime *rt);
+/* Where there is no memory for the page, other processes do not see the figures, and nothing else changes. The other
+ * functions ignore hdi_stats_part.memory_page that is NULL. */
+extern const hdi_lifetime hdi_page_lifetime;
 
 /* Publishes the current figures. Any thread; its message stays as it was.
  * Other threads' allocations wait while holders are collected. So that happens for less than a thousandth of the time.

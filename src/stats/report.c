@@ -9,6 +9,8 @@
  * Always: the text has no control characters, whatever labels and names contain, and the program's locale changes nothing. A name that fills
  * its array is read no further. At hd_close nothing is written unless `stats` or memory_debug=report asks for it, and a broken pipe raises no signal.
  */
+#include "memory/part.h"
+#include "kinds/part.h"
 #include "stats/report.h"
 
 #include <errno.h>
@@ -89,7 +91,7 @@ static void device_stats(hdi_device *device, hd_memory_stats *out)
 static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
 {
     hdi_host_pool_info pool;
-    hdi_host_pool_get_info(rt->host_pool, &pool);
+    hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &pool);
     *out = (hd_memory_stats){
         .size = sizeof *out,
         .limit_bytes = pool.limit_bytes,
@@ -245,7 +247,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     copy_text(r->driver, sizeof r->driver, rt->provider->name);
     copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
     copy_text(r->program, sizeof r->program, program_invocation_short_name);
-    r->debug = rt->findings != NULL;
+    r->debug = hdi_kinds_of(rt)->findings != NULL;
     r->reserved = 0;
     r->n_devices = (uint32_t)rt->n_devices + 1;
     for (int i = 0; i <= rt->n_devices; i++) {
@@ -813,7 +815,7 @@ static void report_leaks(hd_runtime *rt, const hdi_leaks *leaks)
 void hdi_report_at_close(hd_runtime *rt, hd_error *message)
 {
     bool wanted = strcmp(rt->options.stats, "0") != 0 && rt->options.stats[0] != 0;
-    bool debug = rt->findings != NULL;
+    bool debug = hdi_kinds_of(rt)->findings != NULL;
     if (!wanted && !debug) {
         return;
     }

@@ -104,9 +104,7 @@ typedef enum hdi_holders_of {
  * wait while the list of buffers is walked. Errors: HOST_MEMORY. */
 hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n);
 
-/* hd_open and hd_close; the second ignores what was not created. Errors: HOST_MEMORY. */
-hd_status hdi_holders_create(hd_runtime *rt);
-void hdi_holders_release(hd_runtime *rt);
+extern const hdi_lifetime hdi_holders_lifetime;
 
 /* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message.
  * It has the largest five of a device (HD_DEVICE_HOST: pinned memory). "" where host memory is short.

@@ -27,6 +27,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "tensor/part.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
@@ -55,7 +56,7 @@ _Static_assert(HDI_PLAN_KERNELS <= HDI_TENSOR_KERNELS, "hd_runtime.tensor_kernel
 /* Finds the kernel of a plan. The first look-up loads the module, which may take long. */
 static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
 {
-    _Atomic(struct hd_kernel *) *known = &rt->tensor_kernels[plan->number];
+    _Atomic(struct hd_kernel *) *known = &hdi_tensor_of(rt)->tensor_kernels[plan->number];
     /* pairs with the release store below: the kernel's structure is complete */
     struct hd_kernel *k = atomic_load_explicit(known, memory_order_acquire);
     if (!k) {

@@ -84,9 +84,7 @@ hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number);
 
 /* ---- matmul_library.c: libraries of lanes ---- */
 
-hd_status hdi_products_create(hd_runtime *rt);
-/* hd_close: no lane is used any more. */
-void hdi_products_release(hd_runtime *rt);
+extern const hdi_lifetime hdi_products_lifetime;
 
 /* Returns the facts of the lane's library. Opens the library unless it is open.
  * Blocking: while the library is opened.

@@ -1,6 +1,7 @@
 /* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul.h has threads, locks,
  * blocking and what always holds.
  */
+#include "tensor/part.h"
 #include "tensor/matmul.h"
 
 #include <stdio.h>
@@ -27,21 +28,21 @@ struct hdi_products {
     _Atomic(struct hd_kernel *) kernels[TYPES]; /* NULL: not requested so far */
 };
 
-hd_status hdi_products_create(hd_runtime *rt)
+static hd_status products_create(hd_runtime *rt)
 {
-    rt->products = calloc(1, sizeof *rt->products);
-    if (!rt->products) {
+    hdi_tensor_of(rt)->products = calloc(1, sizeof *hdi_tensor_of(rt)->products);
+    if (!hdi_tensor_of(rt)->products) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        hdi_mutex_init(&rt->products->opening[i], HDI_RANK_MATMUL_LIBRARY);
+        hdi_mutex_init(&hdi_tensor_of(rt)->products->opening[i], HDI_RANK_MATMUL_LIBRARY);
     }
     return HD_OK;
 }
 
-void hdi_products_release(hd_runtime *rt)
+static void products_release(hd_runtime *rt)
 {
-    struct hdi_products *p = rt->products;
+    struct hdi_products *p = hdi_tensor_of(rt)->products;
     if (!p) {
         return;
     }
@@ -55,8 +56,10 @@ void hdi_products_release(hd_runtime *rt)
         hdi_mutex_destroy(&p->opening[i]);
     }
     free(p);
-    rt->products = NULL;
+    hdi_tensor_of(rt)->products = NULL;
 }
+
+const hdi_lifetime hdi_products_lifetime = {.create = products_create, .release = products_release};
 
 /* ---- opening ---- */
 
@@ -139,7 +142,7 @@ static bool is_current(const hdi_device *device, const opened *o)
 static hd_status open_for(hd_lane *lane, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
-    hdi_mutex *lock = &device->runtime->products->opening[device->index];
+    hdi_mutex *lock = &hdi_tensor_of(device->runtime)->products->opening[device->index];
     opened *o = NULL;
     uint64_t address = 0, bytes = 0;
     hd_status status = prepare(lane, &o, &address, &bytes);
@@ -175,7 +178,7 @@ static hd_status open_for(hd_lane *lane, _Atomic(opened *) *place)
 hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out)
 {
     hdi_device *device = lane->device;
-    _Atomic(opened *) *place = &device->runtime->products->lanes[lane->global];
+    _Atomic(opened *) *place = &hdi_tensor_of(device->runtime)->products->lanes[lane->global];
     hd_status status = HD_OK;
     while (!status) {
         const opened *o = atomic_load_explicit(place, memory_order_acquire);
@@ -193,12 +196,12 @@ hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out)
 
 void hdi_products_hold(hd_runtime *rt, int device)
 {
-    hdi_mutex_lock(&rt->products->opening[device]);
+    hdi_mutex_lock(&hdi_tensor_of(rt)->products->opening[device]);
 }
 
 void hdi_products_resume(hd_runtime *rt, int device)
 {
-    hdi_mutex_unlock(&rt->products->opening[device]);
+    hdi_mutex_unlock(&hdi_tensor_of(rt)->products->opening[device]);
 }
 
 /* ---- built-in kernels ---- */
@@ -209,7 +212,7 @@ hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **o
         [HD_TYPE_F16] = "hd_product_f16", [HD_TYPE_BF16] = "hd_product_bf16", [HD_TYPE_F32] = "hd_product_f32",
         [HD_TYPE_F64] = "hd_product_f64", [HD_TYPE_C64] = "hd_product_c64",   [HD_TYPE_C128] = "hd_product_c128",
     };
-    _Atomic(struct hd_kernel *) *place = &rt->products->kernels[type];
+    _Atomic(struct hd_kernel *) *place = &hdi_tensor_of(rt)->products->kernels[type];
     /* Pairs with the release store below: the kernel's structure is complete. Threads that ask at the same time get the
      * same kernel. */
     struct hd_kernel *k = atomic_load_explicit(place, memory_order_acquire);

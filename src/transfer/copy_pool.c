@@ -14,6 +14,7 @@
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
  * worker that has counted itself out of a job does not touch the job any more.
  */
+#include "transfer/part.h"
 #include "transfer/copy_pool.h"
 
 #include <signal.h>
@@ -138,13 +139,13 @@ static hd_status copy_pool_create(hd_runtime *rt)
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         atomic_store_explicit(&pool->nodes[i], NODE_UNREAD, memory_order_relaxed);
     }
-    rt->copy_pool = pool;
+    hdi_transfer_of(rt)->copy_pool = pool;
     return HD_OK;
 }
 
-static void copy_pool_release(hd_runtime *rt)
+static void copy_pool_stop(hd_runtime *rt)
 {
-    struct hdi_copy_pool *pool = rt->copy_pool;
+    struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     if (!pool) {
         return;
     }
@@ -163,10 +164,10 @@ static void copy_pool_release(hd_runtime *rt)
     pthread_cond_destroy(&pool->left);
     hdi_mutex_destroy(&pool->lock);
     free(pool);
-    rt->copy_pool = NULL;
+    hdi_transfer_of(rt)->copy_pool = NULL;
 }
 
-const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .release = copy_pool_release};
+const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .stop = copy_pool_stop};
 
 /* ---- how many, and where: relaxed, since all threads find the same ---- */
 
@@ -175,7 +176,7 @@ static int node_of(const hd_runtime *rt, int device)
     if (device < 0) {
         return NODE_ANY;
     }
-    _Atomic int *known = &rt->copy_pool->nodes[device];
+    _Atomic int *known = &hdi_transfer_of(rt)->copy_pool->nodes[device];
     int node = atomic_load_explicit(known, memory_order_relaxed);
     if (node == NODE_UNREAD) {
         node = hdi_numa_node(rt->devices[device]->facts.bus_id);
@@ -201,7 +202,7 @@ static size_t nodes_with_devices(const hd_runtime *rt)
 /* The most workers of the whole pool. */
 static size_t limit_of(const hd_runtime *rt)
 {
-    size_t known = atomic_load_explicit(&rt->copy_pool->limit, memory_order_relaxed);
+    size_t known = atomic_load_explicit(&hdi_transfer_of(rt)->copy_pool->limit, memory_order_relaxed);
     if (known == 0) {
         /* The engines and the program need some processors, too. With few processors there is nothing to divide. */
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
@@ -209,7 +210,7 @@ static size_t limit_of(const hd_runtime *rt)
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
         most = rt->is_inline ? 0 : most; /* no thread may be started */
         known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
-        atomic_store_explicit(&rt->copy_pool->limit, known, memory_order_relaxed);
+        atomic_store_explicit(&hdi_transfer_of(rt)->copy_pool->limit, known, memory_order_relaxed);
     }
     return known - 1;
 }
@@ -323,7 +324,7 @@ static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
 
 static void find_groups(hd_runtime *rt)
 {
-    struct hdi_copy_pool *pool = rt->copy_pool;
+    struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     for (int i = 0; i < rt->n_devices; i++) {
         const job near = {.node = node_of(rt, i)};
         if (group_of(pool, &near) == pool->n_groups) {
@@ -336,7 +337,7 @@ static void find_groups(hd_runtime *rt)
  * than its share. */
 static void start_workers(hd_runtime *rt, const job *j)
 {
-    struct hdi_copy_pool *pool = rt->copy_pool;
+    struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     if (pool->n_groups == 0) {
         find_groups(rt);
     }
@@ -390,7 +391,7 @@ static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
 
 static void begin(hd_runtime *rt, job *j)
 {
-    struct hdi_copy_pool *pool = rt->copy_pool;
+    struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     call c;
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
@@ -455,10 +456,10 @@ void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*tur
     begin(rt, &j);
     for (hdi_turn t; (t = turn(context, true)) != HDI_TURN_OVER;) {
         if (t == HDI_TURN_DID && atomic_load_explicit(&j.away, memory_order_relaxed)) {
-            call_back(rt->copy_pool, &j);
+            call_back(hdi_transfer_of(rt)->copy_pool, &j);
         }
     }
-    end(rt->copy_pool, &j);
+    end(hdi_transfer_of(rt)->copy_pool, &j);
 }
 
 typedef struct items {

@@ -10,6 +10,8 @@
  * Always: a positive answer changes only where one of the devices was lost and restarted, or where a requested test finds the pair corrupt.
  * What is mapped for a peer stays mapped, since work in flight may use it.
  */
+#include "transfer/part.h"
+#include "peer/part.h"
 #include "transfer/route.h"
 
 #include <stdio.h>
@@ -189,7 +191,7 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst)
     return own_lane(device, &device->copy_lanes->pair_in[src], HDI_WAY_IN);
 }
 
-hd_status hdi_copy_lanes_create(hdi_device *device)
+static hd_status copy_lanes_create(hdi_device *device)
 {
     struct hdi_copy_lanes *lanes = calloc(1, sizeof *lanes);
     if (!lanes) {
@@ -204,6 +206,8 @@ hd_status hdi_copy_lanes_create(hdi_device *device)
     }
     return status;
 }
+
+const hdi_lifetime hdi_copy_lanes_lifetime = {.create_in = copy_lanes_create};
 
 void hdi_copy_lanes_release(hdi_device *device)
 {
@@ -229,18 +233,18 @@ struct hdi_peer_tester {
 
 static hd_status peer_tester_create(hd_runtime *rt)
 {
-    rt->peer_tester = calloc(1, sizeof *rt->peer_tester);
-    if (!rt->peer_tester) {
+    hdi_transfer_of(rt)->peer_tester = calloc(1, sizeof *hdi_transfer_of(rt)->peer_tester);
+    if (!hdi_transfer_of(rt)->peer_tester) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&rt->peer_tester->lock, HDI_RANK_PEER_TESTER);
-    pthread_cond_init(&rt->peer_tester->wish, NULL);
+    hdi_mutex_init(&hdi_transfer_of(rt)->peer_tester->lock, HDI_RANK_PEER_TESTER);
+    pthread_cond_init(&hdi_transfer_of(rt)->peer_tester->wish, NULL);
     return HD_OK;
 }
 
 static void peer_tester_stop(hd_runtime *rt)
 {
-    struct hdi_peer_tester *s = rt->peer_tester;
+    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
     if (!s) {
         return;
     }
@@ -258,11 +262,11 @@ static void peer_tester_stop(hd_runtime *rt)
 
 static void peer_tester_release(hd_runtime *rt)
 {
-    if (rt->peer_tester) {
-        pthread_cond_destroy(&rt->peer_tester->wish);
-        hdi_mutex_destroy(&rt->peer_tester->lock);
-        free(rt->peer_tester);
-        rt->peer_tester = NULL;
+    if (hdi_transfer_of(rt)->peer_tester) {
+        pthread_cond_destroy(&hdi_transfer_of(rt)->peer_tester->wish);
+        hdi_mutex_destroy(&hdi_transfer_of(rt)->peer_tester->lock);
+        free(hdi_transfer_of(rt)->peer_tester);
+        hdi_transfer_of(rt)->peer_tester = NULL;
     }
 }
 
@@ -286,7 +290,7 @@ static bool take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
 static void *test_pairs(void *context)
 {
     hd_runtime *rt = context;
-    struct hdi_peer_tester *s = rt->peer_tester;
+    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
     hdi_mutex_lock(&s->lock);
     while (!s->stop) {
         int from, owner;
@@ -305,7 +309,7 @@ static void *test_pairs(void *context)
 /* Requests that test from the thread. False: there is no such thread, as with placement inline. */
 static bool ask_tester(hd_runtime *rt, int from, int owner)
 {
-    struct hdi_peer_tester *s = rt->peer_tester;
+    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
     if (rt->is_inline) {
         return false; /* no thread may be started */
     }
@@ -422,13 +426,13 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, false, &info);
     }
-    hdi_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
     if (is_open_question(answer, for_copies)) {
         answer = decide(rt, from, owner, for_copies);
         atomic_store_explicit(known, answer, memory_order_release);
     }
-    hdi_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
     return answer;
 }
 
@@ -439,12 +443,12 @@ static void settle_pair(hd_runtime *rt, int from, int owner)
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, true, &info);
     }
-    hdi_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     /* Else a kernel needed the answer first, or a device was lost, after which the answer is not wanted any more. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, decide(rt, from, owner, true), memory_order_release);
     }
-    hdi_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }
 
 bool hdi_peer_access(hd_runtime *rt, int from, int owner)
@@ -522,12 +526,12 @@ hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner)
 
 void hdi_peer_access_forget(hd_runtime *rt, int device)
 {
-    hdi_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     hdi_peers_forget(rt, device);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_arena_revoke(rt->devices[i]->arena, device);
         atomic_store_explicit(&rt->devices[i]->peer_access[device], HDI_PEERS_UNKNOWN, memory_order_release);
         atomic_store_explicit(&rt->devices[device]->peer_access[i], HDI_PEERS_UNKNOWN, memory_order_release);
     }
-    hdi_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }

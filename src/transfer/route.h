@@ -104,8 +104,8 @@ typedef enum hdi_way {
 } hdi_way;
 #define HDI_WAYS 4
 
-/* hd_open: lane_in, lane_out and lane_on of the device. Errors: as hdi_lane_make. */
-hd_status hdi_copy_lanes_create(hdi_device *device);
+/* lane_in, lane_out and lane_on of each device. Errors: as hdi_lane_make. */
+extern const hdi_lifetime hdi_copy_lanes_lifetime;
 void hdi_copy_lanes_release(hdi_device *device);
 
 /* A lane for a copy of this thread. `lanes`: QUICK or BULK. */

@@ -3,6 +3,8 @@
  * How much: a pool has at most `most` chunks. The pools of devices together have at most a quarter of what the option pinned_limit allows,
  * apart from the first chunk of each.
  */
+#include "transfer/part.h"
+#include "memory/part.h"
 #include "transfer/staging.h"
 
 #include <stdlib.h>
@@ -12,6 +14,8 @@
 #include "transfer/copy_pool.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
+
+static void wake_all(hd_runtime *rt);
 
 #define SMALL_MOST 32
 #define LARGE_PER_THREAD 2 /* one being filled, one under way */
@@ -38,7 +42,7 @@ struct hdi_stagings {
 static void visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *context), void *context)
 {
     /* pairs with the release of make_pool */
-    hdi_staging *next, *pool = atomic_load_explicit(&rt->stagings->pools, memory_order_acquire);
+    hdi_staging *next, *pool = atomic_load_explicit(&hdi_transfer_of(rt)->stagings->pools, memory_order_acquire);
     for (; pool; pool = next) {
         next = pool->next;
         each(pool, context);
@@ -53,10 +57,10 @@ static void free_pool(hdi_staging *pool, void *context)
 
 static void staging_release(hd_runtime *rt)
 {
-    if (rt->stagings) {
+    if (hdi_transfer_of(rt)->stagings) {
         visit(rt, free_pool, NULL);
-        free(rt->stagings);
-        rt->stagings = NULL;
+        free(hdi_transfer_of(rt)->stagings);
+        hdi_transfer_of(rt)->stagings = NULL;
     }
 }
 
@@ -65,7 +69,7 @@ static void staging_release(hd_runtime *rt)
 static uint64_t pinned_limit(hd_runtime *rt)
 {
     hdi_host_pool_info info;
-    hdi_host_pool_get_info(rt->host_pool, &info);
+    hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
     return info.limit_bytes;
 }
 
@@ -98,7 +102,7 @@ static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, cons
         made->unmade = &made->places[i];
     }
     /* In the list before any thread can wait for its chunks. A pool that comes second stays there, unused. */
-    _Atomic(hdi_staging *) *pools = &rt->stagings->pools;
+    _Atomic(hdi_staging *) *pools = &hdi_transfer_of(rt)->stagings->pools;
     made->next = atomic_load_explicit(pools, memory_order_relaxed);
     while (
         !atomic_compare_exchange_weak_explicit(pools, &made->next, made, memory_order_release, memory_order_relaxed)) {
@@ -136,8 +140,8 @@ static void choose_lane(hdi_staging *pool, hdi_device *device, bool to_device)
 hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large)
 {
     _Atomic(hdi_staging *) *slot =
-        &device->runtime->stagings
-             ->of_device[device->index * OF_DEVICE + (to_device ? TO_DEVICE : 0) + (large ? LARGE : 0)];
+        &hdi_transfer_of(device->runtime)
+             ->stagings->of_device[device->index * OF_DEVICE + (to_device ? TO_DEVICE : 0) + (large ? LARGE : 0)];
     hdi_staging *pool = atomic_load_explicit(slot, memory_order_acquire);
     if (__builtin_expect(!pool, 0)) {
         pool = make_of_device(device, to_device, large, slot);
@@ -152,7 +156,8 @@ hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chun
 {
     static const uint32_t most[OF_PAIR] = {HDI_STAGED_SMALL_CHUNKS, HDI_STAGED_MEDIUM_CHUNKS, HDI_STAGED_LARGE_CHUNKS};
     int size = chunk == HDI_STAGED_SMALL ? PAIR_SMALL : chunk == HDI_STAGED_MEDIUM ? PAIR_MEDIUM : PAIR_LARGE;
-    _Atomic(hdi_staging *) *slot = &rt->stagings->of_pair[(src * HDI_DEVICES_MAX + dst) * OF_PAIR + size];
+    _Atomic(hdi_staging *) *slot =
+        &hdi_transfer_of(rt)->stagings->of_pair[(src * HDI_DEVICES_MAX + dst) * OF_PAIR + size];
     hdi_staging *pool = atomic_load_explicit(slot, memory_order_acquire);
     if (pool) {
         return pool;
@@ -214,7 +219,7 @@ static void count_bytes(const hdi_staging *pool, bool more)
 {
     if (pool->shares) {
         uint64_t bytes = more ? pool->bytes : -(uint64_t)pool->bytes;
-        atomic_fetch_add_explicit(&pool->runtime->stagings->bytes, bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->bytes, bytes, memory_order_relaxed);
     }
 }
 
@@ -231,7 +236,7 @@ static void wake_one(hdi_staging *pool)
 static void give_place(hdi_staging *pool, hdi_chunk *chunk)
 {
     if (chunk->buffer) {
-        atomic_fetch_sub_explicit(&pool->runtime->stagings->filled, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
     hdi_lock_take(&pool->lock);
     chunk->buffer = NULL;
@@ -246,7 +251,7 @@ static void give_place(hdi_staging *pool, hdi_chunk *chunk)
 
 static bool may_grow(hdi_staging *pool)
 {
-    const struct hdi_stagings *all = pool->runtime->stagings;
+    const struct hdi_stagings *all = hdi_transfer_of(pool->runtime)->stagings;
     int64_t again = atomic_load_explicit(&pool->again, memory_order_relaxed);
     return (!again || hdi_clock_ns() >= again) &&
            (!pool->shares || atomic_load_explicit(&all->bytes, memory_order_relaxed) + pool->bytes <=
@@ -318,7 +323,7 @@ static hd_status fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
         hdi_lock_take(&pool->lock);
         chunk->buffer = buffer;
         hdi_lock_release(&pool->lock);
-        atomic_fetch_add_explicit(&pool->runtime->stagings->filled, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
     hdi_attempt_result(&attempt, only ? status : HD_OK); /* else there are others */
     return status;
@@ -346,7 +351,7 @@ static bool shrink(hd_runtime *rt)
 
 static bool in_use(const hd_runtime *rt)
 {
-    return atomic_load_explicit(&rt->stagings->filled, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&hdi_transfer_of(rt)->stagings->filled, memory_order_relaxed) != 0;
 }
 
 static hd_status staging_create(hd_runtime *rt)
@@ -356,7 +361,8 @@ static hd_status staging_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     all->shrinker = (hdi_shrinker){.shrink = shrink, .in_use = in_use};
-    rt->stagings = all;
+    hdi_transfer_of(rt)->stagings = all;
+    rt->on_closing = wake_all;
     hdi_shrinker_register(rt, &all->shrinker);
     return HD_OK;
 }
@@ -495,7 +501,8 @@ static void wake_pool(hdi_staging *pool, void *context)
     hdi_futex_wake(&pool->given, INT32_MAX);
 }
 
-void hdi_staging_wake(hd_runtime *rt)
+/* hd_close has begun: all that wait for chunks see that. */
+static void wake_all(hd_runtime *rt)
 {
     visit(rt, wake_pool, NULL);
 }

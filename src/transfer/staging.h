@@ -92,9 +92,6 @@ hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t de
 /* Gives it back; devices use it until `last` (position 0: not at all), which is `signalled` or not. */
 void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled);
 
-/* hd_close has begun: all that wait for chunks see that. */
-void hdi_staging_wake(hd_runtime *rt);
-
 /* The use of a chunk that is waited for, and the completion write that will show its end, if one is submitted already. Another one would
  * delay the link. But the work in front of that write may take much longer, so the wait for it is short. */
 typedef struct hdi_awaited {

@@ -31,6 +31,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "worker/part.h"
 #include "base/wait.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -199,7 +200,7 @@ static bool child_await_none(hdi_workers *workers, child *c, int64_t deadline)
 
 hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
     /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
@@ -239,7 +240,7 @@ static void kill_child(hdi_workers *workers, int index, int code)
 
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     if (!connection || workers->of[index].connection == connection) {
         kill_child(workers, index, code);
@@ -249,23 +250,23 @@ void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
 
 void hdi_workers_drain(hd_runtime *rt)
 {
-    watcher_wake(rt->workers);
+    watcher_wake(hdi_worker_of(rt)->workers);
 }
 
 void hdi_worker_drop(hd_runtime *rt, int index)
 {
     hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
-    child_disconnect(&rt->workers->of[index]);
+    child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
 }
 
 bool hdi_worker_is_begun(const hd_runtime *rt, int index)
 {
-    return child_is_begun(&rt->workers->of[index]);
+    return child_is_begun(&hdi_worker_of(rt)->workers->of[index]);
 }
 
 bool hdi_worker_drives(hd_runtime *rt, int index)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     bool drives = workers->of[index].state == CHILD_DRIVING;
     hdi_mutex_unlock(&workers->lock);
@@ -274,12 +275,12 @@ bool hdi_worker_drives(hd_runtime *rt, int index)
 
 const char *hdi_worker_program(const hd_runtime *rt)
 {
-    return rt->workers->program;
+    return hdi_worker_of(rt)->workers->program;
 }
 
 int hdi_worker_pid(hd_runtime *rt, int index)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     int pid = (int)workers->of[index].process.pid;
     hdi_mutex_unlock(&workers->lock);
@@ -342,7 +343,7 @@ static int64_t deadline_of(hd_runtime *rt)
 /* Waits until a process that is on its way out is gone, and returns a failure with the reason. */
 static int wait_gone(hd_runtime *rt, int index)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     child *c = &workers->of[index];
     child_await_none(workers, c, deadline_of(rt));
@@ -354,7 +355,7 @@ static int wait_gone(hd_runtime *rt, int index)
 void hdi_worker_shut_down(hd_runtime *rt, int index)
 {
     hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
-    child_disconnect(&rt->workers->of[index]);
+    child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
     wait_gone(rt, index);
 }
 
@@ -364,20 +365,21 @@ static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result)
     if (result != HDI_WIRE_CLOSED) {
         hdi_worker_kill(rt, index, 0, HDI_GONE_UNANSWERED);
     }
-    child_disconnect(&rt->workers->of[index]);
+    child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
     int code = wait_gone(rt, index);
     if (result == HDI_WIRE_CLOSED) {
         return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d did not start its work: %s",
-                        rt->workers->program, index, hdi_driver_code_name(code));
+                        hdi_worker_of(rt)->workers->program, index, hdi_driver_code_name(code));
     }
-    return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d %s", rt->workers->program, index,
+    return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d %s", hdi_worker_of(rt)->workers->program,
+                    index,
                     result == HDI_WIRE_TIMEOUT ? "did not answer within the option worker_timeout"
                                                : "sent something that is not of this version of Heddle");
 }
 
 static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n)
 {
-    child *c = &rt->workers->of[index];
+    child *c = &hdi_worker_of(rt)->workers->of[index];
     size_t bytes = hdi_message_bytes(m->header.kind);
     hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, deadline_of(rt));
     return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result);
@@ -386,7 +388,7 @@ static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descr
 /* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
 static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
 {
-    child *c = &rt->workers->of[index];
+    child *c = &hdi_worker_of(rt)->workers->of[index];
     size_t bytes = 0;
     int n = 0;
     hdi_wire_result result = hdi_wire_receive(c->ours[0], m, sizeof *m, &bytes, NULL, 0, &n, deadline_of(rt));
@@ -449,7 +451,7 @@ hd_status hdi_worker_ask(hd_runtime *rt, int index)
     hdi_message *m = NULL;
     hd_status status = worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), &m);
     status = status ? status : say(rt, index, m, NULL, 0);
-    rt->workers->of[index].asked = !status;
+    hdi_worker_of(rt)->workers->of[index].asked = !status;
     free(m);
     return status;
 }
@@ -460,7 +462,7 @@ hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out)
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    rt->workers->of[index].asked = false;
+    hdi_worker_of(rt)->workers->of[index].asked = false;
     hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
@@ -522,7 +524,7 @@ static bool facts_can_be(const hdi_facts *f)
 hd_status hdi_worker_await(hd_runtime *rt, int index)
 {
     hdi_discovery unused;
-    if (rt->workers->of[index].asked) {
+    if (hdi_worker_of(rt)->workers->of[index].asked) {
         hd_status status = hdi_worker_discover(rt, index, &unused);
         if (status) {
             return status;
@@ -538,11 +540,11 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
     }
     if (!status) {
         hdi_device *device = rt->devices[index];
-        child *c = &rt->workers->of[index];
+        child *c = &hdi_worker_of(rt)->workers->of[index];
         if (!device->facts.memory_bytes) {
             device->facts = m->payload.welcome.facts; /* they do not change, and are read without a lock */
         }
-        hdi_mutex_lock(&rt->workers->lock);
+        hdi_mutex_lock(&hdi_worker_of(rt)->workers->lock);
         int memory = c->ours[0], code = c->ours[1];
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == CHILD_FRESH;
@@ -554,7 +556,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
         } else {
             hdi_wire_close((int[]){memory, code}, 2);
         }
-        hdi_mutex_unlock(&rt->workers->lock);
+        hdi_mutex_unlock(&hdi_worker_of(rt)->workers->lock);
         status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED);
     }
     free(m);
@@ -570,7 +572,7 @@ static child *spare_at(hdi_workers *workers, int i)
 
 hd_status hdi_spares_want(hd_runtime *rt)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_message *request = NULL;
     if (!workers || rt->options.spare_workers == 0) {
         return HD_OK;
@@ -591,9 +593,9 @@ hd_status hdi_spares_want(hd_runtime *rt)
 
 void hdi_spares_hold(hd_runtime *rt)
 {
-    hdi_mutex_lock(&rt->workers->lock);
-    rt->workers->spares_held = true;
-    hdi_mutex_unlock(&rt->workers->lock);
+    hdi_mutex_lock(&hdi_worker_of(rt)->workers->lock);
+    hdi_worker_of(rt)->workers->spares_held = true;
+    hdi_mutex_unlock(&hdi_worker_of(rt)->workers->lock);
 }
 
 /* After any failure there is no spare, and no error is reported. */
@@ -637,7 +639,7 @@ static void watch_spares(hdi_workers *workers)
 
 bool hdi_spare_take(hd_runtime *rt, int index)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *into = &workers->of[index];
     bool taken = false;
     hdi_mutex_lock(&workers->lock);
@@ -848,13 +850,13 @@ hd_status hdi_workers_create(hd_runtime *rt)
         free(workers);
         return status;
     }
-    rt->workers = workers;
+    hdi_worker_of(rt)->workers = workers;
     return HD_OK;
 }
 
 void hdi_workers_release(hd_runtime *rt)
 {
-    hdi_workers *workers = rt->workers;
+    hdi_workers *workers = hdi_worker_of(rt)->workers;
     if (!workers) {
         return;
     }
@@ -881,5 +883,5 @@ void hdi_workers_release(hd_runtime *rt)
     hdi_mutex_destroy(&workers->lock);
     free(workers->spare_request);
     free(workers);
-    rt->workers = NULL;
+    hdi_worker_of(rt)->workers = NULL;
 }

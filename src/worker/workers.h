@@ -13,6 +13,7 @@
 #ifndef HDI_WORKER_WORKERS_H
 #define HDI_WORKER_WORKERS_H
 
+#include "worker/part.h"
 #include "engine/runtime.h"
 
 typedef struct hdi_workers hdi_workers;
@@ -20,7 +21,7 @@ typedef struct hdi_workers hdi_workers;
 /* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the message lists the places), HOST_MEMORY. */
 hd_status hdi_workers_create(hd_runtime *rt);
 
-/* Ends all workers and the watcher; no thread may use their ports meanwhile. NULL runtime->workers is ignored. */
+/* Ends all workers and the watcher; no thread may use their ports meanwhile. NULL hdi_worker_of(runtime)->workers is ignored. */
 void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */

@@ -3,6 +3,7 @@
  * Promise: Use records find exactly the dependencies of a model that tracks every byte.
  * Threads: one. Locks: none.
  */
+#include "buffer/part.h"
 #include "support/check.h"
 
 #include <stdlib.h>
@@ -20,10 +21,12 @@ typedef struct byte_model {
 /* A runtime with one device whose lanes are at positions that the test sets. */
 static hd_runtime *fake_runtime(void)
 {
-    hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hdi_buffer_part *part = aligned_alloc(HDI_LINE, (sizeof *part + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hd_runtime *rt = (hd_runtime *)part;
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     assert_non_null(rt);
     assert_non_null(device);
+    memset(part, 0, sizeof *part);
     *rt = (hd_runtime){.n_devices = 1};
     *device = (hdi_device){.runtime = rt};
     rt->devices[0] = device;
@@ -33,7 +36,7 @@ static hd_runtime *fake_runtime(void)
 
 static void free_runtime(hd_runtime *rt)
 {
-    hdi_parts_group_release(&rt->parts[0]);
+    hdi_parts_group_release(&hdi_buffer_of(rt)->parts[0]);
     hdi_channel_release(&rt->devices[0]->channel);
     free(rt->devices[0]);
     free(rt);
@@ -136,7 +139,7 @@ static void follow_model(hd_runtime *rt, bool narrow)
         }
     }
     hdi_uses_release(&u);
-    assert_null(rt->parts[0].ring);
+    assert_null(hdi_buffer_of(rt)->parts[0].ring);
 }
 
 static void records_say_what_a_model_of_bytes_says(void **state)
@@ -352,7 +355,7 @@ static void memory_of_parts_is_kept_for_the_next_record(void **state)
     const hdi_parts *parts = u[0].parts;
     hdi_uses_renew(&u[0], BYTES, (hdi_point){1, 1});
     assert_null(u[0].parts);
-    assert_ptr_equal(rt->parts[0].spare, parts);
+    assert_ptr_equal(hdi_buffer_of(rt)->parts[0].spare, parts);
     use(rt, &u[0], 32, 40, false, (hdi_point){2, 1});
     assert_ptr_equal(u[0].parts, parts);
     assert_true(hdi_uses_check(&u[0], BYTES));
@@ -365,8 +368,8 @@ static void memory_of_parts_is_kept_for_the_next_record(void **state)
     for (int i = 0; i < records; i++) {
         hdi_uses_release(&u[i]);
     }
-    assert_null(rt->parts[0].ring);
-    assert_true(rt->parts[0].n_spare > 0 && rt->parts[0].n_spare < records);
+    assert_null(hdi_buffer_of(rt)->parts[0].ring);
+    assert_true(hdi_buffer_of(rt)->parts[0].n_spare > 0 && hdi_buffer_of(rt)->parts[0].n_spare < records);
     free_runtime(rt);
 }
 

@@ -139,21 +139,22 @@ static void check_application(fuzz_input *in)
     bool hello = how & HELLO;
     static hdi_workers workers;
     static hdi_device device;
-    static hd_runtime rt;
+    static hdi_worker_part part;
+    hd_runtime *const rt = &part.below;
     memset(&workers, 0, sizeof workers);
     memset(&device, 0, sizeof device);
-    memset(&rt, 0, sizeof rt);
+    memset(&part, 0, sizeof part);
     fuzz_check(hdi_wire_pair(memory) == HD_OK && hdi_wire_pair(code) == HD_OK);
-    fuzz_check(hdi_options_parse_settings("worker_timeout=100", &rt.options) == HD_OK);
+    fuzz_check(hdi_options_parse_settings("worker_timeout=100", &rt->options) == HD_OK);
     hdi_mutex_init(&workers.lock, HDI_RANK_WORKERS);
     hdi_cond_init(&workers.changed);
-    rt.workers = &workers;
-    rt.n_devices = 1;
-    rt.devices[0] = &device;
-    device.runtime = &rt;
+    part.workers = &workers;
+    rt->n_devices = 1;
+    rt->devices[0] = &device;
+    device.runtime = rt;
     device.port = hdi_remote_port_create(0, note_nothing, NULL);
     fuzz_check(device.port != NULL);
-    workers.rt = &rt;
+    workers.rt = rt;
     snprintf(workers.program, sizeof workers.program, "worker");
     workers.of[0] = (child){.ours = {memory[0], code[0]}, .theirs = {-1, -1}};
     uint32_t kind = hello ? HDI_MESSAGE_HELLO : HDI_MESSAGE_DISCOVER;
@@ -165,7 +166,7 @@ static void check_application(fuzz_input *in)
     shutdown(memory[1], SHUT_WR);
 
     hdi_discovery probe = {.provider = NULL};
-    hd_status status = hello ? hdi_worker_await(&rt, 0) : hdi_worker_discover(&rt, 0, &probe);
+    hd_status status = hello ? hdi_worker_await(rt, 0) : hdi_worker_discover(rt, 0, &probe);
     if (status != HD_OK) {
         const char *message = hd_message();
         fuzz_check(status < 0 && message[0] != 0 && fuzz_is_text(message, strlen(message) + 1));
@@ -178,7 +179,7 @@ static void check_application(fuzz_input *in)
     child_disconnect(&workers.of[0]);
     hdi_remote_port_disconnect(device.port);
     hdi_remote_port_destroy(device.port);
-    hdi_options_release(&rt.options);
+    hdi_options_release(&rt->options);
     pthread_cond_destroy(&workers.changed);
     hdi_mutex_destroy(&workers.lock);
     close(memory[1]);

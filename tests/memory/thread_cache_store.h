@@ -72,7 +72,7 @@ static inline store *open_store(void)
     store *s = calloc(1, sizeof *s);
     assert_non_null(s);
     pthread_mutex_init(&s->lock, NULL);
-    s->rt = calloc(1, sizeof *s->rt);
+    s->rt = calloc(1, sizeof(hdi_memory_part));
     assert_non_null(s->rt);
     s->rt->n_devices = DEVICES;
     assert_ok(hdi_runtime_add(s->rt));

@@ -5,6 +5,7 @@
  *
  * Threads: the pool's, and those that share work at once. Locks: none. There is no driver: the runtime is what the pool looks at.
  */
+#include "transfer/part.h"
 #include "support/check.h"
 
 #include <dirent.h>
@@ -18,8 +19,10 @@ enum { DEVICES = 2 };
 
 static hd_runtime *open_pool(int64_t copy_threads)
 {
-    hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hdi_transfer_part *part = aligned_alloc(HDI_LINE, (sizeof *part + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hd_runtime *rt = (hd_runtime *)part;
     assert_non_null(rt);
+    memset(part, 0, sizeof *part);
     *rt = (hd_runtime){.n_devices = DEVICES, .spin_ns = 100000};
     rt->options.copy_threads = copy_threads;
     for (int i = 0; i < DEVICES; i++) {
@@ -34,8 +37,8 @@ static hd_runtime *open_pool(int64_t copy_threads)
 
 static void close_pool(hd_runtime *rt)
 {
-    hdi_copy_pool_lifetime.release(rt);
-    assert_null(rt->copy_pool);
+    hdi_copy_pool_lifetime.stop(rt);
+    assert_null(hdi_transfer_of(rt)->copy_pool);
     for (int i = 0; i < DEVICES; i++) {
         free(rt->devices[i]);
     }
@@ -365,8 +368,8 @@ static void pools_come_and_go(void **state)
     }
     threads_become(before);
     hd_runtime *rt = open_pool(3);
-    hdi_copy_pool_lifetime.release(rt);
-    hdi_copy_pool_lifetime.release(rt); /* of a runtime that is only half made: nothing */
+    hdi_copy_pool_lifetime.stop(rt);
+    hdi_copy_pool_lifetime.stop(rt); /* of a runtime that is only half made: nothing */
     assert_ok(hdi_copy_pool_lifetime.create(rt));
     close_pool(rt);
 }

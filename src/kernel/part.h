@@ -1,0 +1,24 @@
+/* part.h - what the layer of modules has in each runtime, behind what the layers below have there.
+ *
+ * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
+ * and a layer sees only those below.
+ * Threads, locks: as the files that own the members describe.
+ * Always: hd_open sets every member before a handle leads to the runtime.
+ */
+#ifndef HDI_KERNEL_PART_H
+#define HDI_KERNEL_PART_H
+
+#include "stats/part.h"
+
+typedef struct hdi_kernel_part {
+    hdi_stats_part below; /* first: the runtime's address is that of each part */
+    struct hdi_modules *modules;
+} hdi_kernel_part;
+
+/* A const runtime does not change itself; what it leads to may. */
+static inline hdi_kernel_part *hdi_kernel_of(const hd_runtime *rt)
+{
+    return (hdi_kernel_part *)rt;
+}
+
+#endif
