@@ -47,6 +47,7 @@ json.dump({
         {"id": "share", "relation": ">=", "limit": 0.98, "value": value["goal_share"], "unit": ""},
         {"id": "time", "relation": "<=", "limit": 50, "value": value["goal_time"], "unit": "ns"},
         {"id": "lost", "relation": "<=", "limit": 0, "value": value["lost"], "unit": ""},
+        {"id": "left_out", "relation": "<=", "limit": 2, "value": None, "unit": ""},
     ],
 }, open(sys.argv[1], "w"))
 TEXT
