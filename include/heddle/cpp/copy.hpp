@@ -49,7 +49,8 @@ inline error different_sizes(const char *call, std::size_t to, std::size_t from)
 } // namespace detail
 
 /* hd_copy: as many elements as both sides have. */
-template <class To, class From> result<ticket> copy(const To &to, const From &from)
+template <class To, class From, class = detail::element_t<To>, class = detail::element_t<From>>
+result<ticket> copy(const To &to, const From &from)
 {
     static_assert(std::is_same_v<detail::element_t<To>, detail::element_t<From>>,
                   "hd::copy: the elements are of different types");
