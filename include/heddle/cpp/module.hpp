@@ -223,14 +223,16 @@ template <class T> HD_CPP_INLINE hd_arg arg_of_value(const T &v) noexcept
 }
 
 template <class... Args>
-HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, const dims &grid, const dims &block, std::size_t shared,
-                               hd_ticket *out, const Args &...args) noexcept
+HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, dims grid, dims block, std::size_t shared, hd_ticket *out,
+                               const Args &...args) noexcept
 {
     if constexpr (sizeof...(Args) == 0) {
-        return hd_launch(in_lane.get(), k.get(), grid, block, shared, nullptr, 0, out);
+        return hd_launch(in_lane.get(), k.get(), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, nullptr,
+                         0, out);
     } else {
         const hd_arg list[] = {arg_of_value(args)...};
-        return hd_launch(in_lane.get(), k.get(), grid, block, shared, list, sizeof...(Args), out);
+        return hd_launch(in_lane.get(), k.get(), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, list,
+                         sizeof...(Args), out);
     }
 }
 
@@ -238,23 +240,22 @@ HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, const dims &grid, con
 
 /* hd_launch without a ticket. */
 template <class... Args>
-HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, const dims &grid, const dims &block, const Args &...args)
+HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
 {
     return detail::finish(detail::launch(in_lane, k, grid, block, 0, nullptr, args...));
 }
 
 /* The same with dynamic shared memory. */
 template <class... Args>
-HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, const dims &grid, const dims &block,
-                                  const shared_bytes &shared, const Args &...args)
+HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
+                                  const Args &...args)
 {
     return detail::finish(detail::launch(in_lane, k, grid, block, shared.bytes, nullptr, args...));
 }
 
 /* hd_launch, and its ticket. */
 template <class... Args>
-HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, const dims &grid, const dims &block,
-                                           const Args &...args)
+HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
 {
     ticket out;
     const hd_status status = detail::launch(in_lane, k, grid, block, 0, &out, args...);
@@ -262,8 +263,8 @@ HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, const dim
 }
 
 template <class... Args>
-HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, const dims &grid, const dims &block,
-                                           const shared_bytes &shared, const Args &...args)
+HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
+                                           const Args &...args)
 {
     ticket out;
     const hd_status status = detail::launch(in_lane, k, grid, block, shared.bytes, &out, args...);

@@ -76,7 +76,7 @@ class error
 {
   public:
     /* The calling thread's last failure, which the library reported with `status`. */
-    explicit error(hd_status status) noexcept : facts_{}
+    __attribute__((noinline, cold)) explicit error(hd_status status) noexcept : facts_{}
     {
         facts_.size = sizeof facts_;
         hd_last_error(&facts_);
@@ -159,6 +159,8 @@ class error
 
 template <class T> using expected = std::expected<T, error>;
 using unexpected = std::unexpected<error>;
+using std::unexpect;
+using std::unexpect_t;
 
 #else
 
@@ -178,6 +180,11 @@ class unexpected
     hd::error error_;
 };
 
+/* Has an expected make its error in place. */
+struct unexpect_t {
+};
+inline constexpr unexpect_t unexpect{};
+
 /* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. It can be moved, not copied.
  * `*e` and `e->` need a value, and e.error() needs an error: ask `if (e)` first. */
 template <class T> class [[nodiscard]] expected
@@ -189,6 +196,9 @@ template <class T> class [[nodiscard]] expected
     {
     }
     expected(unexpected e) noexcept : has_(false), error_(e.error())
+    {
+    }
+    expected(unexpect_t, hd_status status) noexcept : has_(false), error_(status)
     {
     }
     expected(expected &&other) noexcept : has_(other.has_)
@@ -281,6 +291,9 @@ template <> class [[nodiscard]] expected<void>
     {
     }
     expected(unexpected e) noexcept : has_(false), error_(e.error())
+    {
+    }
+    expected(unexpect_t, hd_status status) noexcept : has_(false), error_(status)
     {
     }
     expected(expected &&other) noexcept : has_(other.has_), none_()
@@ -385,15 +398,10 @@ template <class T> inline expected<T> refuse(const error &e) noexcept
     return unexpected(e);
 }
 
-__attribute__((noinline, cold)) inline unexpected fail(hd_status status) noexcept
-{
-    return unexpected(error(status));
-}
-
 HD_CPP_INLINE expected<void> finish(hd_status status) noexcept
 {
     if (__builtin_expect(status != HD_OK, 0)) {
-        return fail(status);
+        return expected<void>(unexpect, status);
     }
     return expected<void>();
 }
@@ -401,7 +409,7 @@ HD_CPP_INLINE expected<void> finish(hd_status status) noexcept
 template <class T> HD_CPP_INLINE expected<T> finish(hd_status status, T value) noexcept
 {
     if (__builtin_expect(status != HD_OK, 0)) {
-        return fail(status);
+        return expected<T>(unexpect, status);
     }
     return expected<T>(std::move(value));
 }
