@@ -8,7 +8,8 @@
  *     hd::kernel axpy = runtime.builtin_module().kernel("hd_axpy_f32");
  *     hd::launch(lane, axpy, hd::blocks(n, 256), 256, hd::inout(y), hd::in(x), 2.0f, std::uint64_t(n));
  *
- * It is a face of the C headers, which are the reference: each call names the C call that it makes, and has its errors, waits and order.
+ * It is a face of the C headers, which are the reference. Each call names the C call that it makes. Errors, waits and order are those of that
+ * call.
  *
  *   - heddle/cpp/result.hpp   failures: thrown as hd::error, or returned as hd::expected with HEDDLE_NO_EXCEPTIONS
  *   - heddle/cpp/owned.hpp    handles that release themselves (hd::lane), and those that do not (hd::lane_ref)

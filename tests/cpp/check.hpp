@@ -27,14 +27,14 @@ static int failures;
 /* `call` throws an hd::error of this status. */
 #define CHECK_FAILS(wanted, call)                                                                                      \
     do {                                                                                                               \
-        hd_status thrown_status = HD_OK;                                                                                       \
+        hd_status thrown_status = HD_OK;                                                                               \
         try {                                                                                                          \
             (void)(call);                                                                                              \
         } catch (const hd::error &caught) {                                                                            \
-            thrown_status = caught.status();                                                                                   \
+            thrown_status = caught.status();                                                                           \
             CHECK(std::strlen(caught.what()) > 10);                                                                    \
         }                                                                                                              \
-        CHECK(thrown_status == (wanted));                                                                                      \
+        CHECK(thrown_status == (wanted));                                                                              \
     } while (0)
 
 static int run_tests(void (*test)())

@@ -45,9 +45,9 @@ refused() {
     "${CXX:-c++}" -std=c++17 "-I$source/include" -fsyntax-only "$work/bad.cpp" >"$work/messages" 2>&1 && fail "compiles: $1"
     grep -qF -- "$2" "$work/messages" || fail "the message for \"$1\" has no \"$2\": $(cat "$work/messages")"
 }
-refused 'hd::launch(l, k, 1, 1, b);' 'say how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)'
-refused 'hd::launch(l, k, 1, 1, b.span(1, 2));' 'say how the kernel uses a buffer'
-refused 'hd::launch(l, k, 1, 1, hd::tensor_view<float>());' 'say how the kernel uses a buffer'
+refused 'hd::launch(l, k, 1, 1, b);' 'state how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)'
+refused 'hd::launch(l, k, 1, 1, b.span(1, 2));' 'state how the kernel uses a buffer'
+refused 'hd::launch(l, k, 1, 1, hd::tensor_view<float>());' 'state how the kernel uses a buffer'
 refused 'float x = 1; hd::launch(l, k, 1, 1, &x);' 'a pointer of the program is no argument'
 refused 'hd::launch(l, k, 1, 1, 1.0L);' 'an argument is a buffer, an integer, a float, a double, or a structure by value'
 refused 'hd::launch(l, k, 1, 1, std::string());' 'it must be trivially copyable'

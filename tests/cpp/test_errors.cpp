@@ -1,5 +1,5 @@
-/* test_errors.cpp - a failed call throws hd::error with all facts of the failure, which stay as they are; a time limit that passed is no error;
- * attempt() turns what is thrown into a value.
+/* test_errors.cpp - a failed call throws hd::error with all facts of the failure, which stay as they are. A limit that passed is no error.
+ * What is thrown becomes a value by attempt().
  *
  * Promise: A failed C++ call throws hd::error with all facts of the C library, and leaves nothing behind.
  */

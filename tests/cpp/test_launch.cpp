@@ -1,5 +1,5 @@
-/* test_launch.cpp - hd::launch gives kernels what the program names: numbers by their types, structures by value, buffers and parts of them in
- * elements, grids of one to three dimensions, and shared memory.
+/* test_launch.cpp - hd::launch gives kernels what the program names. It does so for numbers of each type, structures, buffers and parts of
+ * them. Grids have one to three dimensions, and blocks have shared memory.
  *
  * Promise: Every kind of C++ argument reaches the kernel as the value and the elements that the program named.
  */

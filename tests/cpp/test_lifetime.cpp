@@ -1,5 +1,5 @@
-/* test_lifetime.cpp - objects of heddle.hpp release what they own once: at the end of their scope, when they are assigned, and not after
- * they were moved from or released.
+/* test_lifetime.cpp - objects of heddle.hpp release what they own once. They do so at the end of their scope, and when they are assigned. They do
+ * not after they were moved from or released.
  *
  * Promise: Each owning C++ object releases its handle exactly once, whatever was moved, released, assigned or thrown.
  */

@@ -1,5 +1,5 @@
-/* test_memory.cpp - callbacks live as long as their objects and let nothing be thrown into the library; figures, reports, holds, peers, options,
- * kernel files and entry points of the driver are there in C++.
+/* test_memory.cpp - callbacks live as long as their objects, and let nothing be thrown into the library. Figures, reports, holds, peers,
+ * options, kernel files and entry points of the driver are there in C++.
  *
  * Promise: C++ callbacks run while their objects live, and what they throw never passes through the library.
  */

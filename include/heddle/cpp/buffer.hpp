@@ -101,7 +101,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return hd_buffer_address(get());
     }
 
-    /* All elements; those from `first` on; `count` of them. A span is checked where it is used: RANGE. */
+    /* All elements, or those from `first` on, or `count` of these. A span is checked where it is used: RANGE. */
     hd::span<T> span() const noexcept
     {
         return {*this, 0, size()};

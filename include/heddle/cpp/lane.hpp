@@ -1,7 +1,7 @@
 /* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is its reference.
  *
- * Waits come in two kinds. wait() has no limit, and returns once all has ended well. wait_for() has a limit, and returns whether it has ended.
- * In both a failed operation is an error.
+ * Waits come in two kinds. A wait() has no limit, and returns once all has ended well. A wait_for() has a limit, and returns whether it
+ * has ended. In both a failed operation is an error.
  *
  * Threads: any. Locks: none.
  * Always: a default lane is an hd::lane_ref, since it ends with its thread. A lane that the program made is an hd::lane, which it owns.

@@ -4,7 +4,7 @@
  *     hd::kernel scale = module.kernel("scale");
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
- * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, or a value: a number, an enumeration, or a structure by value.
+ * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, or a value. Values are numbers, enumerations, and structures.
  * A value has the type that the kernel's parameter has, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
  *
  * Threads: any. Locks: none. Blocking: as hd_launch.
@@ -209,7 +209,7 @@ template <class T> HD_CPP_INLINE hd_arg arg_of_value(const T &v) noexcept
         constexpr bool is_handle = std::is_base_of_v<no_argument, T>;
         constexpr bool is_structure = std::is_class_v<T> || std::is_union_v<T>;
         static_assert(!is_handle,
-                      "hd::launch: say how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)");
+                      "hd::launch: state how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)");
         static_assert(!std::is_pointer_v<T>,
                       "hd::launch: a pointer of the program is no argument: devices have other memory; "
                       "give a buffer with hd::in, hd::out or hd::inout");

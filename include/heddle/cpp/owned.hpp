@@ -1,7 +1,7 @@
 /* heddle/cpp/owned.hpp - handles of the library, owned and not owned.
  *
- * For each kind of handle there are two types. hd::lane_ref and its kind are a handle and no more: copy them freely, they release nothing.
- * hd::lane and its kind own the handle, and release it in their destructor. They can be moved, not copied, and are a lane_ref, too.
+ * For each kind of handle there are two types. A lane_ref is a handle and no more: copy it freely, it releases nothing.
+ * A lane owns its handle, and releases it in its destructor. It can be moved, not copied, and it is a lane_ref, too.
  * So a function that only uses a lane takes an hd::lane_ref by value.
  *
  * Threads: those of the handle; an object of its own is used by one thread at a time, as any of C++. Locks: none.
