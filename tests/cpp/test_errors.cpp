@@ -29,7 +29,7 @@ static void facts(hd::runtime &runtime, hd::lane_ref lane)
     CHECK(live_buffers(runtime) == 1);
 }
 
-/* The facts of an operation that failed after it was submitted; host devices report a division by zero as the loss of the device. */
+/* Launches that are refused, beside one that is not. */
 static void of_operations(hd::runtime &runtime, hd::lane_ref lane)
 {
     hd::kernel axpy = hd::kernel(runtime.builtin_module().kernel("hd_axpy_f32"));
