@@ -44,7 +44,7 @@ ci:
 	.ci/run
 
 format:
-	git ls-files -z --cached --others --exclude-standard '*.c' '*.h' | xargs -0 clang-format -i
+	git ls-files -z --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.hpp' '*.cu' | xargs -0 clang-format -i
 
 tidy: debug
 	git ls-files -z --cached --others --exclude-standard 'src/*.c' 'cli/*.c' 'bench/*.c' | grep -zv '^src/kernel/builtin/' | \

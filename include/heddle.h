@@ -18,7 +18,7 @@
  *
  * Kernel source includes heddle/kernel.h instead.
  *
- * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11.
+ * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11. C++17 has heddle.hpp, too.
  *
  * Structures that begin with `size` may get more fields with later releases. The program sets size to sizeof the structure, clears what it does
  * not use, and works with older and newer libraries (docs/abi.md).

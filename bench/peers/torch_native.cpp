@@ -1,8 +1,7 @@
-// torch_native.cpp - loops over PyTorch's caching allocator by its C++ functions: its figures without Python in them.
-//
-// torch_alloc.py compiles this against the PyTorch that it finds, loads it into its own process and calls it on one
-// thread; the loops start threads of their own where asked to. Nothing is locked here: each thread has its own blocks
-// and its own times.
+/* torch_native.cpp - loops over PyTorch's caching allocator by its C++ functions: its figures without Python in them.
+ *
+ * torch_alloc.py compiles this against the PyTorch that it finds. It loads this into its own process and calls it on one thread.
+ * The loops start threads of their own where asked to. Nothing is locked here: each thread has its own blocks and its own times. */
 
 #include <c10/cuda/CUDACachingAllocator.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_examples.sh - the blocks of C in README.md and docs/using.md compile without a warning, and run on host devices without a failing
+# test_examples.sh - the blocks of C and C++ in README.md and docs/using.md compile without a warning, and run on host devices without a failing
 # call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function for
 # the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
 #
@@ -100,6 +100,15 @@ for block in "$work"/*-*.c; do
         continue
     }
     "$work/program" >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
+done
+
+# programs of C++
+for block in $(awk '/^```cpp$/ { print FNR }' "$source/docs/using.md"); do
+    command -v "${CXX:-c++}" >/dev/null || continue
+    awk -v first="$block" 'FNR > first && /^```/ { exit } FNR > first' "$source/docs/using.md" >"$work/plus.cpp"
+    "${CXX:-c++}" -std=c++17 -Wall -Wextra -Wconversion -Wpedantic -Werror "-I$source/include" -o "$work/plus" "$work/plus.cpp" -L"$build" -lheddle \
+        >"$work/messages" 2>&1 || fail "using.md:$block: $(cat "$work/messages")"
+    "$work/plus" >"$work/out" 2>&1 || fail "using.md:$block ends with $?: $(cat "$work/out")"
 done
 
 compile "$work/sum" "$source/tests/docs/sum.c" && "$work/sum" "$work/sum.hdk" || fail "the kernel sum: $(cat "$work/messages")"

@@ -33,6 +33,10 @@ cmp "$work/shared.out" "$work/static.out"
 number=$(sed -nE 's/^set\(heddle_abi ([0-9]+)\)$/\1/p' "$source/CMakeLists.txt")
 readelf -d "$work/shared" | grep -q "NEEDED.*\[libheddle\.so\.$number\]"
 
+# C++ finds heddle.hpp by the same flags
+eval "${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -pedantic $(pkg-config --cflags heddle) '$source/examples/cpp/forum.cpp' -o '$work/face' $(pkg-config --libs heddle) -pthread"
+"$work/face" >/dev/null
+
 # the library needs the C library and nothing else
 if readelf -d "$libraries/libheddle.so" | grep NEEDED | grep -vE '\[(libc|libm|libdl|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]'; then
     echo "libheddle.so needs more than the C library"
@@ -44,7 +48,7 @@ if readelf -lW "$libraries/libheddle.so" | grep -q 'GNU_STACK.*RWE'; then
 fi
 
 mkdir "$work/consumer"
-cp "$source/examples/first.c" "$work/consumer/"
+cp "$source/examples/first.c" "$source/examples/cpp/forum.cpp" "$work/consumer/"
 cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES C CXX)
@@ -56,6 +60,8 @@ add_executable(first_static first.c)
 target_link_libraries(first_static PRIVATE heddle::heddle_static)
 add_executable(plus plus.cc)
 target_link_libraries(plus PRIVATE heddle::heddle)
+add_executable(face forum.cpp)
+target_link_libraries(face PRIVATE heddle::heddle)
 CMAKE
 cat >"$work/consumer/plus.cc" <<'CXX'
 #include <cstdio>
@@ -78,7 +84,7 @@ CXX
 release=$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR) //p' "$source/include/heddle/version.h" | paste -sd.)
 cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" -Drelease="$release" >/dev/null
 cmake --build "$work/consumer/build" >/dev/null
-for program in first_shared first_static plus; do
+for program in first_shared first_static plus face; do
     "$work/consumer/build/$program" >/dev/null
 done
 
@@ -100,6 +106,7 @@ for link in $(grep -ohE '\]\([a-z][^)#]*\)' "$documents"/*.md | sed 's/^](//; s/
     [ -e "$documents/$link" ] || { echo "$documents: no $link" && exit 1; }
 done
 for example in "$documents"/examples/*.c; do
-    compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)"
+    compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)" -pthread -D_GNU_SOURCE
 done
+[ -s "$documents/examples/cpp/wave.cpp" ] && [ -s "$documents/examples/cuda/wave.cu" ] && [ -s "$documents/examples/kernels/wave.c" ]
 bash -c 'source "$1" && complete -p heddle' - "$prefix/share/bash-completion/completions/heddle" >/dev/null

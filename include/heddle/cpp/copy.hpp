@@ -1,0 +1,198 @@
+/* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is its reference: what blocks, what order holds, and the errors.
+ *
+ * Where a call takes elements of a buffer, it takes an hd::span of them, or a buffer: all of its elements.
+ * Where it takes the program's memory, it takes a pointer, or anything contiguous that std::data and std::size take.
+ *
+ * Threads: any. Locks: none.
+ * Always: both sides have the same type of element and the same number, or nothing is submitted: ARGUMENT.
+ */
+#ifndef HEDDLE_CPP_COPY_HPP
+#define HEDDLE_CPP_COPY_HPP
+
+#include <heddle/cpp/buffer.hpp>
+
+HD_CPP_BEGIN
+
+namespace detail
+{
+
+template <class T> span<T> as_span(const span<T> &s) noexcept
+{
+    return s;
+}
+
+template <class T> span<T> as_span(buffer_ref<T> b) noexcept
+{
+    return b.span();
+}
+
+/* The type of the elements of a span or a buffer. */
+template <class T> T element_of(const span<T> &);
+template <class T> T element_of(const buffer_ref<T> &);
+template <class Side> using element_t = decltype(element_of(std::declval<const Side &>()));
+
+/* Whether `Memory` is the program's: contiguous elements of type T. */
+template <class Memory, class T, class = void> inline constexpr bool is_memory_of = false;
+template <class Memory, class T>
+inline constexpr bool is_memory_of<
+    Memory, T,
+    std::void_t<decltype(std::data(std::declval<Memory &>())), decltype(std::size(std::declval<Memory &>()))>> =
+    std::is_same_v<std::remove_const_t<std::remove_pointer_t<decltype(std::data(std::declval<Memory &>()))>>, T>;
+
+/* For the calls that move from one side to another one. */
+inline error different_sizes(const char *call, std::size_t to, std::size_t from) noexcept
+{
+    return error(HD_ERROR_ARGUMENT, "%s: %zu elements to a place of %zu; give both sides the same number", call, from,
+                 to);
+}
+
+} // namespace detail
+
+/* hd_copy: as many elements as both sides have. */
+template <class To, class From, class = detail::element_t<To>, class = detail::element_t<From>>
+result<ticket> copy(const To &to, const From &from)
+{
+    static_assert(std::is_same_v<detail::element_t<To>, detail::element_t<From>>,
+                  "hd::copy: the elements are of different types");
+    const auto dst = detail::as_span(to);
+    const auto src = detail::as_span(from);
+    if (dst.size() != src.size()) {
+        return detail::refuse<ticket>(detail::different_sizes("hd::copy", dst.size(), src.size()));
+    }
+    ticket out;
+    const hd_status status =
+        hd_copy(dst.buffer().get(), dst.offset_bytes(), src.buffer().get(), src.offset_bytes(), src.size_bytes(), &out);
+    return detail::finish(status, out);
+}
+
+/* hd_write of as many elements as `to` has. */
+template <class To> result<void> write(const To &to, const detail::element_t<To> *from)
+{
+    const auto dst = detail::as_span(to);
+    return detail::finish(hd_write(dst.buffer().get(), dst.offset_bytes(), from, dst.size_bytes()));
+}
+
+/* The same from a container of as many elements. */
+template <class To, class Memory, class = std::enable_if_t<detail::is_memory_of<const Memory, detail::element_t<To>>>>
+result<void> write(const To &to, const Memory &from)
+{
+    const auto dst = detail::as_span(to);
+    if (dst.size() != std::size(from)) {
+        return detail::refuse<void>(detail::different_sizes("hd::write", dst.size(), std::size(from)));
+    }
+    return write(dst, std::data(from));
+}
+
+/* hd_read of as many elements as `from` has. */
+template <class From> result<void> read(const From &from, detail::element_t<From> *to)
+{
+    const auto src = detail::as_span(from);
+    return detail::finish(hd_read(src.buffer().get(), src.offset_bytes(), to, src.size_bytes()));
+}
+
+/* The same to a container of as many elements. */
+template <class From, class Memory, class = std::enable_if_t<detail::is_memory_of<Memory, detail::element_t<From>>>>
+result<void> read(const From &from, Memory &to)
+{
+    const auto src = detail::as_span(from);
+    if (src.size() != std::size(to)) {
+        return detail::refuse<void>(detail::different_sizes("hd::read", std::size(to), src.size()));
+    }
+    return read(src, std::data(to));
+}
+
+/* The same to a new vector. */
+template <class From> result<std::vector<detail::element_t<From>>> read(const From &from)
+{
+    const auto src = detail::as_span(from);
+    std::vector<detail::element_t<From>> out(src.size());
+    const hd_status status = hd_read(src.buffer().get(), src.offset_bytes(), out.data(), src.size_bytes());
+    return detail::finish(status, std::move(out));
+}
+
+/* hd_fill with an element of 1, 2 or 4 bytes. Place and size are a multiple of 4 bytes: ARGUMENT. */
+template <class To> result<ticket> fill(const To &to, const detail::element_t<To> &value)
+{
+    constexpr std::size_t each = sizeof value;
+    static_assert(each == 1 || each == 2 || each == 4,
+                  "hd::fill: an element has 1, 2 or 4 bytes; launch a kernel for others");
+    const auto dst = detail::as_span(to);
+    std::uint32_t pattern = 0;
+    for (std::size_t i = 0; i < sizeof pattern; i += each) {
+        std::memcpy(reinterpret_cast<char *>(&pattern) + i, &value, each);
+    }
+    ticket out;
+    const hd_status status = hd_fill(dst.buffer().get(), dst.offset_bytes(), pattern, dst.size_bytes(), &out);
+    return detail::finish(status, out);
+}
+
+/* ---- boxes ---- */
+
+/* hd_box in elements: a row of them that lie next to each other, repeated in up to HD_BOX_DIMS dimensions:
+ *     hd::box(64).repeat(32, 1024, 64)    32 rows of 64 elements, 1024 apart on the destination's side and 64 on the source's */
+class box
+{
+  public:
+    constexpr explicit box(std::size_t row) noexcept : row_(row)
+    {
+    }
+
+    /* One more dimension. More than HD_BOX_DIMS are refused where the box is used: ARGUMENT. */
+    constexpr box repeat(std::size_t count, std::size_t dst_stride, std::size_t src_stride) const noexcept
+    {
+        box b = *this;
+        if (b.dims_ < HD_BOX_DIMS) {
+            b.count_[b.dims_] = count;
+            b.dst_stride_[b.dims_] = dst_stride;
+            b.src_stride_[b.dims_] = src_stride;
+        }
+        b.dims_++;
+        return b;
+    }
+
+    /* The structure of C, of elements of type T. */
+    template <class T> hd_box of() const noexcept
+    {
+        auto b = detail::sized<hd_box>();
+        b.row = detail::bytes_of<T>(row_);
+        b.dims = dims_;
+        for (int i = 0; i < dims_ && i < HD_BOX_DIMS; i++) {
+            b.count[i] = count_[i];
+            b.dst_stride[i] = detail::bytes_of<T>(dst_stride_[i]);
+            b.src_stride[i] = detail::bytes_of<T>(src_stride_[i]);
+        }
+        return b;
+    }
+
+  private:
+    std::size_t row_;
+    int dims_ = 0;
+    std::size_t count_[HD_BOX_DIMS] = {}, dst_stride_[HD_BOX_DIMS] = {}, src_stride_[HD_BOX_DIMS] = {};
+};
+
+/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` or `from_first`. */
+template <class T>
+result<ticket> copy_box(const buffer_ref<T> &to, std::size_t to_first, const buffer_ref<T> &from,
+                        std::size_t from_first, const box &b)
+{
+    const hd_box bytes = b.of<T>();
+    ticket out;
+    const hd_status status =
+        hd_copy_box(to.get(), detail::bytes_of<T>(to_first), from.get(), detail::bytes_of<T>(from_first), &bytes, &out);
+    return detail::finish(status, out);
+}
+
+template <class T> result<void> write_box(const buffer_ref<T> &to, std::size_t to_first, const T *from, const box &b)
+{
+    const hd_box bytes = b.of<T>();
+    return detail::finish(hd_write_box(to.get(), detail::bytes_of<T>(to_first), from, &bytes));
+}
+
+template <class T> result<void> read_box(const buffer_ref<T> &from, std::size_t from_first, T *to, const box &b)
+{
+    const hd_box bytes = b.of<T>();
+    return detail::finish(hd_read_box(from.get(), detail::bytes_of<T>(from_first), to, &bytes));
+}
+
+HD_CPP_END
+#endif

@@ -1,0 +1,126 @@
+/* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is its reference.
+ *
+ * Waits come in two kinds. A wait() has no limit, and returns once all has ended well. A wait_for() has a limit, and returns whether it
+ * has ended. In both a failed operation is an error.
+ *
+ * Threads: any. Locks: none.
+ * Always: a default lane is an hd::lane_ref, since it ends with its thread. A lane that the program made is an hd::lane, which it owns.
+ */
+#ifndef HEDDLE_CPP_LANE_HPP
+#define HEDDLE_CPP_LANE_HPP
+
+#include <chrono>
+#include <heddle/cpp/runtime.hpp>
+
+HD_CPP_BEGIN
+
+namespace detail
+{
+
+/* A limit that is past only looks: below 0 C has no limit at all. */
+inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
+{
+    return limit.count() < 0 ? 0 : static_cast<std::int64_t>(limit.count());
+}
+
+} // namespace detail
+
+/* A position in a lane: a plain value, that of C. One without a lane counts as done. */
+class ticket : public hd_ticket
+{
+  public:
+    constexpr ticket() noexcept : hd_ticket{nullptr, 0}
+    {
+    }
+    constexpr ticket(const hd_ticket &t) noexcept : hd_ticket(t)
+    {
+    }
+
+    /* hd_done: one load. */
+    bool done() const noexcept
+    {
+        return hd_done(*this);
+    }
+
+    /* hd_wait without a limit. */
+    result<void> wait() const
+    {
+        return detail::finish(hd_wait(*this, HD_FOREVER));
+    }
+
+    /* hd_wait: false where the limit passed. */
+    result<bool> wait_for(std::chrono::nanoseconds limit) const
+    {
+        return detail::finish_wait(hd_wait(*this, detail::limit_of(limit)));
+    }
+};
+
+class lane_ref : public detail::reference<hd_lane>
+{
+  public:
+    using reference::reference;
+    static hd_status end(hd_lane *handle) noexcept
+    {
+        return hd_lane_destroy(handle);
+    }
+
+    int device() const noexcept
+    {
+        return hd_lane_device(get());
+    }
+    int number() const noexcept
+    {
+        return hd_lane_number(get());
+    }
+
+    /* hd_lane_get_ticket: of everything submitted so far. */
+    result<hd::ticket> ticket() const
+    {
+        hd::ticket out;
+        const hd_status status = hd_lane_get_ticket(get(), &out);
+        return detail::finish(status, out);
+    }
+
+    /* hd_lane_wait without a limit. */
+    result<void> wait() const
+    {
+        return detail::finish(hd_lane_wait(get(), HD_FOREVER));
+    }
+
+    /* hd_lane_wait: false where the limit passed. */
+    result<bool> wait_for(std::chrono::nanoseconds limit) const
+    {
+        return detail::finish_wait(hd_lane_wait(get(), detail::limit_of(limit)));
+    }
+
+    /* hd_lane_reset without a limit: the lane takes work again after a failure. */
+    result<void> accept_work() const
+    {
+        return detail::finish(hd_lane_reset(get(), HD_FOREVER));
+    }
+
+    /* hd_lane_reset: false where the limit passed. */
+    result<bool> accept_work_for(std::chrono::nanoseconds limit) const
+    {
+        return detail::finish_wait(hd_lane_reset(get(), detail::limit_of(limit)));
+    }
+};
+
+/* hd_lane_get_default: the calling thread's own lane on a device. */
+inline result<lane_ref> runtime_ref::default_lane(int device) const
+{
+    hd_lane *out = nullptr;
+    const hd_status status = hd_lane_get_default(get(), device, &out);
+    return detail::finish(status, lane_ref(out));
+}
+
+/* hd_lane_create. */
+inline result<lane> runtime_ref::create_lane(int device) const
+{
+    hd_lane *out = nullptr;
+    const hd_status status = hd_lane_create(get(), device, &out);
+    return detail::finish(status, lane(out));
+}
+
+HD_CPP_END
+#endif

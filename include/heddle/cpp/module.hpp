@@ -1,0 +1,275 @@
+/* heddle/cpp/module.hpp - modules, kernels and launches. heddle/module.h is its reference.
+ *
+ *     hd::module module = runtime.load_module_file("scale.hdk");
+ *     hd::kernel scale = module.kernel("scale");
+ *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
+ *
+ * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, or a value. Values are numbers, enumerations, and structures.
+ * A value has the type that the kernel's parameter has, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
+ *
+ * Threads: any. Locks: none. Blocking: as hd_launch.
+ * Always: a launch is the stores of its arguments on the stack and one call of hd_launch, as in C (tests/cpp/test_launch_cost.sh).
+ */
+#ifndef HEDDLE_CPP_MODULE_HPP
+#define HEDDLE_CPP_MODULE_HPP
+
+#include <heddle/cpp/buffer.hpp>
+
+HD_CPP_BEGIN
+
+/* A function of a module. It belongs to the module and ends with it. */
+class kernel : public detail::reference<hd_kernel>
+{
+  public:
+    using reference::reference;
+};
+
+class module_ref : public detail::reference<hd_module>
+{
+  public:
+    using reference::reference;
+    static hd_status end(hd_module *handle) noexcept
+    {
+        return hd_module_unload(handle);
+    }
+
+    /* hd_kernel_get. */
+    result<hd::kernel> kernel(const char *name) const
+    {
+        hd_kernel *out = nullptr;
+        const hd_status status = hd_kernel_get(get(), name, &out);
+        return detail::finish(status, hd::kernel(out));
+    }
+};
+
+/* hd_module_load. */
+inline result<module> runtime_ref::load_module(const void *image, std::size_t bytes) const
+{
+    hd_module *out = nullptr;
+    const hd_status status = hd_module_load(get(), image, bytes, &out);
+    return detail::finish(status, hd::module(out));
+}
+
+/* hd_module_load of a file's content. Errors: also NOT_FOUND (the file cannot be opened) and SYSTEM (it cannot be read). */
+inline result<module> runtime_ref::load_module_file(const char *path) const
+{
+    std::FILE *const file = std::fopen(path, "rb");
+    if (file == nullptr) {
+        return detail::refuse<hd::module>(
+            error(HD_ERROR_NOT_FOUND, "load_module_file: %s cannot be opened; check its path and rights", path));
+    }
+    std::vector<char> image;
+    char part[16384];
+    for (std::size_t got = 0; (got = std::fread(part, 1, sizeof part, file)) > 0;) {
+        image.insert(image.end(), part, part + got);
+    }
+    const bool failed = std::ferror(file) != 0;
+    std::fclose(file);
+    if (failed) {
+        return detail::refuse<hd::module>(
+            error(HD_ERROR_SYSTEM, "load_module_file: %s cannot be read; name a file, not a folder", path));
+    }
+    return load_module(image.data(), image.size());
+}
+
+/* hd_module_get_builtin. */
+inline result<module_ref> runtime_ref::builtin_module() const
+{
+    hd_module *out = nullptr;
+    const hd_status status = hd_module_get_builtin(get(), &out);
+    return detail::finish(status, module_ref(out));
+}
+
+/* Extents of a grid in blocks, or of a block in threads; a number alone is one dimension. */
+struct dims : hd_dims {
+    constexpr dims(std::uint32_t x_, std::uint32_t y_ = 1, std::uint32_t z_ = 1) noexcept : hd_dims{x_, y_, z_}
+    {
+    }
+    constexpr dims(const hd_dims &d) noexcept : hd_dims(d)
+    {
+    }
+};
+
+/* How many blocks of `block` threads have a thread for each of `n` elements; at least one.
+ * More than 32 bits hold become the most that they hold, which hd_launch refuses: LIMIT. */
+constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
+{
+    const std::uint64_t most = UINT32_MAX;
+    const std::uint64_t needed = n == 0 || block == 0 ? 1 : (n - 1) / block + 1;
+    return static_cast<std::uint32_t>(needed < most ? needed : most);
+}
+
+/* Bytes of dynamic shared memory: given to a launch in front of the arguments. */
+struct shared_bytes : detail::no_argument {
+    constexpr explicit shared_bytes(std::size_t bytes_) noexcept : bytes(bytes_)
+    {
+    }
+    std::size_t bytes;
+};
+
+/* ---- buffers as arguments: what the kernel reads, what it writes, and both ----
+ *
+ * All of a buffer, a span, or `count` elements from `first` on. As in C a count of 0 reaches to the buffer's end.
+ * The kernel's pointer is the address of the first of these elements. */
+
+namespace detail
+{
+
+template <class T>
+HD_CPP_INLINE hd_arg arg_of(const buffer_ref<T> &b, hd_access access, std::size_t first, std::size_t count) noexcept
+{
+    return hd_arg_buffer(b.get(), access, first * sizeof(T), count * sizeof(T));
+}
+
+} // namespace detail
+
+template <class T> HD_CPP_INLINE hd_arg in(const buffer_ref<T> &b) noexcept
+{
+    return hd_in(b.get());
+}
+template <class T> HD_CPP_INLINE hd_arg in(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
+{
+    return detail::arg_of(b, HD_READ, first, count);
+}
+template <class T> HD_CPP_INLINE hd_arg in(const span<T> &s) noexcept
+{
+    return detail::arg_of(s.buffer(), HD_READ, s.first(), s.size());
+}
+
+template <class T> HD_CPP_INLINE hd_arg out(const buffer_ref<T> &b) noexcept
+{
+    return hd_out(b.get());
+}
+template <class T> HD_CPP_INLINE hd_arg out(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
+{
+    return detail::arg_of(b, HD_WRITE, first, count);
+}
+template <class T> HD_CPP_INLINE hd_arg out(const span<T> &s) noexcept
+{
+    return detail::arg_of(s.buffer(), HD_WRITE, s.first(), s.size());
+}
+
+template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b) noexcept
+{
+    return hd_inout(b.get());
+}
+template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
+{
+    return detail::arg_of(b, HD_READ_WRITE, first, count);
+}
+template <class T> HD_CPP_INLINE hd_arg inout(const span<T> &s) noexcept
+{
+    return detail::arg_of(s.buffer(), HD_READ_WRITE, s.first(), s.size());
+}
+
+/* ---- launches ---- */
+
+namespace detail
+{
+
+/* The kind of C that an integer has: by its size and sign. */
+template <class T> HD_CPP_INLINE hd_arg arg_of_integer(T v) noexcept
+{
+    static_assert(sizeof(T) <= 8, "hd::launch: an integer argument has at most 64 bits");
+    if constexpr (std::is_signed_v<T>) {
+        if constexpr (sizeof(T) == 1) {
+            return hd_i8(static_cast<std::int8_t>(v));
+        } else if constexpr (sizeof(T) == 2) {
+            return hd_i16(static_cast<std::int16_t>(v));
+        } else if constexpr (sizeof(T) == 4) {
+            return hd_i32(static_cast<std::int32_t>(v));
+        } else {
+            return hd_i64(static_cast<std::int64_t>(v));
+        }
+    } else if constexpr (sizeof(T) == 1) {
+        return hd_u8(static_cast<std::uint8_t>(v));
+    } else if constexpr (sizeof(T) == 2) {
+        return hd_u16(static_cast<std::uint16_t>(v));
+    } else if constexpr (sizeof(T) == 4) {
+        return hd_u32(static_cast<std::uint32_t>(v));
+    } else {
+        return hd_u64(static_cast<std::uint64_t>(v));
+    }
+}
+
+/* One argument. A structure is read by hd_launch from where the caller has it. */
+template <class T> HD_CPP_INLINE hd_arg arg_of_value(const T &v) noexcept
+{
+    if constexpr (std::is_same_v<T, hd_arg>) {
+        return v;
+    } else if constexpr (std::is_enum_v<T>) {
+        return arg_of_integer(static_cast<std::underlying_type_t<T>>(v));
+    } else if constexpr (std::is_integral_v<T>) {
+        return arg_of_integer(v);
+    } else if constexpr (std::is_same_v<T, float>) {
+        return hd_f32(v);
+    } else if constexpr (std::is_same_v<T, double>) {
+        return hd_f64(v);
+    } else {
+        constexpr bool is_handle = std::is_base_of_v<no_argument, T>;
+        constexpr bool is_structure = std::is_class_v<T> || std::is_union_v<T>;
+        static_assert(!is_handle,
+                      "hd::launch: state how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)");
+        static_assert(!std::is_pointer_v<T>,
+                      "hd::launch: a pointer of the program is no argument: devices have other memory; "
+                      "give a buffer with hd::in, hd::out or hd::inout");
+        static_assert(is_handle || is_structure || std::is_pointer_v<T>,
+                      "hd::launch: an argument is a buffer, an integer, a float, a double, or a structure by value");
+        static_assert(!is_structure || std::is_trivially_copyable_v<T>,
+                      "hd::launch: a structure goes to the kernel as bytes: it must be trivially copyable");
+        static_assert(sizeof(T) <= 4096, "hd::launch: the arguments of a kernel have at most 4096 bytes");
+        return hd_bytes(&v, sizeof v);
+    }
+}
+
+template <class... Args>
+HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, dims grid, dims block, std::size_t shared, hd_ticket *out,
+                               const Args &...args) noexcept
+{
+    if constexpr (sizeof...(Args) == 0) {
+        return hd_launch(in_lane.get(), k.get(), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, nullptr,
+                         0, out);
+    } else {
+        const hd_arg list[] = {arg_of_value(args)...};
+        return hd_launch(in_lane.get(), k.get(), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, list,
+                         sizeof...(Args), out);
+    }
+}
+
+} // namespace detail
+
+/* hd_launch without a ticket. */
+template <class... Args>
+HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
+{
+    return detail::finish(detail::launch(in_lane, k, grid, block, 0, nullptr, args...));
+}
+
+/* The same with dynamic shared memory. */
+template <class... Args>
+HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
+                                  const Args &...args)
+{
+    return detail::finish(detail::launch(in_lane, k, grid, block, shared.bytes, nullptr, args...));
+}
+
+/* hd_launch, and its ticket. */
+template <class... Args>
+HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
+{
+    ticket out;
+    const hd_status status = detail::launch(in_lane, k, grid, block, 0, &out, args...);
+    return detail::finish(status, out);
+}
+
+template <class... Args>
+HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
+                                           const Args &...args)
+{
+    ticket out;
+    const hd_status status = detail::launch(in_lane, k, grid, block, shared.bytes, &out, args...);
+    return detail::finish(status, out);
+}
+
+HD_CPP_END
+#endif

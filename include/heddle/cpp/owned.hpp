@@ -1,0 +1,100 @@
+/* heddle/cpp/owned.hpp - handles of the library, owned and not owned.
+ *
+ * For each kind of handle there are two types. A lane_ref is a handle and no more: copy it freely, it releases nothing.
+ * A lane owns its handle, and releases it in its destructor. It can be moved, not copied, and it is a lane_ref, too.
+ * So a function that only uses a lane takes an hd::lane_ref by value.
+ *
+ * Threads: those of the handle; an object of its own is used by one thread at a time, as any of C++. Locks: none.
+ * Always: an object that was moved from, or released, has no handle, and its destructor does nothing.
+ */
+#ifndef HEDDLE_CPP_OWNED_HPP
+#define HEDDLE_CPP_OWNED_HPP
+
+#include <heddle/cpp/result.hpp>
+
+HD_CPP_BEGIN
+
+namespace detail
+{
+
+/* What is no argument of a kernel by itself, though it could be copied as bytes. */
+struct no_argument {
+};
+
+/* A handle that is not owned. */
+template <class Handle> class reference : public no_argument
+{
+  public:
+    using handle_type = Handle;
+
+    constexpr reference() noexcept = default;
+    constexpr explicit reference(Handle *handle) noexcept : handle_(handle)
+    {
+    }
+
+    /* The handle, for calls of C. */
+    constexpr Handle *get() const noexcept
+    {
+        return handle_;
+    }
+    constexpr explicit operator bool() const noexcept
+    {
+        return handle_ != nullptr;
+    }
+
+  protected:
+    Handle *handle_ = nullptr;
+};
+
+} // namespace detail
+
+/* A handle of the kind of Ref that is released with this object.
+ * The destructor reports nothing: where a failure at the end matters, call close(). */
+template <class Ref> class owned : public Ref
+{
+  public:
+    using handle_type = typename Ref::handle_type;
+
+    owned() noexcept = default;
+    /* Takes the handle over. */
+    explicit owned(handle_type *handle) noexcept : Ref(handle)
+    {
+    }
+    owned(owned &&other) noexcept : Ref(other.release())
+    {
+    }
+    owned &operator=(owned &&other) noexcept
+    {
+        if (this != &other) {
+            reset(other.release());
+        }
+        return *this;
+    }
+    ~owned()
+    {
+        reset();
+    }
+
+    /* Gives the handle to the caller, which releases it. */
+    [[nodiscard]] handle_type *release() noexcept
+    {
+        return std::exchange(this->handle_, nullptr);
+    }
+
+    /* Releases the handle, and takes another one over. */
+    void reset(handle_type *handle = nullptr) noexcept
+    {
+        if (handle_type *const old = std::exchange(this->handle_, handle)) {
+            (void)Ref::end(old);
+        }
+    }
+
+    /* Releases the handle now. Errors: those of the C call that ends this kind of handle. The object has none afterwards, in any case. */
+    result<void> close()
+    {
+        return detail::finish(Ref::end(release()));
+    }
+};
+
+HD_CPP_END
+#endif

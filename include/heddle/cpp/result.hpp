@@ -1,0 +1,445 @@
+/* heddle/cpp/result.hpp - what C++ calls return: a value or an error.
+ *
+ * Each call of the C++ headers that can fail returns hd::result<T>.
+ *   - By default that is T itself, and a failure throws hd::error.
+ *   - With HEDDLE_NO_EXCEPTIONS defined, and where the compiler has exceptions off, it is hd::expected<T>.
+ * Sources of one program may choose differently: the two kinds have different names for the linker.
+ *
+ * Threads: an error is a copy, and may be used by any thread. Locks: none.
+ * Always: an error holds all facts of its failure, also after later failures of the thread.
+ */
+#ifndef HEDDLE_CPP_RESULT_HPP
+#define HEDDLE_CPP_RESULT_HPP
+
+#include <heddle.h>
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "heddle.hpp needs C++17 or later: compile with -std=c++17"
+#endif
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <type_traits>
+#include <utility>
+#if __cplusplus > 202002L && __has_include(<expected>)
+#include <expected>
+#endif
+
+#if defined(HEDDLE_NO_EXCEPTIONS) || !defined(__cpp_exceptions)
+#define HD_CPP_THROWS 0
+#else
+#define HD_CPP_THROWS 1
+#endif
+#if defined(__cpp_lib_expected)
+#define HD_CPP_STANDARD_EXPECTED 1
+#else
+#define HD_CPP_STANDARD_EXPECTED 0
+#endif
+
+/* The inline namespaces keep apart what sources compile differently. */
+#if HD_CPP_THROWS
+#define HD_CPP_BEGIN                                                                                                   \
+    namespace hd                                                                                                       \
+    {                                                                                                                  \
+    inline namespace throwing                                                                                          \
+    {
+#elif HD_CPP_STANDARD_EXPECTED
+#define HD_CPP_BEGIN                                                                                                   \
+    namespace hd                                                                                                       \
+    {                                                                                                                  \
+    inline namespace standard_expected                                                                                 \
+    {
+#else
+#define HD_CPP_BEGIN                                                                                                   \
+    namespace hd                                                                                                       \
+    {                                                                                                                  \
+    inline namespace own_expected                                                                                      \
+    {
+#endif
+#define HD_CPP_END                                                                                                     \
+    }                                                                                                                  \
+    }
+
+/* A launch must cost what it costs in C, however often a source has it. */
+#define HD_CPP_INLINE __attribute__((always_inline)) inline
+
+HD_CPP_BEGIN
+
+/* A failure, with all that hd_last_error has of it. */
+class error
+#if HD_CPP_THROWS
+    : public std::exception
+#endif
+{
+  public:
+    /* The calling thread's last failure, which the library reported with `status`. */
+    __attribute__((noinline, cold)) explicit error(hd_status status) noexcept : facts_{}
+    {
+        facts_.size = sizeof facts_;
+        hd_last_error(&facts_);
+        facts_.status = status;
+    }
+
+    /* The calling thread's last failure, of a call that reports no status. */
+    static error last() noexcept
+    {
+        error e(HD_OK);
+        hd_last_error(&e.facts_);
+        return e;
+    }
+
+    /* A failure that the C++ headers found themselves. `format` is that of printf. */
+    __attribute__((format(printf, 3, 4))) error(hd_status status, const char *format, ...) noexcept : facts_{}
+    {
+        facts_.size = sizeof facts_;
+        facts_.status = status;
+        facts_.device = facts_.lane = -1;
+        std::va_list values;
+        va_start(values, format);
+        std::vsnprintf(facts_.message, sizeof facts_.message, format, values);
+        va_end(values);
+    }
+
+#if HD_CPP_THROWS
+    const char *what() const noexcept override
+    {
+        return facts_.message;
+    }
+#else
+    const char *what() const noexcept
+    {
+        return facts_.message;
+    }
+#endif
+    hd_status status() const noexcept
+    {
+        return facts_.status;
+    }
+    const char *status_name() const noexcept
+    {
+        return hd_status_name(facts_.status);
+    }
+    int device() const noexcept
+    {
+        return facts_.device;
+    }
+    int lane() const noexcept
+    {
+        return facts_.lane;
+    }
+    std::uint64_t ticket() const noexcept
+    {
+        return facts_.ticket;
+    }
+    int driver_code() const noexcept
+    {
+        return facts_.driver_code;
+    }
+    const char *operation() const noexcept
+    {
+        return facts_.operation;
+    }
+    const char *kernel() const noexcept
+    {
+        return facts_.kernel;
+    }
+    const hd_error &facts() const noexcept
+    {
+        return facts_;
+    }
+
+  private:
+    hd_error facts_;
+};
+
+#if HD_CPP_STANDARD_EXPECTED
+
+template <class T> using expected = std::expected<T, error>;
+using unexpected = std::unexpected<error>;
+using std::unexpect;
+using std::unexpect_t;
+
+#else
+
+/* Marks an error as what an expected holds. */
+class unexpected
+{
+  public:
+    explicit unexpected(const error &e) noexcept : error_(e)
+    {
+    }
+    const hd::error &error() const noexcept
+    {
+        return error_;
+    }
+
+  private:
+    hd::error error_;
+};
+
+/* Has an expected make its error in place. */
+struct unexpect_t {
+};
+inline constexpr unexpect_t unexpect{};
+
+/* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. It can be moved, not copied.
+ * `*e` and `e->` need a value, and e.error() needs an error: ask `if (e)` first. */
+template <class T> class [[nodiscard]] expected
+{
+  public:
+    using value_type = T;
+
+    expected(T value) noexcept : has_(true), value_(std::move(value))
+    {
+    }
+    expected(unexpected e) noexcept : has_(false), error_(e.error())
+    {
+    }
+    expected(unexpect_t, hd_status status) noexcept : has_(false), error_(status)
+    {
+    }
+    expected(expected &&other) noexcept : has_(other.has_)
+    {
+        take(other);
+    }
+    expected &operator=(expected &&other) noexcept
+    {
+        if (this != &other) {
+            drop();
+            has_ = other.has_;
+            take(other);
+        }
+        return *this;
+    }
+    ~expected()
+    {
+        drop();
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return has_;
+    }
+    bool has_value() const noexcept
+    {
+        return has_;
+    }
+    T &operator*() &noexcept
+    {
+        return value_;
+    }
+    const T &operator*() const &noexcept
+    {
+        return value_;
+    }
+    T &&operator*() &&noexcept
+    {
+        return std::move(value_);
+    }
+    T *operator->() noexcept
+    {
+        return &value_;
+    }
+    const T *operator->() const noexcept
+    {
+        return &value_;
+    }
+    const hd::error &error() const noexcept
+    {
+        return error_;
+    }
+    template <class U> T value_or(U &&other) &&
+    {
+        return has_ ? std::move(value_) : static_cast<T>(std::forward<U>(other));
+    }
+
+  private:
+    void take(expected &other) noexcept
+    {
+        if (has_) {
+            new (&value_) T(std::move(other.value_));
+        } else {
+            new (&error_) hd::error(other.error_);
+        }
+    }
+    void drop() noexcept
+    {
+        if (has_) {
+            value_.~T();
+        } else {
+            error_.~error();
+        }
+    }
+
+    bool has_;
+    union {
+        T value_;
+        hd::error error_;
+    };
+};
+
+/* Success or an error. */
+template <> class [[nodiscard]] expected<void>
+{
+  public:
+    using value_type = void;
+
+    expected() noexcept : has_(true), none_()
+    {
+    }
+    expected(unexpected e) noexcept : has_(false), error_(e.error())
+    {
+    }
+    expected(unexpect_t, hd_status status) noexcept : has_(false), error_(status)
+    {
+    }
+    expected(expected &&other) noexcept : has_(other.has_), none_()
+    {
+        take(other);
+    }
+    expected &operator=(expected &&other) noexcept
+    {
+        if (this != &other) {
+            drop();
+            has_ = other.has_;
+            take(other);
+        }
+        return *this;
+    }
+    ~expected()
+    {
+        drop();
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return has_;
+    }
+    bool has_value() const noexcept
+    {
+        return has_;
+    }
+    void operator*() const noexcept
+    {
+    }
+    const hd::error &error() const noexcept
+    {
+        return error_;
+    }
+
+  private:
+    void take(expected &other) noexcept
+    {
+        if (!has_) {
+            new (&error_) hd::error(other.error_);
+        }
+    }
+    void drop() noexcept
+    {
+        if (!has_) {
+            error_.~error();
+        }
+    }
+
+    bool has_;
+    union {
+        char none_;
+        hd::error error_;
+    };
+};
+
+#endif
+
+#if HD_CPP_THROWS
+template <class T> using result = T;
+#else
+template <class T> using result = expected<T>;
+#endif
+
+namespace detail
+{
+
+/* The only places that make a failure of a result: of an error, and of what a C call returned. */
+#if HD_CPP_THROWS
+
+template <class T> [[noreturn]] inline T refuse(const error &e)
+{
+    throw e;
+}
+
+[[noreturn]] __attribute__((noinline, cold)) inline void fail(hd_status status)
+{
+    throw error(status);
+}
+
+HD_CPP_INLINE void finish(hd_status status)
+{
+    if (__builtin_expect(status != HD_OK, 0)) {
+        fail(status);
+    }
+}
+
+/* `value` is what the call has set where it succeeded. */
+template <class T> HD_CPP_INLINE T finish(hd_status status, T value)
+{
+    if (__builtin_expect(status != HD_OK, 0)) {
+        fail(status);
+    }
+    return value;
+}
+
+#else
+
+template <class T> inline expected<T> refuse(const error &e) noexcept
+{
+    return unexpected(e);
+}
+
+HD_CPP_INLINE expected<void> finish(hd_status status) noexcept
+{
+    if (__builtin_expect(status != HD_OK, 0)) {
+        return expected<void>(unexpect, status);
+    }
+    return expected<void>();
+}
+
+template <class T> HD_CPP_INLINE expected<T> finish(hd_status status, T value) noexcept
+{
+    if (__builtin_expect(status != HD_OK, 0)) {
+        return expected<T>(unexpect, status);
+    }
+    return expected<T>(std::move(value));
+}
+
+#endif
+
+/* Of a wait with a limit: whether what it waited for has ended. */
+inline result<bool> finish_wait(hd_status status)
+{
+    return finish(status == HD_ERROR_TIMEOUT ? HD_OK : status, status == HD_OK);
+}
+
+} // namespace detail
+
+#if HD_CPP_THROWS
+/* What `call` returns, or the hd::error that it throws: for the one place of a program that expects a failure. */
+template <class Call> auto attempt(Call &&call) -> expected<decltype(call())>
+{
+    try {
+        if constexpr (std::is_void_v<decltype(call())>) {
+            call();
+            return {};
+        } else {
+            return std::forward<Call>(call)();
+        }
+    } catch (const error &e) {
+        return unexpected(e);
+    }
+}
+#endif
+
+HD_CPP_END
+#endif

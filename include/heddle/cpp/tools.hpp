@@ -1,0 +1,57 @@
+/* heddle/cpp/tools.hpp - making kernel files, and the driver's own entry points. heddle/kernel_file.h and heddle/driver.h are its reference.
+ *
+ * Threads: any. Locks: none. Blocking: hd_driver_entry may start the driver.
+ * Always: a kernel file's bytes belong to the object that holds them.
+ */
+#ifndef HEDDLE_CPP_TOOLS_HPP
+#define HEDDLE_CPP_TOOLS_HPP
+
+#include <cstdlib>
+#include <memory>
+#include <heddle/cpp/result.hpp>
+
+HD_CPP_BEGIN
+
+/* Bytes that the library made by malloc. */
+class kernel_file
+{
+  public:
+    kernel_file() noexcept = default;
+    kernel_file(void *data, std::size_t size) noexcept : data_(data, std::free), size_(size)
+    {
+    }
+
+    const void *data() const noexcept
+    {
+        return data_.get();
+    }
+    std::size_t size() const noexcept
+    {
+        return size_;
+    }
+
+  private:
+    std::unique_ptr<void, void (*)(void *)> data_{nullptr, std::free};
+    std::size_t size_ = 0;
+};
+
+/* hd_kernel_file_build. Sets parts.size itself. */
+inline result<kernel_file> build_kernel_file(hd_kernel_file_parts parts)
+{
+    void *out = nullptr;
+    std::size_t bytes = 0;
+    parts.size = sizeof parts;
+    const hd_status status = hd_kernel_file_build(&parts, &out, &bytes);
+    return detail::finish(status, kernel_file(out, bytes));
+}
+
+/* hd_driver_entry as a function of this type: hd::driver_entry<int(int *)>(nullptr, "cuDeviceGetCount"). */
+template <class Function> result<Function *> driver_entry(const char *driver, const char *symbol)
+{
+    void (*out)() = nullptr;
+    const hd_status status = hd_driver_entry(driver, symbol, &out);
+    return detail::finish(status, reinterpret_cast<Function *>(out));
+}
+
+HD_CPP_END
+#endif

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# test_compile.sh - heddle.hpp and each of its parts compile without a warning: alone, as C++17, 20 and 23, by g++ and by clang++ where they are,
+# with and without exceptions and type information. What is no argument of a launch is refused in words, and so are other mistakes.
+#
+# Tier: full.
+# Promise: heddle.hpp compiles in every supported version of C++ without a warning, and mistakes get one clear message.
+set -u
+source=$1
+command -v "${CXX:-c++}" >/dev/null || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+flags=(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -fsyntax-only "-I$source/include" '-DHD_TEST_KERNEL_FILE=""')
+
+compilers=()
+for compiler in g++ clang++ "${CXX:-c++}"; do
+    path=$(readlink -f "$(command -v "$compiler")")
+    [ -z "$path" ] || [[ " ${compilers[*]} " == *" $path "* ]] || compilers+=("$path")
+done
+for compiler in "${compilers[@]}"; do
+    for standard in 17 20 2b; do
+        for test in "$source"/tests/cpp/test_*.cpp; do
+            more=()
+            [ "${test##*/}" != test_expected.cpp ] || more=(-fno-exceptions)
+            "$compiler" "-std=c++$standard" "${flags[@]}" -fno-rtti "${more[@]}" "$test" || fail "$compiler -std=c++$standard $test"
+        done
+        "$compiler" "-std=c++$standard" "${flags[@]}" -DHEDDLE_NO_EXCEPTIONS "$source/tests/cpp/test_expected.cpp" ||
+            fail "$compiler -std=c++$standard -DHEDDLE_NO_EXCEPTIONS"
+    done
+done
+
+for header in "$source"/include/heddle.hpp "$source"/include/heddle/cpp/*.hpp; do
+    name=${header#"$source"/include/}
+    printf '#include <%s>\n#include <%s>\nint main() {}\n' "$name" "$name" >"$work/alone.cpp"
+    "${CXX:-c++}" -std=c++17 "${flags[@]}" "$work/alone.cpp" || fail "$name does not compile alone"
+done
+
+# refused CODE TEXT: a program with this code does not compile, and the message has this text
+refused() {
+    printf '#include <heddle.hpp>\nvoid f(hd::lane l, hd::kernel k, hd::buffer<float> b, hd::buffer<double> d) { %s }\n' "$1" >"$work/bad.cpp"
+    "${CXX:-c++}" -std=c++17 "-I$source/include" -fsyntax-only "$work/bad.cpp" >"$work/messages" 2>&1 && fail "compiles: $1"
+    grep -qF -- "$2" "$work/messages" || fail "the message for \"$1\" has no \"$2\": $(cat "$work/messages")"
+}
+refused 'hd::launch(l, k, 1, 1, b);' 'state how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)'
+refused 'hd::launch(l, k, 1, 1, b.span(1, 2));' 'state how the kernel uses a buffer'
+refused 'hd::launch(l, k, 1, 1, hd::tensor_view<float>());' 'state how the kernel uses a buffer'
+refused 'float x = 1; hd::launch(l, k, 1, 1, &x);' 'a pointer of the program is no argument'
+refused 'hd::launch(l, k, 1, 1, 1.0L);' 'an argument is a buffer, an integer, a float, a double, or a structure by value'
+refused 'hd::launch(l, k, 1, 1, std::string());' 'it must be trivially copyable'
+refused 'struct large { char c[5000]; }; hd::launch(l, k, 1, 1, large());' 'at most 4096 bytes'
+refused 'hd::copy(b, d);' 'the elements are of different types'
+refused 'hd::fill(d, 1.0);' 'an element has 1, 2 or 4 bytes'
+refused 'hd::buffer<std::string> s;  s.size();' 'it must be trivially copyable'
+refused 'hd::alloc_tensor<bool *>(l, {1});' 'an element is an integer, float, double'
+refused 'hd::buffer<float> c = b;' 'deleted'
+printf '#include <heddle.hpp>\n' >"$work/bad.cpp"
+"${CXX:-c++}" -std=c++14 "-I$source/include" -fsyntax-only "$work/bad.cpp" 2>&1 | grep -q 'needs C++17 or later' || fail "C++14 is not refused in words"
+exit $failed

@@ -1,0 +1,113 @@
+/* test_launch.cpp - hd::launch gives kernels what the program names. It does so for numbers of each type, structures, buffers and parts of
+ * them. Grids have one to three dimensions, and blocks have shared memory.
+ *
+ * Promise: Every kind of C++ argument reaches the kernel as the value and the elements that the program named.
+ */
+#include "check.hpp"
+
+enum class color : unsigned short { red = 7 };
+
+struct pack {
+    float scale;
+    std::int32_t shift[3];
+    double last;
+};
+
+static_assert(hd::blocks(1, 256) == 1 && hd::blocks(256, 256) == 1 && hd::blocks(257, 256) == 2 &&
+              hd::blocks(0, 256) == 1);
+static_assert(hd::blocks(UINT64_MAX, 1) == UINT32_MAX && hd::blocks(UINT64_MAX, 256) == UINT32_MAX &&
+              hd::blocks(5, 0) == 1);
+static_assert(hd::dims{256}.y == 1 && hd::dims{256}.z == 1 && hd::dims(2, 3).y == 3 &&
+              sizeof(hd::dims) == sizeof(hd_dims));
+
+static void values(hd::lane_ref lane, hd::module_ref module)
+{
+    const hd::kernel every_kind = module.kernel("every_kind");
+    hd::buffer<double> y = hd::alloc<double>(lane, 12);
+    hd::buffer<float> x = hd::alloc<float>(lane, 1);
+    hd::fill(x, 0.5f);
+    const std::int8_t i8 = -8;
+    const long i64 = -64000000000L;
+    const unsigned long long u64 = 64000000000ULL;
+    hd::launch(lane, every_kind, 1, 32, hd::out(y), hd::in(x), i8, true, short(-16), color::red, -32, 32u, i64, u64,
+               3.5f, 6.25, pack{1, {2, 3, 4}, 5});
+    const std::vector<double> wanted = {0.5, -8, 1, -16, 7, -32, 32, -64e9, 64e9, 3.5, 6.25, 10};
+    CHECK(hd::read(y) == wanted);
+    /* a type that the kernel has not is refused, and so is one argument too few */
+    CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, every_kind, 1, 32, hd::out(y), hd::in(x), i8, true, short(-16),
+                                              color::red, -32, 32u, i64, u64, 3.5, 6.25, pack{1, {2, 3, 4}, 5}));
+    CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, every_kind, 1, 32, hd::out(y), hd::in(x)));
+    hd::launch(lane, module.kernel("nothing"), 3, 32);
+    hd::launch_ticket(lane, module.kernel("nothing"), 3, 32).wait();
+}
+
+static void ranges(hd::lane_ref lane, hd::module_ref builtin)
+{
+    const hd::kernel axpy = builtin.kernel("hd_axpy_f32"), fill = builtin.kernel("hd_fill_u32"),
+                     copy = builtin.kernel("hd_copy_u32");
+    hd::buffer<float> x = hd::alloc<float>(lane, 100), y = hd::alloc<float>(lane, 100);
+    hd::write(x, numbers<float>(100));
+    hd::fill(y, 0.0f);
+    const auto n = [](std::uint64_t elements) { return elements; };
+    hd::launch(lane, axpy, 1, 64, hd::inout(y, 50, 10), hd::in(x, 20, 10), 2.0f, n(10));
+    hd::launch(lane, axpy, 1, 64, hd::inout(y.span(0, 10)), hd::in(x.span(90)), 1.0f, n(10)); /* a span to the end */
+    hd::launch(lane, axpy, 1, 64, hd::inout(y, 99), hd::in(x, 99), 1.0f, n(1));               /* a range to the end */
+    std::vector<float> wanted(100, 0.0f);
+    for (std::size_t i = 0; i < 10; i++) {
+        wanted[50 + i] = 2.0f * static_cast<float>(20 + i);
+        wanted[i] = static_cast<float>(90 + i);
+    }
+    wanted[99] = 99;
+    CHECK(hd::read(y) == wanted);
+
+    hd::buffer<std::uint32_t> a = hd::alloc<std::uint32_t>(lane, 40), b = hd::alloc<std::uint32_t>(lane, 40);
+    hd::fill(b, 0u);
+    hd::launch(lane, fill, 1, 64, hd::out(a), n(40), 1u);
+    hd::launch(lane, fill, 1, 64, hd::out(a, 10, 10), n(10), 2u);
+    hd::launch(lane, fill, 1, 64, hd::out(a.span(30, 10)), n(10), 3u);
+    hd::launch(lane, copy, 1, 64, hd::out(b.span(20)), hd::in(a, 10, 20), n(20));
+    const std::vector<std::uint32_t> moved = hd::read(b.span(15, 20));
+    CHECK(moved[0] == 0 && moved[5] == 2 && moved[14] == 2 && moved[15] == 1);
+    CHECK(hd::read(a)[35] == 3);
+    CHECK_FAILS(HD_ERROR_RANGE, hd::launch(lane, fill, 1, 64, hd::out(a, 31, 10), n(10), 2u));
+    CHECK_FAILS(HD_ERROR_RANGE, hd::launch(lane, fill, 1, 64, hd::out(a.span(31, 10)), n(10), 2u));
+    CHECK_FAILS(HD_ERROR_ACCESS, hd::launch(lane, copy, 1, 64, hd::in(b), hd::in(a), n(20)));
+}
+
+static void shapes(hd::lane_ref lane, hd::module_ref module)
+{
+    hd::buffer<std::int32_t> y = hd::alloc<std::int32_t>(lane, 64);
+    hd::write(y, numbers<std::int32_t>(64));
+    const hd::kernel turn = module.kernel("turn");
+    hd::launch(lane, turn, 1, 64, hd::shared_bytes(64 * 4), hd::inout(y));
+    CHECK(hd::read(y)[0] == 63 && hd::read(y)[63] == 0);
+    hd::launch_ticket(lane, turn, hd::dims{1}, hd::dims{64}, hd::shared_bytes(64 * 4), hd::inout(y)).wait();
+    CHECK(hd::read(y)[0] == 0);
+    CHECK_FAILS(HD_ERROR_LIMIT, hd::launch(lane, turn, 1, 64, hd::shared_bytes(std::size_t(1) << 30), hd::inout(y)));
+
+    hd::buffer<std::uint32_t> at = hd::alloc<std::uint32_t>(lane, 4 * 3 * 2);
+    hd::launch(lane, module.kernel("places"), {2, 1, 2}, {2, 3}, hd::out(at));
+    const std::vector<std::uint32_t> seen = hd::read(at);
+    CHECK(seen[0] == 0 && seen[3] == 3 && seen[4] == 10 && seen[23] == 123);
+    CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, module.kernel("places"), 0, 64, hd::out(at)));
+}
+
+static void test()
+{
+    hd::runtime runtime = hd::open(small_machine);
+    hd::module module = runtime.load_module_file(HD_TEST_KERNEL_FILE);
+    hd::lane lane = runtime.create_lane(0);
+    values(lane, module);
+    ranges(lane, runtime.builtin_module());
+    shapes(lane, module);
+    CHECK(live_buffers(runtime) == 0);
+
+    const hd::kernel gone = module.kernel("nothing");
+    module.reset();
+    CHECK_FAILS(HD_ERROR_HANDLE, hd::launch(lane, gone, 1, 1));
+}
+
+int main()
+{
+    return run_tests(test);
+}
