@@ -33,7 +33,7 @@ static char *file_in(const char *folder, const char *name)
 /* Of the toolkit whose nvcc is in PATH. */
 static char *beside_nvcc(void)
 {
-    const char *path = getenv("PATH");
+    const char *path = secure_getenv("PATH");
     char *found = NULL;
     while (path != NULL && *path != 0 && found == NULL) {
         size_t length = strcspn(path, ":");

@@ -11,7 +11,7 @@
 
 typedef struct cc_math_library {
     char *file;         /* LLVM bitcode, made by cli_format; NULL: there is none */
-    const char *define; /* what tells heddle/kernel_math.h of it: an option of the compiler */
+    const char *define; /* an option of the compiler, by which heddle/kernel_math.h names its functions */
 } cc_math_library;
 
 /* Whether PTX, compiled without a library, calls functions of one. */

@@ -12,7 +12,7 @@
  *
  * On GPUs square roots, divisions, fma and rounding are instructions, and correctly rounded. The others are in a library of LLVM
  * bitcode, which `heddle cc` adds: libdevice of a CUDA toolkit, or libclc. nvcc has them built in. On the CPU they are in libm.
- * `heddle cc` tells of its choice by HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either the functions are external names that begin
+ * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either the functions are external names that begin
  * with hd_math_.
  */
 #ifndef HEDDLE_KERNEL_MATH_H
@@ -111,8 +111,6 @@ HD_MATH_IS_2(nextafter, "_Z9nextafter")
 
 HD_MATH_EXTERN(double, hd_math_frexp, HD_MATH_SYMBOL("frexp", "_Z5frexp", "dPi"), double, int *)
 HD_MATH_EXTERN(float, hd_math_frexpf, HD_MATH_SYMBOL("frexpf", "_Z5frexp", "fPi"), float, int *)
-HD_MATH_EXTERN(double, hd_math_ldexp, HD_MATH_SYMBOL("ldexp", "_Z5ldexp", "di"), double, int)
-HD_MATH_EXTERN(float, hd_math_ldexpf, HD_MATH_SYMBOL("ldexpf", "_Z5ldexp", "fi"), float, int)
 HD_MATH_EXTERN(int, hd_math_ilogb, HD_MATH_SYMBOL("ilogb", "_Z5ilogb", "d"), double)
 HD_MATH_EXTERN(int, hd_math_ilogbf, HD_MATH_SYMBOL("ilogbf", "_Z5ilogb", "f"), float)
 HD_MATH_EXTERN(double, hd_math_modf, HD_MATH_SYMBOL("modf", "_Z4modf", "dPd"), double, double *)
@@ -131,6 +129,29 @@ HD_DEVICE float frexpf(float x, int *exponent)
 {
     return hd_math_frexpf(x, exponent);
 }
+#ifdef HD_MATH_LIBCLC
+/* libclc's has infinities for NANs, and zeros for some subnormal numbers. Here all products but the last are exact, or the result is 0 or
+ * infinity. */
+HD_DEVICE double ldexp(double x, int exponent)
+{
+    for (int i = 0; i < 3 && exponent > 1023; i++) {
+        x *= 0x1p1023;
+        exponent -= 1023;
+    }
+    for (int i = 0; i < 3 && exponent < -1022; i++) {
+        x *= 0x1p-969; /* leaves 53 bits for the last product to round */
+        exponent += 969;
+    }
+    exponent = exponent > 1023 ? 1023 : exponent < -1022 ? -1022 : exponent;
+    return x * __nvvm_lohi_i2d(0, (1023 + exponent) << 20);
+}
+HD_DEVICE float ldexpf(float x, int exponent)
+{
+    return (float)ldexp((double)x, exponent > 400 ? 400 : exponent < -400 ? -400 : exponent);
+}
+#else
+HD_MATH_EXTERN(double, hd_math_ldexp, HD_MATH_SYMBOL("ldexp", "", ""), double, int)
+HD_MATH_EXTERN(float, hd_math_ldexpf, HD_MATH_SYMBOL("ldexpf", "", ""), float, int)
 HD_DEVICE double ldexp(double x, int exponent)
 {
     return hd_math_ldexp(x, exponent);
@@ -139,22 +160,23 @@ HD_DEVICE float ldexpf(float x, int exponent)
 {
     return hd_math_ldexpf(x, exponent);
 }
+#endif
 HD_DEVICE double scalbn(double x, int exponent)
 {
-    return hd_math_ldexp(x, exponent);
+    return ldexp(x, exponent);
 }
 HD_DEVICE float scalbnf(float x, int exponent)
 {
-    return hd_math_ldexpf(x, exponent);
+    return ldexpf(x, exponent);
 }
 /* An exponent past +-5000 makes an infinity or a zero of every number. */
 HD_DEVICE double scalbln(double x, long exponent)
 {
-    return hd_math_ldexp(x, (int)(exponent > 5000 ? 5000 : exponent < -5000 ? -5000 : exponent));
+    return ldexp(x, (int)(exponent > 5000 ? 5000 : exponent < -5000 ? -5000 : exponent));
 }
 HD_DEVICE float scalblnf(float x, long exponent)
 {
-    return hd_math_ldexpf(x, (int)(exponent > 5000 ? 5000 : exponent < -5000 ? -5000 : exponent));
+    return ldexpf(x, (int)(exponent > 5000 ? 5000 : exponent < -5000 ? -5000 : exponent));
 }
 HD_DEVICE int ilogb(double x)
 {
@@ -468,7 +490,7 @@ HD_DEVICE double hd_math_sinpi(double x)
     if (a == 0 || a == 1) {
         return copysign(0, x);
     }
-    double sign = copysign(a > 1 ? -1 : 1, x);
+    double sign = (a > 1) == (x < 0) ? 1 : -1;
     a = a > 1 ? a - 1 : a;
     return sign * (a <= 0.25   ? hd_math_sinpi_near(a)
                    : a >= 0.75 ? hd_math_sinpi_near(1 - a)
@@ -503,9 +525,8 @@ HD_DEVICE double rsqrt(double x)
 HD_DEVICE double hd_math_rsqrt(double x)
 #endif
 {
-    double y = 1 / sqrt(x);
-    double square = y * y, rest = fma(y, y, -square);
-    double residual = fma(-x, square, 1) - x * rest;
+    double y = 1 / sqrt(x), root = x * y, rest = fma(x, y, -root);
+    double residual = fma(-root, y, 1) - rest * y;
     return x > 0 && x < HUGE_VAL ? fma(0.5 * y, residual, y) : y;
 }
 
