@@ -392,6 +392,9 @@ static bool compare(const function *f, const double *x, const double *y, double 
     double worst = 0;
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
+        if (f->one != NULL && i < SPECIAL * SPECIAL && i % SPECIAL != 0) {
+            continue; /* the same x again */
+        }
         double d = has_bound(f, x[i]) ? distance(results[i], expected_of(f, x[i], y[i], wide), wide) : 0;
         if (d > worst) {
             worst = d;
