@@ -450,13 +450,13 @@ extern float exp10f(float x);
 extern void sincos(double x, double *sine, double *cosine);
 extern void sincosf(float x, float *sine, float *cosine);
 
-/* Newer C libraries declare functions of these names. */
-#define sinpi hd_math_sinpi
-#define sinpif hd_math_sinpif
-#define cospi hd_math_cospi
-#define cospif hd_math_cospif
-#define rsqrt hd_math_rsqrt
-#define rsqrtf hd_math_rsqrtf
+/* Newer C libraries declare functions of these names. What is no call, such as the name of a kernel, stays as it is. */
+#define sinpi(x) hd_math_sinpi(x)
+#define sinpif(x) hd_math_sinpif(x)
+#define cospi(x) hd_math_cospi(x)
+#define cospif(x) hd_math_cospif(x)
+#define rsqrt(x) hd_math_rsqrt(x)
+#define rsqrtf(x) hd_math_rsqrtf(x)
 
 #define HD_MATH_PI 3.14159265358979323846
 #define HD_MATH_PI_REST 1.2246467991473515e-16 /* pi less HD_MATH_PI */

@@ -76,7 +76,9 @@ done
 # A kernel that needs no library is the same with each.
 if [ $clang = yes ]; then
     echo '#include <heddle/kernel.h>
-HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = sqrtf(fabsf(y[0])) + fmaf(y[0], 2, floorf(y[1])) / hd_fast_exp(y[1]); }' >plain.c
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = sqrtf(fabsf(y[0])) + fmaf(y[0], 2, floorf(y[1])) / hd_fast_exp(y[1]); }
+HD_KERNEL(rsqrt, HD_INOUT(float, y)) { y[0] = rsqrtf(y[0]); }
+HD_KERNEL(sin, HD_INOUT(float, y)) { y[0] = hd_fast_sin(y[0]); }' >plain.c # kernels may have names of functions
     for library in none libclc libdevice; do
         "$heddle" cc --math $library -o plain.hdk --emit-ptx plain_$library.ptx plain.c || fail "a square root needs a library"
     done
