@@ -458,18 +458,22 @@ extern void sincosf(float x, float *sine, float *cosine);
 #define rsqrt(x) hd_math_rsqrt(x)
 #define rsqrtf(x) hd_math_rsqrtf(x)
 
-#define HD_MATH_PI 3.14159265358979323846
-#define HD_MATH_PI_REST 1.2246467991473515e-16 /* pi less HD_MATH_PI */
-
-/* sin(pi x) of x in [-1/4, 1/4]: what is lost in pi x goes into the sine by its first derivative. */
+/* pi x, and what is lost in it. */
+HD_DEVICE double hd_math_times_pi(double x, double *rest)
+{
+    const double pi = 3.14159265358979323846, less = 1.2246467991473515e-16; /* by so much it is less than pi */
+    *rest = fma(pi, x, -(pi * x)) + less * x;
+    return pi * x;
+}
+/* sin(pi x) of x in [-1/4, 1/4]: what is lost goes into the sine by its first derivative. */
 HD_DEVICE double hd_math_sinpi_near(double x)
 {
-    double y = HD_MATH_PI * x, rest = fma(HD_MATH_PI, x, -y) + HD_MATH_PI_REST * x;
+    double rest, y = hd_math_times_pi(x, &rest);
     return sin(y) + rest * cos(y);
 }
 HD_DEVICE double hd_math_cospi_near(double x)
 {
-    double y = HD_MATH_PI * x, rest = fma(HD_MATH_PI, x, -y) + HD_MATH_PI_REST * x;
+    double rest, y = hd_math_times_pi(x, &rest);
     return cos(y) - rest * sin(y);
 }
 HD_DEVICE double hd_math_cospi(double x)
@@ -508,8 +512,6 @@ HD_DEVICE float hd_math_rsqrtf(float x)
 {
     return (float)(1 / sqrt((double)x));
 }
-#undef HD_MATH_PI
-#undef HD_MATH_PI_REST
 
 #endif
 
@@ -559,20 +561,17 @@ HD_DEVICE double hd_math_rsqrt(double x)
 #define HD_MATH_FAST(clang_name, nvcc_name, cpu) cpu
 #endif
 
-#define HD_MATH_LOG2_E 1.44269504f
-#define HD_MATH_LOG2_10 3.32192809f
-
 HD_DEVICE float hd_fast_exp2(float x)
 {
     return HD_MATH_FAST(__nvvm_ex2_approx_f(x), exp2f(x), exp2f(x));
 }
 HD_DEVICE float hd_fast_exp(float x)
 {
-    return HD_MATH_FAST(__nvvm_ex2_approx_f(x * HD_MATH_LOG2_E), __expf(x), expf(x));
+    return HD_MATH_FAST(__nvvm_ex2_approx_f(x * 1.44269504f), __expf(x), expf(x));
 }
 HD_DEVICE float hd_fast_exp10(float x)
 {
-    return HD_MATH_FAST(__nvvm_ex2_approx_f(x * HD_MATH_LOG2_10), __exp10f(x), exp10f(x));
+    return HD_MATH_FAST(__nvvm_ex2_approx_f(x * 3.32192809f), __exp10f(x), exp10f(x));
 }
 HD_DEVICE float hd_fast_log2(float x)
 {
@@ -625,8 +624,6 @@ HD_DEVICE float hd_fast_tanh(float x)
     return HD_MATH_FAST(hd_math_fast_tanh(x), hd_math_fast_tanh(x), tanhf(x));
 }
 #undef HD_MATH_FAST
-#undef HD_MATH_LOG2_E
-#undef HD_MATH_LOG2_10
 #endif
 
 #endif

@@ -1,11 +1,14 @@
 /* math_sweep.c - mathematics on a GPU: errors over all floats, and speed beside nvcc's.
  *
  * usage: math_sweep KERNELS.hdk [NVCC.hdk] >RESULTS.json
- * Both files are made of math_sweep_kernels.c, in the root of the tree; the first line takes clang, the second one nvcc:
+ *
+ * Both files are made of math_sweep_kernels.c, in the root of the tree.
+ * The first line takes clang, the second one nvcc:
  *     heddle cc --math libclc -I. -o KERNELS.hdk tests/gpu/math_sweep_kernels.c
  *     nvcc -x cu -w -O3 -ptx -arch=sm_80 -Iinclude -I. -o NVCC.ptx tests/gpu/math_sweep_kernels.c
  *     heddle cc --no-cpu -I. --ptx NVCC.ptx -o NVCC.hdk tests/gpu/math_sweep_kernels.c
  *     cc -std=gnu11 -O2 -Iinclude -I. -o math_sweep tests/gpu/math_sweep.c -LBUILD -lheddle -lm
+ *
  * Every float function of one argument gets all 2^32 inputs, and is compared with the double one of
  * the same library, rounded. Ratios above 1 are faster than nvcc's.
  * Exits with 1 when a distance is above CUDA's bound, lgamma's left out: between its negative zeros CUDA has none.

@@ -1,7 +1,7 @@
 /* math_sweep_kernels.c - the kernels of math_sweep.c: for heddle cc with libdevice or libclc, and for nvcc.
  *
- * sweep_NAME is the largest distance, over a range of bit patterns, of the float function from the double one rounded.
- * f32_NAME and f64_NAME call the function `repeats` times for each element. One repeat is bound by memory, many by the processor.
+ * Kernels sweep_NAME find the largest distance of the float function from the double one rounded, over a range of bit patterns.
+ * Kernels f32_NAME and f64_NAME call the function so many times for each element: one time is bound by memory, many by the processor.
  */
 #include <heddle/kernel.h>
 #include "tests/kernel/math/functions.h"
