@@ -13,6 +13,7 @@
 #include <heddle/kernel_file.h>
 #include "cli/common/output.h"
 #include "cli/common/place.h"
+#include "cli/cc_math.h"
 #include "cli/cc_messages.h"
 #include "cli/cli.h"
 #include "cli/process.h"
@@ -23,7 +24,7 @@
 #endif
 
 typedef struct settings {
-    const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch, *level;
+    const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch, *level, *math;
     bool no_gpu, no_cpu, verbose;
     cli_command both; /* for both compilers */
     cli_command cpu_only;
@@ -45,6 +46,8 @@ static int print_help(void)
            "  -m..., -g..., -f...\n"
            "                     as for a C compiler, for the CPU (such as -march=native, -g, -fsanitize=address)\n"
            "  --gpu-arch ARCH    the oldest GPU to run on (default: sm_70)\n"
+           "  --math LIBRARY     the mathematics of the GPU's part: auto, libdevice, libclc, none, or a\n"
+           "                     file of LLVM bitcode (default: auto, which is libdevice or else libclc)\n"
            "  --no-gpu           leave the GPU's part out: the file runs on host devices only\n"
            "  --no-cpu           leave the CPU's part out: the file runs on GPUs only\n"
            "  --ptx FILE         take this PTX for the GPU's part instead of compiling it\n"
@@ -55,6 +58,8 @@ static int print_help(void)
            "environment:\n"
            "  CC                 the C compiler (default: cc, gcc or clang)\n"
            "  CLANG              the clang for the GPU's part (default: clang, or the newest clang-N)\n"
+           "  CUDA_PATH, CUDA_HOME\n"
+           "                     the CUDA toolkit that has libdevice (else that of nvcc, or /usr/local/cuda)\n"
            "  HEDDLE_INCLUDE_DIR the directory that has heddle/kernel.h\n");
     return cli_finish("cc", CLI_OK);
 }
@@ -72,9 +77,10 @@ static int failed(const char *format, ...)
     return CLI_FAILED;
 }
 
-enum { GPU_ARCH = 256, PTX, EMIT_PTX, NO_GPU, NO_CPU, VERBOSE }; /* what has a letter is that */
+enum { GPU_ARCH = 256, MATH, PTX, EMIT_PTX, NO_GPU, NO_CPU, VERBOSE }; /* what has a letter is that */
 
 static const struct option options_of_cc[] = {{"gpu-arch", required_argument, NULL, GPU_ARCH},
+                                              {"math", required_argument, NULL, MATH},
                                               {"ptx", required_argument, NULL, PTX},
                                               {"emit-ptx", required_argument, NULL, EMIT_PTX},
                                               {"no-gpu", no_argument, NULL, NO_GPU},
@@ -124,6 +130,9 @@ static int parse_option(int option, const cli_words *words, settings *s)
     switch (option) {
     case GPU_ARCH:
         s->gpu_arch = words->value;
+        return CLI_OK;
+    case MATH:
+        s->math = words->value;
         return CLI_OK;
     case PTX:
         s->given_ptx = words->value;
@@ -316,36 +325,75 @@ static int compile(settings *s, cli_command *command, const char *const *last, c
     return *content != NULL ? CLI_OK : failed("%s: %s", result, strerror(errno));
 }
 
+/* Compiles the GPU's part with clang, with or without a library of mathematics. */
+static int compile_ptx(settings *s, const cli_command *clang, const cc_math_library *math, void **ptx, size_t *bytes)
+{
+    cli_command command = {0};
+    add_list(&command, clang);
+    char *arch = cli_format("--cuda-gpu-arch=%s", s->gpu_arch);
+    char *result = cli_format("%s/kernel.ptx", s->directory);
+    char *headers = cli_format("-I%s/heddle/gpu", s->include); /* in front of the system's <math.h> */
+    add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
+                                                "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch, headers,
+                                                "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
+    if (atoi(s->gpu_arch + 3) <= 75) {
+        /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
+        add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+    }
+    if (math != NULL) { /* warnings about the source were printed before */
+        add_strings(&command, (const char *const[]){"-w", math->define, "-Xclang", "-mlink-builtin-bitcode", "-Xclang",
+                                                    math->file, NULL});
+    }
+    int status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, ptx, bytes);
+    free(arch);
+    free(result);
+    free(headers);
+    cli_command_release(&command);
+    return status;
+}
+
+/* Compiles it again with the library, where it calls functions of one. Without a library those stay external names. */
+static int add_math(settings *s, const cli_command *clang, void **ptx, size_t *bytes)
+{
+    if (!cc_math_is_called(*ptx, *bytes)) {
+        return CLI_OK;
+    }
+    cc_math_library math = cc_math_find(s->math);
+    int status = CLI_OK;
+    if (math.file != NULL && access(math.file, R_OK) != 0) {
+        status = failed("--math %s: %s", math.file, strerror(errno));
+    } else if (math.file != NULL) {
+        free(*ptx);
+        *ptx = NULL;
+        status = compile_ptx(s, clang, &math, ptx, bytes);
+    }
+    if (status == CLI_OK) {
+        cc_math_align(ptx, bytes);
+    }
+    free(math.file);
+    return status;
+}
+
 static int make_ptx(settings *s, void **ptx, size_t *bytes)
 {
+    int status = CLI_OK;
     if (s->given_ptx != NULL) {
         *ptx = cli_read_file(s->given_ptx, bytes);
         if (*ptx == NULL) {
             return failed("%s: %s", s->given_ptx, strerror(errno));
         }
-        return cc_messages_ptx(*ptx, *bytes, s->source) ? CLI_FAILED : CLI_OK;
-    }
-    cli_command command = {0};
-    int status = find_clang(&command);
-    if (status == CLI_OK) {
-        char *arch = cli_format("--cuda-gpu-arch=%s", s->gpu_arch);
-        char *result = cli_format("%s/kernel.ptx", s->directory);
-        add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
-                                                    "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch,
-                                                    "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
-        if (atoi(s->gpu_arch + 3) <= 75) {
-            /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
-            add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+    } else {
+        cli_command clang = {0};
+        status = find_clang(&clang);
+        if (status == CLI_OK) {
+            status = compile_ptx(s, &clang, NULL, ptx, bytes);
         }
-        status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, ptx, bytes);
-        if (status == CLI_OK && cc_messages_ptx(*ptx, *bytes, s->source)) {
-            status = CLI_FAILED;
+        if (status == CLI_OK) {
+            status = add_math(s, &clang, ptx, bytes);
         }
-        free(arch);
-        free(result);
+        cli_command_release(&clang);
     }
-    cli_command_release(&command);
-    return status;
+    return status == CLI_OK && cc_messages_ptx(*ptx, *bytes, s->source) ? CLI_FAILED : status;
 }
 
 static bool is_clang(const cli_command *command)
@@ -474,6 +522,7 @@ int cli_cc(int argc, char **argv)
     memset(&s, 0, sizeof s);
     s.gpu_arch = "sm_70";
     s.level = "3";
+    s.math = "auto";
     void *ptx = NULL, *cpu = NULL;
     size_t ptx_bytes = 0, cpu_bytes = 0;
     char *output = NULL;

@@ -81,7 +81,7 @@ static void tell_missing(const names *list, const char *source, const char *form
     }
 }
 
-static const char no_gpu_function[] = "GPUs have no function '%s': kernels do without the C library";
+static const char no_gpu_function[] = "GPUs have no function '%s': kernels have those of heddle/kernel_math.h only";
 
 /* ---- compilers and linkers ---- */
 
@@ -132,7 +132,7 @@ static line_kind kind_of(const char *line, const char *source)
 {
     if (has(line, ": note: ") || strncmp(line, "note: ", 6) == 0) {
         bool foreign = line[0] == '<' || strncmp(line, "/usr/", 5) == 0 || strncmp(line, "note: ", 6) == 0 ||
-                       has(line, "heddle/kernel.h:");
+                       has(line, "heddle/kernel.h:") || has(line, "heddle/kernel_math.h:");
         return foreign && strncmp(line, source, strlen(source)) != 0 ? ASIDE : HEADING;
     }
     if (strncmp(line, "In file included from ", 22) == 0 || strncmp(line, "                 from ", 22) == 0) {
@@ -226,8 +226,8 @@ bool cc_messages_print(const char *messages, const char *source)
                         "has HD_SELF as its first parameter, and is called with hd_self\n");
     }
     if (strstr(plain, "call to __host__ function from __") != NULL) {
-        fprintf(stderr, "heddle cc: kernels call kernel source only: a helper begins with HD_DEVICE, and the C "
-                        "library's functions are not there\n");
+        fprintf(stderr, "heddle cc: kernels call kernel source only: a helper begins with HD_DEVICE, and of the C "
+                        "library's functions only those of <math.h> are there\n");
     }
     free(plain);
     return all;
@@ -239,7 +239,8 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *source)
 {
     static const char declaration[] = ".extern .func";
     static const char *const there[] = {"vprintf", "malloc", "free", "__assertfail"}; /* in every driver */
-    names missing = {.n = 0};
+    static const char mathematics[] = "hd_math_"; /* how heddle/kernel_math.h names what is in a library */
+    names missing = {.n = 0}, math = {.n = 0};
     char *text = cli_format("%.*s", (int)strnlen(ptx, bytes), ptx);
     for (const char *at = text; (at = strstr(at, declaration)) != NULL;) {
         at += sizeof declaration - 1;
@@ -252,11 +253,16 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *source)
         for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
             known |= strncmp(at, there[i], strlen(there[i])) == 0 && !is_name(at[strlen(there[i])]);
         }
-        if (!known) {
+        if (strncmp(at, mathematics, sizeof mathematics - 1) == 0) {
+            add_name(&math, at + sizeof mathematics - 1);
+        } else if (!known) {
             add_name(&missing, at);
         }
     }
     free(text);
     tell_missing(&missing, source, no_gpu_function);
-    return missing.n > 0;
+    tell_missing(&math, source,
+                 "'%s' is in a library for GPUs: install libclc (Debian: libclc-14) or a CUDA toolkit, or "
+                 "name one with --math");
+    return missing.n + math.n > 0;
 }

@@ -40,6 +40,7 @@ function(heddle_kernel_file name folder files)
         COMMAND ${builtin_compiler} -std=c11 -O3 -ffp-contract=fast -fPIC -fvisibility=hidden -shared -DHD_CPU_MODULE
             -I${PROJECT_SOURCE_DIR}/include -o ${builtin_build}/${name}.so ${folder}/${name}.c
         DEPENDS ${folder}/${name}.c ${headers} ${PROJECT_SOURCE_DIR}/include/heddle/kernel.h
+            ${PROJECT_SOURCE_DIR}/include/heddle/kernel_math.h
         COMMENT "Compiling the kernels of ${name}.c for the CPU" VERBATIM)
     add_custom_command(
         OUTPUT ${builtin_build}/${name}.hdk

@@ -419,4 +419,6 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define hd_global_y() ((uint64_t)hd_block_y() * hd_block_dim_y() + hd_thread_y())
 #define hd_global_z() ((uint64_t)hd_block_z() * hd_block_dim_z() + hd_thread_z())
 
+#include <heddle/kernel_math.h>
+
 #endif

@@ -207,7 +207,10 @@ HD_KERNEL(scale, HD_INOUT(float, y), HD_VALUE(struct pair, p), HD_VALUE(uint32_t
 {
     uint64_t i = hd_global_x();
     if (i < n) {
-        y[i] = 2 * sqrtf(y[i] * y[i]) * expf(0 * y[i]) + p.a + (float)p.b;
+        y[i] = 2 * sqrtf(y[i] * y[i]) + p.a + (float)p.b;
+#ifndef NO_LIBRARY
+        y[i] *= expf(0 * y[i]);
+#endif
     }
 }
 END
@@ -248,10 +251,15 @@ HD_KERNEL(k, HD_INOUT(float, y))
     y[0] = __builtin_erff(y[0]);
 }
 END
-    mistake "the C library's functions are not there" 6 <<'END'
+    expect 0 "" "$heddle" cc --math none root.c -DNO_LIBRARY
+    mistake "mistake.c:3: 'erff' is in a library for GPUs: install libclc" 1 --math none <<'END'
 #include <heddle/kernel.h>
 #include <math.h>
-HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = sqrtf(y[0]); }
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = erff(y[0]); }
+END
+    mistake "--math no/such.bc: No such file" 1 --math no/such.bc <<'END'
+#include <heddle/kernel.h>
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = erff(y[0]); }
 END
     mistake "a helper begins with HD_DEVICE" 10 <<'END'
 #include <heddle/kernel.h>
