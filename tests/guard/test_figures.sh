@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# test_figures.sh - the figures of README and docs/benchmarks.md name their commit and log, and hold while no hot path has changed since.
+# test_figures.sh - the figures of README and docs/benchmarks.md name their commit and log, and hold while no hot path costs more since.
 # tools/count-instructions finds in made-up trees where that is not so, and nothing in this one.
 #
-# Promise: Published figures name their commit, and a changed hot path makes them invalid.
+# Promise: Published figures name their commit, and a hot path that costs more makes them invalid.
 set -u
 source=$1
 tool=$source/tools/count-instructions
@@ -63,6 +63,9 @@ says 0 ''
 sed -i 's/^launch .*/launch 207.0/' "$tree/tests/guard/instructions.txt" # 4 % more than at the first commit, 1.5 % more than at the second
 says 1 "the figures of aaaaaa1"
 grep -q 'bbbbbb2' "$work/out" && fail "figures that hold are complained about: $(cat "$work/out")"
+make_tree
+sed -i 's/^launch .*/launch 150.0/' "$tree/tests/guard/instructions.txt" # cheaper: the figures promise less than there is
+says 0 ''
 make_tree
 sed -i 's/^launch .*/launch 211.0/' "$tree/tests/guard/instructions.txt" # 3.4 % more than at the second, of which memory does not depend
 sed -i 's/^Measured at `bbbbbb2` (\(.*\))\.$/Measured at `bbbbbb2` (\1); not counted in instructions./; s/, `bbbbbb2` (\[second\].*/./' "$tree/README.md"
