@@ -218,8 +218,11 @@ static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_ans
     if (answer.code == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
         hdi_image_kernel_names(&m->image, names, sizeof names);
+        const char *unread = m->image.listing.unread;
         return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
-                               "the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
+                               "the module has no kernel '%.100s'%s%s%s%s", name, names[0] ? "; it has " : "", names,
+                               unread[0] ? "; not all of the image was read, so ask by the mangled name: " : "",
+                               unread);
     }
     return hdi_answer_failed(device, answer);
 }
@@ -234,9 +237,9 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = HD_OK;
-    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->name, k->number, facts);
+    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->symbol, k->number, facts);
     if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, k->name);
+        status = driver_said_no(m, device, answer, k->symbol);
     } else if (!signature->described) {
         status = hdi_image_describe_by_driver(facts, k->name, signature);
     }
@@ -427,6 +430,8 @@ static struct hd_kernel *take_kernel(hd_runtime *rt)
 static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 {
     params_give(k);
+    free(k->symbol);
+    k->symbol = NULL;
     k->module = NULL;
     set_live(&k->head, HDI_KERNEL_MAGIC, 0);
     if (hdi_handle_head_generation(&k->head) == 0) {
@@ -439,14 +444,15 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 }
 
 /* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
-static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
+static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
 {
-    hd_status status = hdi_image_describe(&m->image, name, signature);
+    hd_status status = k->symbol ? hdi_image_describe(&m->image, k->symbol, signature)
+                                 : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of a kernel");
     status = status ? status : kernel_find(m, k, signature);
     return status ? status : params_set(k, signature);
 }
 
-static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+static hd_status make_kernel(struct hd_module *m, const char *symbol, const char *shown, struct hd_kernel **out)
 {
     hd_runtime *rt = m->runtime;
     struct hd_kernel *k = take_kernel(rt);
@@ -455,14 +461,43 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
                         HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
     }
     k->module = m;
-    snprintf(k->name, sizeof k->name, "%s", name);
-    hdi_kernel_set_name(rt, k->number, name);
+    snprintf(k->name, sizeof k->name, "%s", shown);
+    k->symbol = strdup(symbol);
+    hdi_kernel_set_name(rt, k->number, shown);
     hdi_signature signature = {0};
-    hd_status status = fill_in(m, k, name, &signature);
+    hd_status status = fill_in(m, k, &signature);
     free(signature.params);
     if (status) {
         kernel_give(rt, k);
         return status;
+    }
+    *out = k;
+    return HD_OK;
+}
+
+/* The module's kernel of that name: one that was asked for before, or a new one. The caller holds `cold`. */
+static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+{
+    const char *symbol;
+    char shown[HDI_KERNEL_NAME_BYTES];
+    hd_status status = hdi_image_find(&m->image, name, &symbol, shown);
+    if (status) {
+        return status;
+    }
+    struct hd_kernel *k = m->kernels;
+    while (k && strcmp(k->symbol, symbol) != 0) {
+        k = k->next;
+    }
+    if (!k) {
+        status = make_kernel(m, symbol, shown, &k);
+        if (status) {
+            return status;
+        }
+        hdi_mutex_lock(&m->runtime->modules->lock);
+        set_live(&k->head, HDI_KERNEL_MAGIC, 1);
+        k->next = m->kernels;
+        m->kernels = k;
+        hdi_mutex_unlock(&m->runtime->modules->lock);
     }
     *out = k;
     return HD_OK;
@@ -479,31 +514,15 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         return refuse_module(handle);
     }
     hd_runtime *rt = m->runtime;
-    if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
+    if (strlen(name) >= HDI_KERNEL_SYMBOL_BYTES) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "no kernel has a name of more than %d characters here",
-                        HDI_KERNEL_NAME_BYTES - 1);
+                        HDI_KERNEL_SYMBOL_BYTES - 1);
     }
-    hd_status status = HD_OK;
     hdi_mutex_lock(&rt->restarting);
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
-    if (module_from_handle(handle)) { /* hd_module_unload holds `restarting` as well */
-        for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
-            k = k->next;
-        }
-    } else {
-        status = refuse_module(handle);
-    }
-    if (!k && !status) {
-        status = make_kernel(m, name, &k);
-        if (!status) {
-            hdi_mutex_lock(&rt->modules->lock);
-            set_live(&k->head, HDI_KERNEL_MAGIC, 1);
-            k->next = m->kernels;
-            m->kernels = k;
-            hdi_mutex_unlock(&rt->modules->lock);
-        }
-    }
+    /* checked again: hd_module_unload holds `restarting` as well */
+    hd_status status = module_from_handle(handle) ? get_kernel(m, name, &k) : refuse_module(handle);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }

@@ -37,7 +37,8 @@ struct hd_kernel {
     hd_runtime *runtime;
     struct hd_module *module;
     _Atomic(hdi_params *) params;
-    char name[HDI_KERNEL_NAME_BYTES];
+    char name[HDI_KERNEL_NAME_BYTES]; /* for messages */
+    char *symbol;                     /* as the code has it; owned */
     /* For each device. max_threads is 0 where the kernel was not looked up. A lookup may run while other threads
      * launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
