@@ -59,11 +59,10 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
 static hd_status check_listing(const hdi_listing *l)
 {
     if (l->texture[0]) {
-        return hdi_fail(
-            HD_ERROR_IMAGE,
-            "the image has the texture or surface reference '%s', which nothing can be bound to; use a buffer, "
-            "or a texture object as an argument of 8 bytes",
-            l->texture);
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "the image has the texture or surface reference '%s', which stays unbound; use a buffer, "
+                        "or a texture object as an argument of 8 bytes",
+                        l->texture);
     }
     if (l->relocatable && l->missing[0]) {
         return hdi_fail(HD_ERROR_IMAGE,
@@ -244,7 +243,7 @@ static hd_status check_params(const hdi_signature *signature, const char *name)
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }
 
-/* Names a parameter by its type in the source, where that is known. Cubins have sizes only, so it may also tell the kind. */
+/* Names a parameter by its type in the source, where that is known. Cubins have sizes only, so the type also shows the kind. */
 static void name_param(const hdi_listed_kernel *kernel, uint32_t i, hdi_param *p)
 {
     if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {

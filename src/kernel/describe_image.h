@@ -38,7 +38,7 @@ typedef struct hdi_image {
  * *code, *code_bytes: what cuModuleLoadData takes. For `host` that is the CPU code of a kernel file. Else it is the
  * kernel file's PTX, or the image itself. *code stays valid as long as `out` does.
  * Errors:
- * - IMAGE: it is none of these; it has a texture reference; a function is missing in it
+ * - IMAGE: it is none of these, it has a texture reference, or a function is missing in it
  * - HOST_MEMORY */
 hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes);

@@ -21,7 +21,7 @@
 #define PACKED_ZSTD ((uint64_t)0x8000)
 #define UNPACKED_MOST ((uint64_t)256 << 20) /* a size that is damaged should not take all memory */
 
-enum { PTX = 1, CUBIN = 2, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
+enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
 
 typedef struct part {
     uint16_t kind;
@@ -113,7 +113,8 @@ static hd_status add_parts(hdi_listing *listing, const char *at, const char *end
             return HD_OK;
         }
         if (p.kind != PTX && p.kind != CUBIN) {
-            continue; /* intermediate code for a link, or the command line that made it */
+            listing->intermediate = listing->intermediate || p.kind == INTERMEDIATE;
+            continue;
         }
         bool packed = (p.flags & (PACKED_LZ4 | PACKED_ZSTD)) != 0;
         status = packed ? add_packed(listing, &p) : add_content(listing, p.kind, p.content, p.bytes);

@@ -41,12 +41,13 @@ typedef struct hdi_listing {
     uint32_t *places; /* a hash table of kernels by symbol: their index and 1; at most half is in use */
     char texture[HDI_LISTED_NAME_BYTES]; /* the name of a texture, surface or sampler reference; "": there is none */
     char missing[HDI_LISTED_NAME_BYTES]; /* a function that is to be linked in; "": none, as far as is known */
+    bool intermediate;                   /* it has code that a link compiles */
     bool relocatable;                    /* device code that is to be linked */
     char unread
         [HDI_LISTED_NAME_BYTES]; /* why part of the image was not read, so that kernels may be missing; "": all was */
 } hdi_listing;
 
-/* Lists PTX text, which ends at `bytes` or at a zero before that; a cubin; or a fatbin. To be released also after a failure.
+/* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. To be released also after a failure.
  * Errors: IMAGE (PTX with an error; the message has the line), HOST_MEMORY. */
 hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out);
 void hdi_listing_release(hdi_listing *listing);

@@ -729,7 +729,8 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
     return status;
 }
 
-static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
+static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases, size_t n_aliases,
+                            struct hd_module **out)
 {
     reap(rt);
     struct hd_module *m = take_module(rt);
@@ -737,6 +738,9 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, str
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = open_image(m, image, bytes);
+    for (size_t i = 0; i < n_aliases && !status; i++) {
+        status = hdi_image_add_alias(&m->image, aliases[i].name, aliases[i].symbol);
+    }
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
@@ -767,6 +771,19 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, str
     return HD_OK;
 }
 
+hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
+                               size_t n_aliases, hd_module **out)
+{
+    struct hd_module *m;
+    hdi_mutex_lock(&rt->restarting);
+    hd_status status = load_image(rt, image, bytes, aliases, n_aliases, &m);
+    hdi_mutex_unlock(&rt->restarting);
+    if (!status) {
+        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
+    }
+    return status;
+}
+
 hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_module **out)
 {
     HDI_INSIDE(rt);
@@ -776,14 +793,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    struct hd_module *m;
-    hdi_mutex_lock(&rt->restarting);
-    hd_status status = load_image(rt, image, bytes, &m);
-    hdi_mutex_unlock(&rt->restarting);
-    if (!status) {
-        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
-    }
-    return status;
+    return hdi_module_load_made(rt, image, bytes, NULL, 0, out);
 }
 
 #define IMAGE(name) extern const unsigned char hdi_image_##name[], hdi_image_##name##_end[]
@@ -808,7 +818,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     hdi_mutex_lock(&rt->cold);
     struct hd_module **place = &rt->modules->builtin[which];
     if (!*place) {
-        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
+        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), NULL, 0, place);
         if (!status) {
             (*place)->is_builtin = true;
         }

@@ -129,6 +129,11 @@ typedef enum hdi_builtin {
 } hdi_builtin;
 hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
+/* hd_module_load for code that the library made. `aliases`: further names of kernels. The runtime is open and the caller is inside of
+ * it. Errors: as hd_module_load. */
+hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
+                               size_t n_aliases, hd_module **out);
+
 hd_status hdi_modules_create(hd_runtime *rt);
 void hdi_modules_close(hd_runtime *rt); /* hd_close: makes all handles stale */
 void hdi_modules_release(hd_runtime *rt, bool driver_usable);

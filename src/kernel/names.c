@@ -1,7 +1,7 @@
 /* names.c - kernels by the names of their source (names.h). Threads, locks and blocking: see there.
  *
- * Names are compared in one form: without blanks that separate nothing, without suffixes of integers (256u), with `const` of a
- * parameter behind its type, and without the type that the function returns.
+ * Names are compared in one form: without blanks that separate nothing, suffixes of integers (256u), and the type that the
+ * function returns. `const` of a parameter is behind its type.
  */
 #include "kernel/names.h"
 
