@@ -57,8 +57,8 @@ typedef struct hd_compile_options {
 HD_API hd_status hd_module_compile(hd_runtime *runtime, const char *source, const hd_compile_options *options,
                                    hd_module **out);
 
-/* Device code to be linked: PTX, a cubin or fatbin of device code (nvcc -rdc=true), an object file or library of nvcc, or intermediate
- * code (nvcc -dlto). */
+/* Device code to be linked: PTX, a cubin or fatbin (nvcc -rdc=true), intermediate code (nvcc -dlto), or an object file or library
+ * of nvcc. */
 typedef struct hd_code_part {
     const void *bytes; /* PTX text ends at `count`, or at a zero before that */
     size_t count;

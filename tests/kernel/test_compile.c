@@ -1,7 +1,9 @@
 /* test_compile.c - code made by NVRTC and nvJitLink, real ones and a library that looks like them, and the cache of compiled code.
  *
  * Promise: Every failure of the compiler and the linker is reported with its reason; a damaged or foreign file of the cache is not used.
+ *
  * The real libraries are those that the loader finds, or that HEDDLE_NVRTC and HEDDLE_NVJITLINK name. Without them their cases are skipped.
+ *
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
