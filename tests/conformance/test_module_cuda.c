@@ -9,19 +9,32 @@
  */
 #include "conformance.h"
 
-static const char source[] = "struct pair { float a; double b; };\n"
+static const char source[] = "struct pair {\n"
+                             "    float a;\n"
+                             "    double b;\n"
+                             "};\n"
                              "__constant__ float table[4] = {1, 2, 3, 4};\n"
                              "__device__ int counter = 40;\n"
                              "namespace ns {\n"
                              "__global__ void saxpy(float *y, const float *x, float a, int n)\n"
-                             "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n"
+                             "{\n"
+                             "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+                             "    if (i < n)\n"
+                             "        y[i] += a * x[i];\n"
+                             "}\n"
                              "}\n"
                              "template <class T, int N> __global__ void fill(T *y, T v)\n"
-                             "{ if (threadIdx.x < (unsigned)N) y[threadIdx.x] = v; }\n"
+                             "{\n"
+                             "    if (threadIdx.x < (unsigned)N)\n"
+                             "        y[threadIdx.x] = v;\n"
+                             "}\n"
                              "template __global__ void fill<float, 4>(float *, float);\n"
                              "template __global__ void fill<double, 4>(double *, double);\n"
                              "__global__ void by_value(pair p, char c, float *out)\n"
-                             "{ out[0] = p.a + (float)p.b + c + table[3]; out[1] = (float)atomicAdd(&counter, 1); }\n";
+                             "{\n"
+                             "    out[0] = p.a + (float)p.b + c + table[3];\n"
+                             "    out[1] = (float)atomicAdd(&counter, 1);\n"
+                             "}\n";
 
 enum { N = 4 };
 
