@@ -206,8 +206,9 @@ static hd_status module_load_on(struct hd_module *m, hdi_device *device)
     case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
     case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
-                               "device %d cannot load the image: %s%s%.300s", device->index,
-                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
+                               "device %d cannot load the image: %s%s%.300s%s", device->index,
+                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log,
+                               m->image.listing.relocatable ? "; it is not linked: use hd_module_link" : "");
     default:
         return hdi_answer_failed(device, answer);
     }
