@@ -135,34 +135,40 @@ static hd_status link_failed(const entries *e, linker l, result r, const char *w
                     r);
 }
 
-static hd_status add_parts(const entries *e, linker l, const hd_code_part *parts, size_t n)
+/* A part as the library gets it. It has to stay as long as the linker. */
+typedef struct kept {
+    char name[128];
+    char *text; /* of PTX: a copy that ends in a zero, which counts */
+} kept;
+
+static void release_kept(kept *k, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        char name[128];
-        if (parts[i].name) {
-            snprintf(name, sizeof name, "%s", parts[i].name);
-        } else {
-            snprintf(name, sizeof name, "part %zu", i);
-        }
-        int kind = kind_of(&parts[i]);
-        if (kind == NONE) {
-            return hdi_fail(HD_ERROR_ARGUMENT,
-                            "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, "
-                            "library)",
-                            name, parts[i].count);
-        }
-        char *text = kind == PTX ? strndup(parts[i].bytes, parts[i].count) : NULL; /* it ends in a zero, which counts */
-        if (kind == PTX && !text) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a part");
-        }
-        result r =
-            e->nvJitLinkAddData(l, kind, text ? text : parts[i].bytes, text ? strlen(text) + 1 : parts[i].count, name);
-        free(text);
-        if (r != SUCCESS) {
-            return link_failed(e, l, r, name);
-        }
+    for (size_t i = 0; k && i < n; i++) {
+        free(k[i].text);
     }
-    return HD_OK;
+    free(k);
+}
+
+static hd_status add_part(const entries *e, linker l, const hd_code_part *part, size_t number, kept *k)
+{
+    if (part->name) {
+        snprintf(k->name, sizeof k->name, "%s", part->name);
+    } else {
+        snprintf(k->name, sizeof k->name, "part %zu", number);
+    }
+    int kind = kind_of(part);
+    if (kind == NONE) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, library)", k->name,
+                        part->count);
+    }
+    k->text = kind == PTX ? strndup(part->bytes, part->count) : NULL;
+    if (kind == PTX && !k->text) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a part");
+    }
+    const void *bytes = k->text ? k->text : part->bytes;
+    result r = e->nvJitLinkAddData(l, kind, bytes, k->text ? strlen(k->text) + 1 : part->count, k->name);
+    return r == SUCCESS ? HD_OK : link_failed(e, l, r, k->name);
 }
 
 static hd_status take_code(const entries *e, linker l, hdi_made_code *out)
@@ -202,9 +208,14 @@ hd_status hdi_link(const char *option, const hd_code_part *parts, size_t n, int 
     if (r != SUCCESS) {
         status = link_failed(&e, NULL, r, arch);
     } else {
-        status = add_parts(&e, l, parts, n);
+        kept *k = calloc(n, sizeof *k);
+        status = k ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parts");
+        for (size_t i = 0; i < n && !status; i++) {
+            status = add_part(&e, l, &parts[i], i, &k[i]);
+        }
         status = status ? status : take_code(&e, l, &made);
         e.nvJitLinkDestroy(&l);
+        release_kept(k, n);
     }
     if (status) {
         hdi_made_code_release(&made);
