@@ -161,7 +161,8 @@ static char *append_param(char *out, const char *begin, const char *from, const 
     }
     out = append_plain(out, begin, from, leads ? type : end);
     if (leads) {
-        out = append_plain(out, begin, " const", " const" + 6);
+        static const char word[] = " const";
+        out = append_plain(out, begin, word, word + sizeof word - 1);
         out = append_plain(out, begin, type, end);
     }
     return out;
