@@ -2,10 +2,12 @@
  *
  * A module is loaded code: PTX, a cubin, a fatbin, or a Heddle kernel file. A kernel file holds PTX for GPUs, code for the CPU and a
  * description of each kernel's parameters. `heddle cc` makes kernel files from C source. On host devices only kernel files run.
+ * Kernels in CUDA C++ come from nvcc (-cubin, -fatbin, -ptx), or from source text (hd_module_compile).
  *
  * Launches are checked before anything is submitted. The checks are of number, size, kind and access of the arguments, grid and block
  * limits, and shared memory. The device must also reach every buffer. Arguments are checked as far as the image describes them. A kernel file
- * describes everything, PTX number and size.
+ * describes everything. PTX, cubins and fatbins describe number and size. A pointer there takes a buffer, or an address as hd_u64. A structure
+ * takes hd_bytes.
  */
 #ifndef HEDDLE_MODULE_H
 #define HEDDLE_MODULE_H
@@ -21,6 +23,8 @@ typedef struct hd_kernel hd_kernel;
  * option modules=all. `image` may be released on return. PTX text must end with a zero byte
  * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver. That can take
  * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
+ * Variables in constant and device memory begin as the source initialises them. An image with texture, surface or sampler references is
+ * refused: IMAGE, with the name. So is device code that is not linked, with the function that it lacks.
  * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST,
  * SYSTEM (placement process: no memory file). */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
@@ -30,7 +34,55 @@ HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t b
  * afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
-/* A kernel by name; belongs to its module. Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), LIMIT (more
+/* CUDA C++ compiled as text. All fields may be 0, but for `size`. */
+typedef struct hd_compile_options {
+    size_t size;                /* sizeof(hd_compile_options) */
+    const char *name;           /* of the source, in messages; NULL: "source.cu" */
+    const char *const *options; /* NVRTC's, each as one text: "-DN=4", "-std=c++20", "-I/usr/include/mine" */
+    size_t n_options;
+    const char *const *kernels; /* instances of templates that the module is to have: "scale<float>" */
+    size_t n_kernels;
+} hd_compile_options;
+
+/* Compiles CUDA C++ with NVRTC, which is opened at the first call (option nvrtc), and loads the result as hd_module_load does. The
+ * source may include heddle/kernel.h, and what the options make known. It is compiled for the compute capability of the devices. Where
+ * they differ, it becomes PTX for the lowest. With placement=process it is compiled in the calling process.
+ * hd_kernel_get takes every text of `kernels` as it stands there, and all other names of the module.
+ * Results are kept in the folder of the option cache, 256 MiB at most, and taken from there by later calls and processes. That is left out where
+ * the source or the options name files, whose contents may change: #include "...", -I and the like.
+ * All texts are read during the call. `options` may be NULL. Takes as long as the compiler. Any thread, several at once, too.
+ * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT (also an option that NVRTC refuses), HANDLE, IMAGE (the message has the
+ * compiler's first error, with its line), UNSUPPORTED (there is no NVRTC, it is too old for a device, host devices), MEMORY, HOST_MEMORY,
+ * DRIVER, DEVICE_LOST, SYSTEM (placement process: no memory file). */
+HD_API hd_status hd_module_compile(hd_runtime *runtime, const char *source, const hd_compile_options *options,
+                                   hd_module **out);
+
+/* Device code to be linked: PTX, a cubin or fatbin (nvcc -rdc=true), intermediate code (nvcc -dlto), or an object file or library
+ * of nvcc. */
+typedef struct hd_code_part {
+    const void *bytes; /* PTX text ends at `count`, or at a zero before that */
+    size_t count;
+    const char *name; /* in messages; NULL: its number */
+} hd_code_part;
+
+/* Links parts with nvJitLink, which is opened at the first call (option nvjitlink), and loads the result as hd_module_load does. Launches from
+ * kernels take libcudadevrt.a as another part. All devices must have the same compute capability. The parts are read during the call.
+ * Takes as long as the linker. Any thread, several at once, too.
+ * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT (also a part that is no device code), HANDLE, IMAGE (the message has the
+ * linker's first error), UNSUPPORTED (there is no nvJitLink, devices that differ, host devices), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST,
+ * SYSTEM (placement process: no memory file). */
+HD_API hd_status hd_module_link(hd_runtime *runtime, const hd_code_part *parts, size_t n_parts, hd_module **out);
+
+/* A kernel by name; belongs to its module. A kernel of CUDA C++ has several names, and the first of these ways that fits one kernel decides:
+ *   - a text of hd_compile_options.kernels
+ *   - its symbol: "_ZN2ns5scaleIfEEvPT_i"
+ *   - its signature: "ns::scale<float>(float*, int)"
+ *   - its name with the arguments of its template: "ns::scale<float>"
+ *   - its signature or name without these arguments: "ns::scale"
+ *   - the same without namespaces: "scale<float>", "scale"
+ * Blanks do not matter. A text that fits several kernels is refused, and the message lists them. All but symbols take the C++ library
+ * (libstdc++.so.6 or libc++abi.so.1), which is opened at the first need.
+ * Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), LIMIT (more
  * than 4096 bytes of arguments), MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
 

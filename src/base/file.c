@@ -218,6 +218,43 @@ bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_
     return no_such_thing && replace_with_name(path, fresh, content, bytes, mode);
 }
 
+/* Reads up to `bytes` bytes, and returns how many there were. */
+static size_t read_all(int fd, char *out, size_t bytes)
+{
+    size_t n = 0;
+    while (n < bytes) {
+        ssize_t r = read(fd, out + n, bytes - n);
+        if (r == 0 || (r < 0 && errno != EINTR)) {
+            break;
+        }
+        n += r > 0 ? (size_t)r : 0;
+    }
+    return n;
+}
+
+bool hdi_file_read_own(const char *path, size_t most, char **out, size_t *bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return false;
+    }
+    struct stat facts;
+    bool good = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
+                !(facts.st_mode & (S_IWGRP | S_IWOTH)) && facts.st_size > 0 && (uint64_t)facts.st_size <= most;
+    size_t n = good ? (size_t)facts.st_size : 0;
+    char *content = good ? malloc(n + 1) : NULL;
+    good = content && read_all(fd, content, n + 1) == n; /* one byte more shows a file that grows */
+    close(fd);
+    if (!good) {
+        free(content);
+        return false;
+    }
+    content[n] = 0;
+    *out = content;
+    *bytes = n;
+    return true;
+}
+
 void hdi_file_sweep(const char *path)
 {
     char folder[PATH_MAX];

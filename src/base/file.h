@@ -32,6 +32,10 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
  * it. That file is called ".NAME.XXXXXX", NAME being the file's own name. */
 bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_t mode);
 
+/* Reads a file that only this user can have written, of 1 to `most` bytes. *out has a zero behind them, to be freed. False: it is
+ * another file, it changed meanwhile, or there is no memory. */
+bool hdi_file_read_own(const char *path, size_t most, char **out, size_t *bytes);
+
 /* Deletes what was left so beside `path` more than a minute ago. */
 void hdi_file_sweep(const char *path);
 

@@ -100,12 +100,17 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(probe, "HEDDLE_PROBE", TEXT, "", 0, 0,                                                                           \
       "path of the program that tests peer access; empty: heddle-probe beside the library")                            \
     X(cache, "HEDDLE_CACHE", TEXT, "", 0, 0,                                                                           \
-      "folder of the results of peer tests; empty: heddle in the user's cache folder, none: nowhere")                  \
+      "folder of the results of peer tests and of compiled kernels; empty: heddle in the user's cache folder, none: "  \
+      "nowhere")                                                                                                       \
     X(copy_threads, "HEDDLE_COPY_THREADS", INTEGER, "-1", -1, 64,                                                      \
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \
     X(blas, "HEDDLE_BLAS", TEXT, "auto", 0, 0,                                                                         \
       "library for matrix products: auto (cuBLAS or an installed CPU library, else built in), builtin, or a path")     \
+    X(nvrtc, "HEDDLE_NVRTC", TEXT, "auto", 0, 0,                                                                       \
+      "library that compiles CUDA C++ for hd_module_compile: auto (libnvrtc of the CUDA toolkit), or a path")          \
+    X(nvjitlink, "HEDDLE_NVJITLINK", TEXT, "auto", 0, 0,                                                               \
+      "library that links device code for hd_module_link: auto (libnvJitLink of the CUDA toolkit), or a path")         \
     X(stats, "HEDDLE_STATS", TEXT, "0", 0, 0,                                                                          \
       "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \

@@ -12,6 +12,7 @@
 #include <heddle/copy.h>
 #include <heddle/kernel_file.h>
 #include <heddle/memory.h>
+#include <heddle/module.h>
 #include <heddle/peer.h>
 #include <heddle/runtime.h>
 #include <heddle/status.h>
@@ -35,7 +36,8 @@
     X(hd_reclaim, limit_bytes)                                                                                         \
     X(hd_memory_block, lost)                                                                                           \
     X(hd_finding, message)                                                                                             \
-    X(hd_matmul_info, reason)
+    X(hd_matmul_info, reason)                                                                                          \
+    X(hd_compile_options, n_kernels)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

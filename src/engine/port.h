@@ -62,7 +62,8 @@ typedef struct hdi_code {
 } hdi_code;
 
 #define HDI_CODE_LOG_BYTES 2048
-#define HDI_KERNEL_NAME_BYTES 128
+#define HDI_KERNEL_NAME_BYTES 128    /* for messages */
+#define HDI_KERNEL_SYMBOL_BYTES 4096 /* as the code has it: names of templates are long */
 #define HDI_FUNCTION_PARAMS_MAX 2048
 
 typedef struct hdi_kernel_facts {

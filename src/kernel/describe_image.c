@@ -1,5 +1,5 @@
-/* describe_image.c - recognises images and finds the parameters of their kernels. The source is a kernel file's
- * description, PTX text, or the driver.
+/* describe_image.c - recognises images, and finds their kernels and the kernels' parameters. The source is a kernel file's
+ * description, the listing of PTX, a cubin or a fatbin, or the driver.
  *
  * Threads: any.
  * Locks: none.
@@ -14,9 +14,8 @@
 #include "base/error.h"
 #include "kernel/file.h"
 #include "kernel/module.h"
+#include "kernel/names.h"
 #include "kernel/ptx.h"
-
-#define FATBIN_MAGIC 0xba55ed50u
 
 const char *hdi_arg_kind_name(uint32_t kind)
 {
@@ -27,14 +26,10 @@ const char *hdi_arg_kind_name(uint32_t kind)
 
 static hdi_image_kind recognise(const unsigned char *bytes, size_t size)
 {
-    uint32_t magic = 0;
-    if (size >= sizeof magic) {
-        memcpy(&magic, bytes, sizeof magic);
-    }
     if (hdi_kernel_file_detect(bytes, size)) {
         return HDI_IMAGE_KERNEL_FILE;
     }
-    if (magic == FATBIN_MAGIC || (size > 4 && memcmp(bytes, "\177ELF", 4) == 0)) {
+    if (hdi_fatbin_detect(bytes, size) || (size > 4 && memcmp(bytes, "\177ELF", 4) == 0)) {
         return HDI_IMAGE_BINARY;
     }
     return hdi_ptx_detect(bytes, size) ? HDI_IMAGE_PTX : HDI_IMAGE_NONE;
@@ -60,6 +55,36 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
     return status;
 }
 
+/* Refuses what no driver loads, or what no launch could use, by name. */
+static hd_status check_listing(const hdi_listing *l)
+{
+    if (l->texture[0]) {
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "the image has the texture or surface reference '%s', which stays unbound; use a buffer, "
+                        "or a texture object as an argument of 8 bytes",
+                        l->texture);
+    }
+    if (l->relocatable && l->missing[0]) {
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "the image is device code that is not linked: it needs '%s'; link it with hd_module_link or "
+                        "nvcc -dlink, for launches from kernels with libcudadevrt.a",
+                        l->missing);
+    }
+    return HD_OK;
+}
+
+/* Lists the kernels of PTX, a cubin or a fatbin. */
+static hd_status list_kernels(hdi_image *image)
+{
+    hdi_listing *l = &image->listing;
+    hd_status status = hdi_listing_read(image->bytes, image->size, l);
+    status = status ? status : check_listing(l);
+    for (uint32_t i = 0; i < l->n_kernels && !status; i++) {
+        l->kernels[i].readable = hdi_name_demangle(l->kernels[i].symbol);
+    }
+    return status;
+}
+
 hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes)
 {
@@ -78,14 +103,12 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     }
     memcpy(image.bytes, bytes, size);
     image.bytes[size] = 0; /* PTX may come without a terminating zero */
-    hd_status status = HD_OK;
     *code = image.bytes;
     *code_bytes = size + 1;
-    if (image.kind == HDI_IMAGE_KERNEL_FILE) {
-        status = code_of_file(&image, host, code, code_bytes);
-    }
+    hd_status status =
+        image.kind == HDI_IMAGE_KERNEL_FILE ? code_of_file(&image, host, code, code_bytes) : list_kernels(&image);
     if (status) {
-        free(image.bytes);
+        hdi_image_release(&image);
         return status;
     }
     *out = image;
@@ -94,8 +117,32 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
 
 void hdi_image_release(hdi_image *image)
 {
+    for (size_t i = 0; i < image->n_aliases; i++) {
+        free(image->aliases[i].name);
+        free(image->aliases[i].symbol);
+    }
+    free(image->aliases);
+    hdi_listing_release(&image->listing);
     free(image->bytes);
     memset(image, 0, sizeof *image);
+}
+
+hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol)
+{
+    hdi_alias *more = realloc(image->aliases, (image->n_aliases + 1) * sizeof *more);
+    if (!more) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the names of kernels");
+    }
+    image->aliases = more;
+    hdi_alias *alias = &more[image->n_aliases];
+    *alias = (hdi_alias){strdup(name), strdup(symbol)};
+    if (!alias->name || !alias->symbol) {
+        free(alias->name);
+        free(alias->symbol);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the names of kernels");
+    }
+    image->n_aliases++;
+    return HD_OK;
 }
 
 static hd_status make_params(hdi_signature *out, uint32_t n)
@@ -110,7 +157,52 @@ static hd_status no_such_kernel(const hdi_image *image, const char *name)
 {
     char names[256] = "";
     hdi_image_kernel_names(image, names, sizeof names);
-    return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no kernel '%.100s'; it has: %s", name, names);
+    bool symbols_only = image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler();
+    return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no kernel '%.100s'; it has: %s%s", name, names,
+                    symbols_only ? "; ask by these names, since neither libstdc++.so.6 nor libc++abi.so.1 is there to "
+                                   "read others"
+                                 : "");
+}
+
+static const hdi_listed_kernel *listed(const hdi_image *image, const char *symbol)
+{
+    for (uint32_t i = 0; i < image->listing.n_kernels; i++) {
+        if (strcmp(image->listing.kernels[i].symbol, symbol) == 0) {
+            return &image->listing.kernels[i];
+        }
+    }
+    return NULL;
+}
+
+hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char **symbol,
+                         char shown[HDI_KERNEL_NAME_BYTES])
+{
+    *symbol = wanted;
+    snprintf(shown, HDI_KERNEL_NAME_BYTES, "%s", wanted);
+    if (image->kind == HDI_IMAGE_KERNEL_FILE) {
+        return strlen(wanted) < HDI_KERNEL_NAME_BYTES ? HD_OK : no_such_kernel(image, wanted);
+    }
+    for (size_t i = 0; i < image->n_aliases; i++) {
+        if (strcmp(image->aliases[i].name, wanted) == 0) {
+            *symbol = image->aliases[i].symbol;
+            return HD_OK;
+        }
+    }
+    char candidates[320];
+    int found = hdi_name_find(&image->listing, wanted, candidates, sizeof candidates);
+    if (found >= 0) {
+        *symbol = image->listing.kernels[found].symbol;
+        hdi_name_short(&image->listing.kernels[found], shown, HDI_KERNEL_NAME_BYTES);
+        return HD_OK;
+    }
+    if (found == HDI_NAME_NO_MEMORY) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory to compare the names of kernels");
+    }
+    if (found == HDI_NAME_AMBIGUOUS) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "several kernels are called '%.100s'; ask for one of these: %s", wanted,
+                        candidates);
+    }
+    return image->listing.unread[0] ? HD_OK : no_such_kernel(image, wanted);
 }
 
 static hd_status describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
@@ -134,15 +226,6 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, hd
     return status;
 }
 
-/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers look the same there. */
-static uint32_t kind_of_ptx(const hdi_ptx_param *p)
-{
-    if (p->type == 'a') {
-        return HD_ARG_BYTES;
-    }
-    return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
-}
-
 /* PTX and drivers can report any sizes. Kernel files were checked when they were parsed. */
 static hd_status check_params(const hdi_signature *signature, const char *name)
 {
@@ -160,37 +243,44 @@ static hd_status check_params(const hdi_signature *signature, const char *name)
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }
 
-static hd_status describe_from_ptx(const hdi_image *image, const char *name, hdi_signature *out)
+/* Names a parameter by its type in the source, where that is known. Cubins have sizes only, so the type also shows the kind. */
+static void name_param(const hdi_listed_kernel *kernel, uint32_t i, hdi_param *p)
 {
-    hdi_ptx ptx;
-    hd_status status = hdi_ptx_scan((const char *)image->bytes, image->size, &ptx);
-    if (status) {
-        return status;
+    if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {
+        if (p->size == 4 && strcmp(p->name, "float") == 0) {
+            p->kind = HD_ARG_F32;
+        } else if (p->size == 8 && strcmp(p->name, "double") == 0) {
+            p->kind = HD_ARG_F64;
+        }
     }
-    const hdi_ptx_entry *entry = hdi_ptx_find(&ptx, name);
-    status = entry ? make_params(out, entry->n_params) : no_such_kernel(image, name);
-    for (uint32_t i = 0; !status && i < entry->n_params; i++) {
-        const hdi_ptx_param *p = &entry->params[i];
-        out->params[i] = (hdi_param){.kind = kind_of_ptx(p), .offset = p->offset, .size = p->size};
+}
+
+static hd_status describe_from_listing(const hdi_image *image, const char *symbol, hdi_signature *out)
+{
+    const hdi_listed_kernel *kernel = listed(image, symbol);
+    if (!kernel) {
+        return image->listing.unread[0] ? HD_OK : no_such_kernel(image, symbol);
+    }
+    if (!kernel->described) {
+        return HD_OK;
+    }
+    hd_status status = make_params(out, kernel->n_params);
+    for (uint32_t i = 0; !status && i < kernel->n_params; i++) {
+        const hdi_listed_param *p = &kernel->params[i];
+        out->params[i] = (hdi_param){.kind = p->kind, .offset = p->offset, .size = p->size};
+        name_param(kernel, i, &out->params[i]);
     }
     if (!status) {
-        out->argument_bytes = entry->argument_bytes;
-        status = check_params(out, name);
+        out->argument_bytes = kernel->argument_bytes;
+        status = check_params(out, symbol);
     }
-    hdi_ptx_release(&ptx);
     return status;
 }
 
-hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out)
+hd_status hdi_image_describe(const hdi_image *image, const char *symbol, hdi_signature *out)
 {
-    switch (image->kind) {
-    case HDI_IMAGE_KERNEL_FILE:
-        return describe_from_file(image, name, out);
-    case HDI_IMAGE_PTX:
-        return describe_from_ptx(image, name, out);
-    default:
-        return HD_OK;
-    }
+    return image->kind == HDI_IMAGE_KERNEL_FILE ? describe_from_file(image, symbol, out)
+                                                : describe_from_listing(image, symbol, out);
 }
 
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out)
@@ -224,13 +314,9 @@ void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes)
             }
             hdi_kernel_file_release(&file);
         }
-    } else if (image->kind == HDI_IMAGE_PTX) {
-        hdi_ptx ptx;
-        if (hdi_ptx_scan((const char *)image->bytes, image->size, &ptx) == HD_OK) {
-            for (uint32_t i = 0; i < ptx.n_entries; i++) {
-                append(out, bytes, ptx.entries[i].name);
-            }
-            hdi_ptx_release(&ptx);
-        }
+    }
+    for (uint32_t i = 0; i < image->listing.n_kernels; i++) {
+        const hdi_listed_kernel *k = &image->listing.kernels[i];
+        append(out, bytes, k->readable ? k->readable : k->symbol);
     }
 }

@@ -8,6 +8,7 @@
 #define HDI_KERNEL_DESCRIBE_IMAGE_H
 
 #include "engine/port.h"
+#include "kernel/listing.h"
 #include <heddle/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,22 +17,43 @@ typedef enum hdi_image_kind {
     HDI_IMAGE_NONE = 0,
     HDI_IMAGE_KERNEL_FILE,
     HDI_IMAGE_PTX,
-    HDI_IMAGE_BINARY /* a cubin or fatbin: only the driver can read it */
+    HDI_IMAGE_BINARY /* a cubin or fatbin */
 } hdi_image_kind;
+
+/* What a program calls a kernel that a compiler gave another name: "scale<float>", and its symbol. */
+typedef struct hdi_alias {
+    char *name, *symbol;
+} hdi_alias;
 
 typedef struct hdi_image {
     hdi_image_kind kind;
     unsigned char *bytes; /* owned: a copy of the image, with a zero behind it */
     size_t size;
+    hdi_listing listing; /* of PTX, cubins and fatbins */
+    hdi_alias *aliases;  /* owned, with their texts */
+    size_t n_aliases;
 } hdi_image;
 
 /* Recognises an image and copies it.
  * *code, *code_bytes: what cuModuleLoadData takes. For `host` that is the CPU code of a kernel file. Else it is the
  * kernel file's PTX, or the image itself. *code stays valid as long as `out` does.
- * Errors: IMAGE, HOST_MEMORY. */
+ * Errors:
+ * - IMAGE: it is none of these, it has a texture reference, or a function is missing in it
+ * - HOST_MEMORY */
 hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes);
 void hdi_image_release(hdi_image *image);
+
+/* Adds an alias. Both texts are copied. Errors: HOST_MEMORY. */
+hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol);
+
+/* Finds the kernel that a program means by `wanted`: *symbol, which the image owns or is `wanted`. Where part of the image
+ * could not be read, the symbol may be none of a kernel. `shown` is the kernel's name for messages.
+ * Errors:
+ * - NOT_FOUND: no such kernel, or several; the message lists them
+ * - HOST_MEMORY */
+hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char **symbol,
+                         char shown[HDI_KERNEL_NAME_BYTES]);
 
 /* How hd_launch packs the usual argument of a parameter (hdi_param.usual). */
 enum {
@@ -57,19 +79,19 @@ typedef struct hdi_signature {
     hdi_param *params;
 } hdi_signature;
 
-/* Fills in the parameters of a kernel when the image describes them. Leaves *out as it is for a cubin or fatbin.
+/* Fills in the parameters of a kernel, by its symbol, when the image describes them. Else leaves *out as it is.
  * Errors:
  * - NOT_FOUND: no such kernel; the message lists the kernels
  * - LIMIT: more bytes of parameters than a launch has room for
  * - IMAGE, HOST_MEMORY */
 hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
 
-/* The same from the driver's facts, for a cubin or fatbin. Leaves *out as it is where the driver does not report the
+/* The same from the driver's facts, for an image that was not read. Leaves *out as it is where the driver does not report the
  * parameters.
  * Errors: LIMIT (likewise), HOST_MEMORY. */
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 
-/* The names of the kernels as "a, b, c", cut to `bytes`. "" for a cubin or fatbin. */
+/* The names of the kernels as "a, b, c", cut to `bytes`. */
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes);
 
 #endif

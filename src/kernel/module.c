@@ -207,8 +207,9 @@ static hd_status module_load_on(struct hd_module *m, hdi_device *device)
     case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
     case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
-                               "device %d cannot load the image: %s%s%.300s", device->index,
-                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
+                               "device %d cannot load the image: %s%s%.300s%s", device->index,
+                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log,
+                               m->image.listing.relocatable ? "; it is not linked: use hd_module_link" : "");
     default:
         return hdi_answer_failed(device, answer);
     }
@@ -219,8 +220,11 @@ static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_ans
     if (answer.code == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
         hdi_image_kernel_names(&m->image, names, sizeof names);
+        const char *unread = m->image.listing.unread;
         return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
-                               "the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
+                               "the module has no kernel '%.100s'%s%s%s%s", name, names[0] ? "; it has " : "", names,
+                               unread[0] ? "; not all of the image was read, so ask by the mangled name: " : "",
+                               unread);
     }
     return hdi_answer_failed(device, answer);
 }
@@ -235,9 +239,9 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = HD_OK;
-    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->name, k->number, facts);
+    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->symbol, k->number, facts);
     if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, k->name);
+        status = driver_said_no(m, device, answer, k->symbol);
     } else if (!signature->described) {
         status = hdi_image_describe_by_driver(facts, k->name, signature);
     }
@@ -428,6 +432,8 @@ static struct hd_kernel *take_kernel(hd_runtime *rt)
 static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 {
     params_give(k);
+    free(k->symbol);
+    k->symbol = NULL;
     k->module = NULL;
     set_live(&k->head, HDI_KERNEL_MAGIC, 0);
     if (hdi_handle_head_generation(&k->head) == 0) {
@@ -440,14 +446,15 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 }
 
 /* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
-static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
+static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
 {
-    hd_status status = hdi_image_describe(&m->image, name, signature);
+    hd_status status = k->symbol ? hdi_image_describe(&m->image, k->symbol, signature)
+                                 : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of a kernel");
     status = status ? status : kernel_find(m, k, signature);
     return status ? status : params_set(k, signature);
 }
 
-static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+static hd_status make_kernel(struct hd_module *m, const char *symbol, const char *shown, struct hd_kernel **out)
 {
     hd_runtime *rt = m->runtime;
     struct hd_kernel *k = take_kernel(rt);
@@ -456,14 +463,43 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
                         HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
     }
     k->module = m;
-    snprintf(k->name, sizeof k->name, "%s", name);
-    hdi_kernel_set_name(rt, k->number, name);
+    snprintf(k->name, sizeof k->name, "%s", shown);
+    k->symbol = strdup(symbol);
+    hdi_kernel_set_name(rt, k->number, shown);
     hdi_signature signature = {0};
-    hd_status status = fill_in(m, k, name, &signature);
+    hd_status status = fill_in(m, k, &signature);
     free(signature.params);
     if (status) {
         kernel_give(rt, k);
         return status;
+    }
+    *out = k;
+    return HD_OK;
+}
+
+/* The module's kernel of that name: one that was asked for before, or a new one. The caller holds `cold`. */
+static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+{
+    const char *symbol;
+    char shown[HDI_KERNEL_NAME_BYTES];
+    hd_status status = hdi_image_find(&m->image, name, &symbol, shown);
+    if (status) {
+        return status;
+    }
+    struct hd_kernel *k = m->kernels;
+    while (k && strcmp(k->symbol, symbol) != 0) {
+        k = k->next;
+    }
+    if (!k) {
+        status = make_kernel(m, symbol, shown, &k);
+        if (status) {
+            return status;
+        }
+        hdi_mutex_lock(&hdi_kernel_of(m->runtime)->modules->lock);
+        set_live(&k->head, HDI_KERNEL_MAGIC, 1);
+        k->next = m->kernels;
+        m->kernels = k;
+        hdi_mutex_unlock(&hdi_kernel_of(m->runtime)->modules->lock);
     }
     *out = k;
     return HD_OK;
@@ -480,31 +516,15 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         return refuse_module(handle);
     }
     hd_runtime *rt = m->runtime;
-    if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
+    if (strlen(name) >= HDI_KERNEL_SYMBOL_BYTES) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "no kernel has a name of more than %d characters here",
-                        HDI_KERNEL_NAME_BYTES - 1);
+                        HDI_KERNEL_SYMBOL_BYTES - 1);
     }
-    hd_status status = HD_OK;
     hdi_mutex_lock(&rt->restarting);
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
-    if (module_from_handle(handle)) { /* hd_module_unload holds `restarting` as well */
-        for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
-            k = k->next;
-        }
-    } else {
-        status = refuse_module(handle);
-    }
-    if (!k && !status) {
-        status = make_kernel(m, name, &k);
-        if (!status) {
-            hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
-            set_live(&k->head, HDI_KERNEL_MAGIC, 1);
-            k->next = m->kernels;
-            m->kernels = k;
-            hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
-        }
-    }
+    /* checked again: hd_module_unload holds `restarting` as well */
+    hd_status status = module_from_handle(handle) ? get_kernel(m, name, &k) : refuse_module(handle);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
@@ -715,7 +735,8 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
     return status;
 }
 
-static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
+static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases, size_t n_aliases,
+                            struct hd_module **out)
 {
     reap(rt);
     struct hd_module *m = take_module(rt);
@@ -723,6 +744,9 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, str
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = open_image(m, image, bytes);
+    for (size_t i = 0; i < n_aliases && !status; i++) {
+        status = hdi_image_add_alias(&m->image, aliases[i].name, aliases[i].symbol);
+    }
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
@@ -753,6 +777,19 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, str
     return HD_OK;
 }
 
+hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
+                               size_t n_aliases, hd_module **out)
+{
+    struct hd_module *m;
+    hdi_mutex_lock(&rt->restarting);
+    hd_status status = load_image(rt, image, bytes, aliases, n_aliases, &m);
+    hdi_mutex_unlock(&rt->restarting);
+    if (!status) {
+        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
+    }
+    return status;
+}
+
 hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_module **out)
 {
     HDI_INSIDE(rt);
@@ -762,14 +799,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    struct hd_module *m;
-    hdi_mutex_lock(&rt->restarting);
-    hd_status status = load_image(rt, image, bytes, &m);
-    hdi_mutex_unlock(&rt->restarting);
-    if (!status) {
-        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
-    }
-    return status;
+    return hdi_module_load_made(rt, image, bytes, NULL, 0, out);
 }
 
 #define IMAGE(name) extern const unsigned char hdi_image_##name[], hdi_image_##name##_end[]
@@ -794,7 +824,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     hdi_mutex_lock(&rt->cold);
     struct hd_module **place = &hdi_kernel_of(rt)->modules->builtin[which];
     if (!*place) {
-        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
+        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), NULL, 0, place);
         if (!status) {
             (*place)->is_builtin = true;
         }

@@ -37,7 +37,8 @@ struct hd_kernel {
     hd_runtime *runtime;
     struct hd_module *module;
     _Atomic(hdi_params *) params;
-    char name[HDI_KERNEL_NAME_BYTES];
+    char name[HDI_KERNEL_NAME_BYTES]; /* for messages */
+    char *symbol;                     /* as the code has it; owned */
     /* For each device. max_threads is 0 where the kernel was not looked up. A lookup may run while other threads
      * launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
@@ -129,6 +130,11 @@ typedef enum hdi_builtin {
 hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
 extern const hdi_lifetime hdi_modules_lifetime;
+
+/* hd_module_load for code that the library made. `aliases`: further names of kernels. The runtime is open and the caller is inside of
+ * it. Errors: as hd_module_load. */
+hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
+                               size_t n_aliases, hd_module **out);
 
 /* Loads on a device with a fresh worker process all that the device had. Errors: as hd_module_load and hd_kernel_get. */
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include "base/error.h"
 
-enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 1024, SHARED_MAX = 1 << 20 };
+enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 4096, SHARED_MAX = 1 << 20 };
 
 typedef struct word {
     const char *at;
@@ -162,19 +162,35 @@ static uint32_t type_size(word w, char *letter)
     return 0;
 }
 
+/* Whether the type is that of a texture, surface or sampler reference. */
+static bool is_reference(word w)
+{
+    return same(w, ".texref") || same(w, ".surfref") || same(w, ".samplerref");
+}
+
+/* Notes the first reference: what the current word names. */
+static void note_reference(scanner *s)
+{
+    if (s->out->texture_bytes == 0 && s->now.n > 0 && is_word(s->now.at[0])) {
+        s->out->texture = s->now.at;
+        s->out->texture_bytes = s->now.n;
+    }
+}
+
 /* Reads a declaration from behind its state space to behind its name and bounds:
  *     [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
 static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
 {
     uint64_t bytes = 0;
     uint32_t vector = 1, given = 0, of = 0;
-    bool pointer = false;
+    bool pointer = false, reference = false;
     while (s->now.n > 1 && s->now.at[0] == '.') {
         char letter = 0;
         uint32_t n = type_size(s->now, &letter);
         if (n != 0) {
             bytes = of = n;
             *type = letter;
+            reference = is_reference(s->now);
         } else if (is(s, ".align")) {
             uint32_t value;
             next(s);
@@ -196,6 +212,9 @@ static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *a
         return damaged(s, "a name");
     }
     *name = s->now;
+    if (reference) {
+        note_reference(s);
+    }
     bytes *= vector;
     *align = given > of * vector ? given : of * vector;
     next(s);
@@ -467,6 +486,9 @@ static hd_status scan(scanner *s)
         } else if (is(s, ".shared") && !external) {
             next(s);
             status = module_variable(s);
+        } else if (is_reference(s->now)) {
+            next(s);
+            note_reference(s);
         } else if (is(s, "{")) {
             status = body(s, NULL); /* of a function, or a variable's initial value */
         } else {
@@ -489,7 +511,7 @@ bool hdi_ptx_detect(const void *image, size_t bytes)
 
 hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out)
 {
-    hdi_ptx ptx = {NULL, 0};
+    hdi_ptx ptx = {.n_entries = 0};
     const char *zero = memchr(text, 0, bytes);
     scanner s = {.at = text, .end = zero != NULL ? zero : text + bytes, .line = 1, .out = &ptx};
     hd_status status = scan(&s);
@@ -509,7 +531,7 @@ void hdi_ptx_release(hdi_ptx *ptx)
         free(ptx->entries[i].params);
     }
     free(ptx->entries);
-    *ptx = (hdi_ptx){NULL, 0};
+    *ptx = (hdi_ptx){.n_entries = 0};
 }
 
 const hdi_ptx_entry *hdi_ptx_find(const hdi_ptx *ptx, const char *name)

@@ -33,6 +33,8 @@ typedef struct hdi_ptx_entry {
 typedef struct hdi_ptx {
     hdi_ptx_entry *entries;
     uint32_t n_entries;
+    const char *texture;  /* the name of a texture, surface or sampler reference, in the text */
+    size_t texture_bytes; /* 0: there is none */
 } hdi_ptx;
 
 /* Whether the bytes begin like PTX text: the first word outside of comments is .version. */

@@ -161,33 +161,6 @@ static bool path_of(const char *folder, const char *name, char *out, size_t byte
 
 /* ---- reading ---- */
 
-/* Reads all of a file that only this user can have written, with a zero behind it. False: it is another file. */
-static bool read_own_file(const char *path, char *out, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        return false;
-    }
-    struct stat facts;
-    bool good = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
-                !(facts.st_mode & (S_IWGRP | S_IWOTH)) && facts.st_size > 0 && (size_t)facts.st_size < bytes;
-    size_t n = 0;
-    while (good && n < bytes - 1) {
-        ssize_t r = read(fd, out + n, bytes - 1 - n);
-        if (r < 0 && errno == EINTR) {
-            continue;
-        }
-        good = r >= 0;
-        if (r <= 0) {
-            break;
-        }
-        n += (size_t)r;
-    }
-    close(fd);
-    out[n] = 0;
-    return good && n == (size_t)facts.st_size && !memchr(out, 0, n);
-}
-
 /* Moves *at past "NAME VALUE\n" and ends the value with a zero. NULL: the line is another one. */
 static char *take_line(char **at, const char *name)
 {
@@ -275,9 +248,10 @@ static bool parse(char *text, const hdi_result_key *key, hd_peer_info *out)
 
 bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info *out)
 {
-    char path[PATH_MAX];
-    char *text = malloc(HDI_RESULT_BYTES);
-    bool good = text && path_of(folder, key->name, path, sizeof path) && read_own_file(path, text, HDI_RESULT_BYTES) &&
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes;
+    bool good = path_of(folder, key->name, path, sizeof path) &&
+                hdi_file_read_own(path, HDI_RESULT_BYTES - 1, &text, &bytes) && !memchr(text, 0, bytes) &&
                 parse(text, key, out);
     free(text);
     return good;

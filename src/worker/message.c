@@ -7,7 +7,7 @@
 #include "process/wire.h"
 
 _Static_assert(sizeof(hdi_message_header) == 64, "no padding: it goes to another process");
-_Static_assert(sizeof(hdi_message_kernel) == 16 + HDI_KERNEL_NAME_BYTES, "likewise");
+_Static_assert(sizeof(hdi_message_kernel) == 16 + HDI_KERNEL_SYMBOL_BYTES, "likewise");
 _Static_assert(sizeof(hdi_message) <= HDI_WIRE_BYTES, "a message is sent as one");
 _Static_assert(HDI_MESSAGE_DEVICES <= HDI_WIRE_DESCRIPTORS, "all channels go with one HELLO");
 

@@ -80,7 +80,7 @@ typedef struct hdi_message_load {
 typedef struct hdi_message_kernel {
     uint64_t module;
     uint32_t number, unused;
-    char name[HDI_KERNEL_NAME_BYTES];
+    char name[HDI_KERNEL_SYMBOL_BYTES];
 } hdi_message_kernel;
 
 typedef struct hdi_message_kernel_shared {

@@ -417,6 +417,32 @@ static hd_status recipe_hd_module_load(things *t)
     return status;
 }
 
+/* On host devices it is refused, and without the toolkit's libraries elsewhere, too. */
+static hd_status and_unload(hd_status status, hd_module *made)
+{
+    if (!status) {
+        hd_module_unload(made);
+    }
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
+static hd_status recipe_hd_module_compile(things *t)
+{
+    hd_module *made = NULL;
+    hd_status status =
+        hd_module_compile(t->runtime, "extern \"C\" __global__ void pair(int *y) { *y = 1; }", NULL, &made);
+    return and_unload(status, made);
+}
+
+static hd_status recipe_hd_module_link(things *t)
+{
+    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry pair() { ret; }\n";
+    hd_module *made = NULL;
+    hd_code_part part = {ptx, sizeof ptx, "pair"};
+    hd_status status = hd_module_link(t->runtime, &part, 1, &made);
+    return and_unload(status, made);
+}
+
 static hd_status recipe_hd_module_get_builtin(things *t)
 {
     hd_module *made = NULL;

@@ -15,7 +15,7 @@
 typedef struct fake_note {
     const char *call; /* the member of hdi_port_calls */
     uint64_t a, b;
-    char name[HDI_KERNEL_NAME_BYTES];
+    char name[HDI_KERNEL_SYMBOL_BYTES];
     char code[64]; /* the first bytes */
     size_t code_size;
     uint64_t code_sum;  /* of all bytes */

@@ -189,9 +189,9 @@ static void modules_and_kernels(void **state)
     static hdi_kernel_facts facts, expected;
     memset(&facts, 0xee, sizeof facts);
     fake_kernel_facts(&expected);
-    char name[HDI_KERNEL_NAME_BYTES + 1];
+    char name[HDI_KERNEL_SYMBOL_BYTES + 1];
     memset(name, 'n', sizeof name);
-    name[HDI_KERNEL_NAME_BYTES - 1] = '\0';
+    name[HDI_KERNEL_SYMBOL_BYTES - 1] = '\0';
     expect(port->calls->kernel(port, 0xfedcba9876543210, name, 65535, &facts), 0);
     expect_note("kernel", 0xfedcba9876543210, 65535);
     assert_string_equal(fake_last(&fake).name, name);
@@ -202,8 +202,8 @@ static void modules_and_kernels(void **state)
     expect_note("unload", 0xfedcba9876543210, 0);
     /* numbers and names that no table has */
     int calls = fake_calls(&fake);
-    name[HDI_KERNEL_NAME_BYTES - 1] = 'n';
-    name[HDI_KERNEL_NAME_BYTES] = '\0';
+    name[HDI_KERNEL_SYMBOL_BYTES - 1] = 'n';
+    name[HDI_KERNEL_SYMBOL_BYTES] = '\0';
     expect(port->calls->kernel(port, 1, name, 5, &facts), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->kernel(port, 1, "k", 65536, &facts), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->kernel_shared(port, 65536, 5), HDCU_ERROR_INVALID_VALUE);

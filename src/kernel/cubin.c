@@ -1,0 +1,243 @@
+/* cubin.c - the kernels of a cubin, an ELF file of GPU code.
+ *
+ * What is read:
+ * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler reference is a symbol of
+ *   its own type. Functions without a section are missing, but for those that every driver has.
+ * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With format 4 the value is the
+ *   number of bytes that follow.
+ * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the older form the upper 14
+ *   bits of an u32.
+ *
+ * Threads: any; no state. Locks: none.
+ * Always: as in listing.h.
+ */
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "kernel/listing.h"
+
+enum {
+    ENTRY = 0x10, /* in st_other: a kernel */
+    TEXTURE = 10, /* types of symbols */
+    SAMPLER = 11,
+    SURFACE = 12,
+    INFO = 0x70000000, /* the type of the sections .nv.info */
+    FORMAT_BYTES = 4,
+    PARAM = 0x17, /* attributes */
+    PARAM_BYTES = 0x19,
+    PARAM_WIDE = 0x45
+};
+
+typedef struct cubin {
+    const char *at;
+    size_t bytes;
+    Elf64_Ehdr header;
+    Elf64_Shdr symbols, names;
+    uint32_t *info; /* by section of code: the section of its attributes; 0: there is none */
+} cubin;
+
+static bool inside(uint64_t offset, uint64_t size, size_t bytes)
+{
+    return offset <= bytes && size <= bytes - offset;
+}
+
+static Elf64_Shdr section(const cubin *c, uint32_t i)
+{
+    Elf64_Shdr s;
+    memcpy(&s, c->at + c->header.e_shoff + (uint64_t)i * sizeof s, sizeof s);
+    return s;
+}
+
+/* Reads the headers. False: they are damaged, or of another kind. */
+static bool open_cubin(cubin *c)
+{
+    if (c->bytes < sizeof c->header) {
+        return false;
+    }
+    memcpy(&c->header, c->at, sizeof c->header);
+    const Elf64_Ehdr *h = &c->header;
+    if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB || h->e_machine != EM_CUDA ||
+        h->e_shnum == 0 || h->e_shentsize != sizeof(Elf64_Shdr) ||
+        !inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr), c->bytes)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < h->e_shnum; i++) {
+        Elf64_Shdr s = section(c, i);
+        if (s.sh_type == SHT_SYMTAB && s.sh_link < h->e_shnum) {
+            c->symbols = s;
+            c->names = section(c, s.sh_link);
+        }
+    }
+    return c->symbols.sh_type == SHT_SYMTAB && inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
+           inside(c->names.sh_offset, c->names.sh_size, c->bytes);
+}
+
+/* False: no memory. */
+static bool find_info(cubin *c)
+{
+    c->info = calloc(c->header.e_shnum, sizeof *c->info);
+    for (uint32_t i = 0; c->info && i < c->header.e_shnum; i++) {
+        Elf64_Shdr s = section(c, i);
+        if (s.sh_type == INFO && s.sh_info < c->header.e_shnum && inside(s.sh_offset, s.sh_size, c->bytes)) {
+            c->info[s.sh_info] = i;
+        }
+    }
+    return c->info != NULL;
+}
+
+/* One attribute of a section. */
+typedef struct attribute {
+    uint8_t format, what;
+    uint16_t value;
+    const char *bytes; /* with FORMAT_BYTES `value` of them */
+} attribute;
+
+/* Takes the next attribute. False: there is none, or it is cut off. */
+static bool next_attribute(const char **at, const char *end, attribute *out)
+{
+    if (end - *at < 4) {
+        return false;
+    }
+    memcpy(&out->format, *at, 1);
+    memcpy(&out->what, *at + 1, 1);
+    memcpy(&out->value, *at + 2, 2);
+    out->bytes = *at + 4;
+    *at += 4;
+    if (out->format == FORMAT_BYTES) {
+        if (end - *at < out->value) {
+            return false;
+        }
+        *at += out->value;
+    }
+    return true;
+}
+
+/* Reads a parameter. False: the attribute is about something else. */
+static bool read_param(const attribute *a, uint16_t *number, hdi_listed_param *out)
+{
+    if (a->format != FORMAT_BYTES || a->value < 12 || (a->what != PARAM && a->what != PARAM_WIDE)) {
+        return false;
+    }
+    uint16_t offset;
+    uint32_t size;
+    memcpy(number, a->bytes + 4, sizeof *number);
+    memcpy(&offset, a->bytes + 6, sizeof offset);
+    memcpy(&size, a->bytes + 8, sizeof size);
+    *out = (hdi_listed_param){.offset = offset, .size = a->what == PARAM ? size >> 18 : size};
+    return true;
+}
+
+/* Describes a kernel by a section of attributes. Leaves it without a description where the section is not complete. */
+static hd_status describe(const cubin *c, uint32_t of, hdi_listed_kernel *kernel)
+{
+    Elf64_Shdr s = section(c, of);
+    const char *from = c->at + s.sh_offset, *end = from + s.sh_size;
+    attribute a;
+    hdi_listed_param p;
+    uint16_t number;
+    uint32_t n = 0, found = 0, bytes = 0;
+    for (const char *at = from; next_attribute(&at, end, &a);) {
+        if (read_param(&a, &number, &p)) {
+            n = number + 1u > n ? number + 1u : n;
+            found++;
+        } else if (a.what == PARAM_BYTES && a.format != FORMAT_BYTES) {
+            bytes = a.value;
+        }
+    }
+    if (n != found || n > HDI_LISTED_PARAMS_MAX || (n == 0 && bytes != 0)) {
+        return HD_OK;
+    }
+    hdi_listed_param *params = calloc(n ? n : 1, sizeof *params);
+    if (!params) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
+    }
+    bool whole = true;
+    for (const char *at = from; next_attribute(&at, end, &a);) {
+        if (read_param(&a, &number, &p)) {
+            whole = whole && p.size && p.size <= UINT16_MAX && !params[number].size;
+            params[number] = p;
+        }
+    }
+    if (whole) {
+        hdi_listing_describe(kernel, params, n);
+    } else {
+        free(params);
+    }
+    return HD_OK;
+}
+
+/* What the driver itself has, as CUDA C++'s printf, malloc, free and assert need it. */
+static bool driver_has(const char *name)
+{
+    static const char *const names[] = {"vprintf", "malloc", "free", "__assertfail", "__assert_fail"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Messages have names of kernels, each in one line. */
+static bool is_name(const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if ((unsigned char)name[i] <= ' ' || name[i] == 127) {
+            return false;
+        }
+    }
+    return length > 0;
+}
+
+static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
+                            size_t length)
+{
+    unsigned type = ELF64_ST_TYPE(symbol->st_info), bind = ELF64_ST_BIND(symbol->st_info);
+    if (type == TEXTURE || type == SAMPLER || type == SURFACE) {
+        if (!listing->texture[0]) {
+            hdi_listing_name(listing->texture, name, length);
+        }
+    } else if (symbol->st_shndx == SHN_UNDEF) {
+        if (type == STT_FUNC && bind == STB_GLOBAL && !driver_has(name) && !listing->missing[0]) {
+            hdi_listing_name(listing->missing, name, length);
+        }
+    } else if (type == STT_FUNC && (symbol->st_other & ENTRY) && is_name(name, length)) {
+        hdi_listed_kernel *kernel = hdi_listing_kernel(listing, name, length);
+        if (!kernel) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
+        }
+        uint32_t of = symbol->st_shndx < c->header.e_shnum ? c->info[symbol->st_shndx] : 0;
+        return of && !kernel->described ? describe(c, of, kernel) : HD_OK;
+    }
+    return HD_OK;
+}
+
+hd_status hdi_listing_add_cubin(hdi_listing *listing, const void *image, size_t bytes)
+{
+    cubin c = {.at = image, .bytes = bytes};
+    if (!open_cubin(&c)) {
+        hdi_listing_unread(listing, "a cubin is damaged, or of a kind that is not known here");
+        return HD_OK;
+    }
+    if (!find_info(&c)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
+    }
+    listing->relocatable = listing->relocatable || c.header.e_type == ET_REL;
+    const char *names = c.at + c.names.sh_offset;
+    hd_status status = HD_OK;
+    for (uint64_t i = 0; i < c.symbols.sh_size / sizeof(Elf64_Sym) && !status; i++) {
+        Elf64_Sym symbol;
+        memcpy(&symbol, c.at + c.symbols.sh_offset + i * sizeof symbol, sizeof symbol);
+        const char *end = symbol.st_name < c.names.sh_size
+                              ? memchr(names + symbol.st_name, 0, c.names.sh_size - symbol.st_name)
+                              : NULL;
+        if (end) {
+            status = add_symbol(listing, &c, &symbol, names + symbol.st_name, (size_t)(end - names) - symbol.st_name);
+        } else {
+            hdi_listing_unread(listing, "the names in a cubin are damaged");
+        }
+    }
+    free(c.info);
+    return status;
+}

@@ -1,0 +1,165 @@
+/* listing.c - the listing of an image: what all its parts have in common, and PTX. See listing.h.
+ *
+ * Threads: any; no state. Locks: none. Blocking: as in listing.h.
+ * Always: as in listing.h.
+ */
+#include "kernel/listing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <heddle/module.h>
+#include "base/error.h"
+#include "kernel/ptx.h"
+
+void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length)
+{
+    size_t n = length < HDI_LISTED_NAME_BYTES - 1 ? length : HDI_LISTED_NAME_BYTES - 1;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+    }
+    out[n] = 0;
+}
+
+void hdi_listing_unread(hdi_listing *listing, const char *why)
+{
+    if (!listing->unread[0]) {
+        hdi_listing_name(listing->unread, why, strlen(why));
+    }
+}
+
+/* The place of a symbol, or the free one for it. There is one, since half of the table is free. */
+static uint32_t *place_of(const hdi_listing *listing, const char *symbol, size_t length)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < length; i++) {
+        h = (h ^ (unsigned char)symbol[i]) * 0x100000001b3u;
+    }
+    for (uint32_t at = (uint32_t)(h ^ h >> 32);; at++) {
+        uint32_t *place = &listing->places[at & (listing->n_places - 1)];
+        const char *there = *place ? listing->kernels[*place - 1].symbol : NULL;
+        if (!there || (strncmp(there, symbol, length) == 0 && !there[length])) {
+            return place;
+        }
+    }
+}
+
+/* Doubles the room for kernels. False: no memory. */
+static bool grow(hdi_listing *listing)
+{
+    uint32_t room = listing->n_places ? listing->n_places : 8; /* kernels, in a table that is twice as large */
+    hdi_listed_kernel *more = realloc(listing->kernels, room * sizeof *more);
+    if (!more) {
+        return false;
+    }
+    listing->kernels = more;
+    uint32_t *places = calloc(2 * (size_t)room, sizeof *places);
+    if (!places) {
+        return false;
+    }
+    free(listing->places);
+    listing->places = places;
+    listing->n_places = 2 * room;
+    for (uint32_t i = 0; i < listing->n_kernels; i++) {
+        *place_of(listing, more[i].symbol, strlen(more[i].symbol)) = i + 1;
+    }
+    return true;
+}
+
+hdi_listed_kernel *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length)
+{
+    if (2 * listing->n_kernels == listing->n_places && !grow(listing)) {
+        return NULL;
+    }
+    uint32_t *place = place_of(listing, symbol, length);
+    if (!*place) {
+        char *copy = strndup(symbol, length);
+        if (!copy) {
+            return NULL;
+        }
+        listing->kernels[listing->n_kernels++] = (hdi_listed_kernel){.symbol = copy};
+        *place = listing->n_kernels;
+    }
+    return &listing->kernels[*place - 1];
+}
+
+void hdi_listing_describe(hdi_listed_kernel *kernel, hdi_listed_param *params, uint32_t n)
+{
+    if (kernel->described) {
+        free(params);
+        return;
+    }
+    kernel->described = true;
+    kernel->params = params;
+    kernel->n_params = n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t end = params[i].offset + params[i].size;
+        kernel->argument_bytes = end > kernel->argument_bytes ? end : kernel->argument_bytes;
+    }
+}
+
+/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers look the same there. */
+static uint32_t kind_of_ptx(const hdi_ptx_param *p)
+{
+    if (p->type == 'a') {
+        return HD_ARG_BYTES;
+    }
+    return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
+}
+
+static hd_status add_entry(hdi_listing *listing, const hdi_ptx_entry *entry)
+{
+    hdi_listed_kernel *kernel = hdi_listing_kernel(listing, entry->name, strlen(entry->name));
+    hdi_listed_param *params = calloc(entry->n_params ? entry->n_params : 1, sizeof *params);
+    if (!kernel || !params) {
+        free(params);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
+    }
+    for (uint32_t i = 0; i < entry->n_params; i++) {
+        const hdi_ptx_param *p = &entry->params[i];
+        params[i] = (hdi_listed_param){kind_of_ptx(p), p->offset, p->size};
+    }
+    hdi_listing_describe(kernel, params, entry->n_params);
+    return HD_OK;
+}
+
+hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t bytes)
+{
+    hdi_ptx ptx;
+    hd_status status = hdi_ptx_scan(text, bytes, &ptx);
+    if (status) {
+        return status;
+    }
+    for (uint32_t i = 0; i < ptx.n_entries && !status; i++) {
+        status = add_entry(listing, &ptx.entries[i]);
+    }
+    if (ptx.texture_bytes && !listing->texture[0]) {
+        hdi_listing_name(listing->texture, ptx.texture, ptx.texture_bytes);
+    }
+    hdi_ptx_release(&ptx);
+    return status;
+}
+
+hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out)
+{
+    memset(out, 0, sizeof *out);
+    if (hdi_fatbin_detect(image, bytes)) {
+        return hdi_listing_add_fatbin(out, image, bytes);
+    }
+    if (bytes > 4 && memcmp(image, "\177ELF", 4) == 0) {
+        return hdi_listing_add_cubin(out, image, bytes);
+    }
+    return hdi_listing_add_ptx(out, image, bytes);
+}
+
+void hdi_listing_release(hdi_listing *listing)
+{
+    for (uint32_t i = 0; i < listing->n_kernels; i++) {
+        free(listing->kernels[i].symbol);
+        free(listing->kernels[i].readable);
+        free(listing->kernels[i].params);
+    }
+    free(listing->kernels);
+    free(listing->places);
+    memset(listing, 0, sizeof *listing);
+}

@@ -1,0 +1,77 @@
+/* listing.h - what an image of CUDA code has in it: kernels with their parameters, texture references, functions that are missing.
+ *
+ * Images are PTX, cubins, fatbins, and what nvcc packs into them. They may be damaged. A part that cannot be read is noted, and
+ * the driver decides about it: a later toolkit may write what is not known here.
+ *
+ * Threads: any; no state, but for the library of a decompressor, which is opened once.
+ * Locks: none.
+ * Blocking: the first compressed part opens a library.
+ * Always:
+ * - a byte is read only after a check that it is inside the image
+ * - every kernel is listed once, and its parameters lie inside its argument bytes
+ * - the time is proportional to the size of the image and of what is packed in it
+ */
+#ifndef HDI_KERNEL_LISTING_H
+#define HDI_KERNEL_LISTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/status.h>
+
+/* One parameter: its place in the argument block, and what is known of its kind: hd_arg_kind, HD_ARG_NONE where only the
+ * size is known. */
+typedef struct hdi_listed_param {
+    uint32_t kind, offset, size;
+} hdi_listed_param;
+
+typedef struct hdi_listed_kernel {
+    char *symbol;   /* as in the image */
+    char *readable; /* demangled; NULL: the symbol is not mangled, or there is no demangler */
+    bool described; /* the fields below are known */
+    uint32_t n_params, argument_bytes;
+    hdi_listed_param *params;
+} hdi_listed_kernel;
+
+enum { HDI_LISTED_PARAMS_MAX = 4096, HDI_LISTED_NAME_BYTES = 128 };
+
+typedef struct hdi_listing {
+    hdi_listed_kernel *kernels;
+    uint32_t n_kernels, n_places;
+    uint32_t *places; /* a hash table of kernels by symbol: their index and 1; at most half is in use */
+    char texture[HDI_LISTED_NAME_BYTES]; /* the name of a texture, surface or sampler reference; "": there is none */
+    char missing[HDI_LISTED_NAME_BYTES]; /* a function that is to be linked in; "": none, as far as is known */
+    bool intermediate;                   /* it has code that a link compiles */
+    bool relocatable;                    /* device code that is to be linked */
+    char unread
+        [HDI_LISTED_NAME_BYTES]; /* why part of the image was not read, so that kernels may be missing; "": all was */
+} hdi_listing;
+
+/* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. To be released also after a failure.
+ * Errors: IMAGE (PTX with an error; the message has the line), HOST_MEMORY. */
+hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out);
+void hdi_listing_release(hdi_listing *listing);
+
+/* ---- parts, each of which adds to the listing ---- */
+
+/* cubin.c: an ELF file of GPU code. Errors: HOST_MEMORY. */
+hd_status hdi_listing_add_cubin(hdi_listing *listing, const void *image, size_t bytes);
+
+/* fatbin.c: PTX and cubins for several GPUs, each perhaps compressed. Errors: HOST_MEMORY. */
+hd_status hdi_listing_add_fatbin(hdi_listing *listing, const void *image, size_t bytes);
+bool hdi_fatbin_detect(const void *image, size_t bytes);
+
+/* listing.c, for these: */
+hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t bytes);
+void hdi_listing_unread(hdi_listing *listing, const char *why);
+
+/* Adds a kernel, or finds the one of that name where another part has it. NULL: no memory. */
+hdi_listed_kernel *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length);
+
+/* The kernel's parameters; takes `params`, which the listing frees, at once if the kernel is described already. */
+void hdi_listing_describe(hdi_listed_kernel *kernel, hdi_listed_param *params, uint32_t n);
+
+/* Copies a name that is not under our control. What cannot be printed becomes "?". */
+void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length);
+
+#endif

@@ -1,0 +1,226 @@
+/* nvjitlink.c - links device code with nvJitLink, whose ABI is declared here as far as it is used.
+ *
+ * tests/kernel/test_compile.c runs it with a library that only looks like nvJitLink, and with the real one where there is one.
+ * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
+ * Always: a linker that was made is destroyed, whatever fails.
+ */
+#include <ctype.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "blas/blas.h"
+#include "kernel/ptx.h"
+#include "kernel/toolkit.h"
+
+typedef int result;
+typedef struct linker_of_nvjitlink *linker;
+
+enum { SUCCESS = 0, UNSUPPORTED_ARCH = 17 };
+enum { NONE = 0, CUBIN = 1, PTX, INTERMEDIATE, FATBIN, OBJECT, LIBRARY }; /* kinds of parts */
+
+#define INTERMEDIATE_MAGIC 0x7f4e43edu
+
+#define ENTRIES(X)                                                                                                     \
+    X(nvJitLinkCreate, (linker * out, uint32_t n_options, const char **options))                                       \
+    X(nvJitLinkDestroy, (linker * out))                                                                                \
+    X(nvJitLinkAddData, (linker l, int kind, const void *bytes, size_t n, const char *name))                           \
+    X(nvJitLinkComplete, (linker l))                                                                                   \
+    X(nvJitLinkGetLinkedCubinSize, (linker l, size_t * bytes))                                                         \
+    X(nvJitLinkGetLinkedCubin, (linker l, void *out))                                                                  \
+    X(nvJitLinkGetErrorLogSize, (linker l, size_t * bytes))                                                            \
+    X(nvJitLinkGetErrorLog, (linker l, char *out))
+
+typedef struct entries {
+#define MEMBER(name, parameters) result(*name) parameters;
+    ENTRIES(MEMBER)
+#undef MEMBER
+} entries;
+
+static hd_status open_library(const char *option, entries *out)
+{
+    static const char *const names[] = {"libnvJitLink.so.13", "libnvJitLink.so.12", NULL};
+    char why[sizeof((hdi_blas_facts *)0)->why] = "";
+    void *library = hdi_toolkit_open(option, names, why);
+    if (!library) {
+        return hdi_fail(
+            HD_ERROR_UNSUPPORTED,
+            "there is no nvJitLink (%.300s); install the CUDA toolkit, or set the option nvjitlink to its path", why);
+    }
+    const char *missing = NULL;
+#define FIND(name, parameters)                                                                                         \
+    if (!hdi_blas_entry(library, #name, &out->name)) {                                                                 \
+        missing = #name;                                                                                               \
+    }
+    ENTRIES(FIND)
+#undef FIND
+    return missing
+               ? hdi_fail(HD_ERROR_UNSUPPORTED,
+                          "the library has no %s: it is not nvJitLink 12 or later; set the option nvjitlink", missing)
+               : HD_OK;
+}
+
+/* ---- parts ---- */
+
+static int kind_of_elf(const void *bytes, size_t n)
+{
+    Elf64_Ehdr h;
+    if (n < sizeof h) {
+        return NONE;
+    }
+    memcpy(&h, bytes, sizeof h);
+    return h.e_machine == EM_CUDA ? CUBIN : OBJECT;
+}
+
+static int kind_of(const hd_code_part *part)
+{
+    uint32_t magic = 0;
+    memcpy(&magic, part->bytes, part->count >= sizeof magic ? sizeof magic : 0);
+    if (hdi_fatbin_detect(part->bytes, part->count)) {
+        return FATBIN;
+    }
+    if (magic == INTERMEDIATE_MAGIC) {
+        return INTERMEDIATE;
+    }
+    if (part->count > 8 && memcmp(part->bytes, "!<arch>\n", 8) == 0) {
+        return LIBRARY;
+    }
+    if (part->count > 4 && memcmp(part->bytes, "\177ELF", 4) == 0) {
+        return kind_of_elf(part->bytes, part->count);
+    }
+    return hdi_ptx_detect(part->bytes, part->count) ? PTX : NONE;
+}
+
+/* Whether a part is compiled at the link. */
+static bool is_intermediate(const hd_code_part *part)
+{
+    int kind = kind_of(part);
+    bool found = kind == INTERMEDIATE;
+    if (kind == FATBIN) {
+        hdi_listing listing;
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hdi_listing_read(part->bytes, part->count, &listing);
+        hdi_attempt_end(&attempt);
+        found = listing.intermediate;
+        hdi_listing_release(&listing);
+    }
+    return found;
+}
+
+/* ---- linking ---- */
+
+static hd_status link_failed(const entries *e, linker l, result r, const char *what)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (l && e->nvJitLinkGetErrorLogSize(l, &bytes) == SUCCESS && bytes) {
+        log = calloc(1, bytes + 1);
+    }
+    if (log && e->nvJitLinkGetErrorLog(l, log) == SUCCESS) {
+        char *line = log + strspn(log, "\n \t");
+        line[strcspn(line, "\n")] = 0;
+        for (char *p = line; *p; p++) {
+            *p = iscntrl((unsigned char)*p) ? ' ' : *p;
+        }
+        if (line[0]) {
+            hd_status status = hdi_fail(HD_ERROR_IMAGE, "%.100s: %.300s", what, line);
+            free(log);
+            return status;
+        }
+    }
+    free(log);
+    return hdi_fail(r == UNSUPPORTED_ARCH ? HD_ERROR_UNSUPPORTED : HD_ERROR_IMAGE, "%.100s: nvJitLink's code %d", what,
+                    r);
+}
+
+/* A part as the library gets it. It has to stay as long as the linker. */
+typedef struct kept {
+    char name[128];
+    char *text; /* of PTX: a copy that ends in a zero, which counts */
+} kept;
+
+static void release_kept(kept *k, size_t n)
+{
+    for (size_t i = 0; k && i < n; i++) {
+        free(k[i].text);
+    }
+    free(k);
+}
+
+static hd_status add_part(const entries *e, linker l, const hd_code_part *part, size_t number, kept *k)
+{
+    if (part->name) {
+        snprintf(k->name, sizeof k->name, "%s", part->name);
+    } else {
+        snprintf(k->name, sizeof k->name, "part %zu", number);
+    }
+    int kind = kind_of(part);
+    if (kind == NONE) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, library)", k->name,
+                        part->count);
+    }
+    k->text = kind == PTX ? strndup(part->bytes, part->count) : NULL;
+    if (kind == PTX && !k->text) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a part");
+    }
+    const void *bytes = k->text ? k->text : part->bytes;
+    result r = e->nvJitLinkAddData(l, kind, bytes, k->text ? strlen(k->text) + 1 : part->count, k->name);
+    return r == SUCCESS ? HD_OK : link_failed(e, l, r, k->name);
+}
+
+static hd_status take_code(const entries *e, linker l, hdi_made_code *out)
+{
+    result r = e->nvJitLinkComplete(l);
+    size_t bytes = 0;
+    r = r == SUCCESS ? e->nvJitLinkGetLinkedCubinSize(l, &bytes) : r;
+    if (r != SUCCESS || bytes == 0) {
+        return link_failed(e, l, r, "the parts cannot be linked");
+    }
+    out->bytes = calloc(1, bytes + 1);
+    out->size = bytes;
+    if (!out->bytes) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for linked code");
+    }
+    r = e->nvJitLinkGetLinkedCubin(l, out->bytes);
+    return r == SUCCESS ? HD_OK : link_failed(e, l, r, "the parts cannot be linked");
+}
+
+hd_status hdi_link(const char *option, const hd_code_part *parts, size_t n, int compute, hdi_made_code *out)
+{
+    entries e;
+    hd_status status = open_library(option, &e);
+    if (status) {
+        return status;
+    }
+    char arch[32];
+    snprintf(arch, sizeof arch, "-arch=sm_%d", compute);
+    const char *options[] = {arch, "-lto"};
+    uint32_t n_options = 1;
+    for (size_t i = 0; i < n && n_options == 1; i++) {
+        n_options += is_intermediate(&parts[i]);
+    }
+    linker l = NULL;
+    hdi_made_code made = {NULL, 0, NULL, 0};
+    result r = e.nvJitLinkCreate(&l, n_options, options);
+    if (r != SUCCESS) {
+        status = link_failed(&e, NULL, r, arch);
+    } else {
+        kept *k = calloc(n, sizeof *k);
+        status = k ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parts");
+        for (size_t i = 0; i < n && !status; i++) {
+            status = add_part(&e, l, &parts[i], i, &k[i]);
+        }
+        status = status ? status : take_code(&e, l, &made);
+        e.nvJitLinkDestroy(&l);
+        release_kept(k, n);
+    }
+    if (status) {
+        hdi_made_code_release(&made);
+        return status;
+    }
+    *out = made;
+    return HD_OK;
+}

@@ -1,0 +1,255 @@
+/* nvrtc.c - compiles CUDA C++ with NVRTC, whose ABI is declared here as far as it is used.
+ *
+ * tests/kernel/test_compile.c runs it with a library that only looks like NVRTC, and with the real one where there is one.
+ * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
+ * Always: a program that was made is destroyed, whatever fails.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "blas/blas.h"
+#include "kernel/toolkit.h"
+
+typedef int result;
+typedef struct program_of_nvrtc *program;
+
+enum { SUCCESS = 0, OUT_OF_MEMORY = 1, INVALID_OPTION = 5, ARCHS_MOST = 256 };
+
+/* X(name, (parameters)): NVRTC 11.2 and later have them all. */
+#define ENTRIES(X)                                                                                                     \
+    X(nvrtcVersion, (int *major, int *minor))                                                                          \
+    X(nvrtcGetNumSupportedArchs, (int *n))                                                                             \
+    X(nvrtcGetSupportedArchs, (int *archs))                                                                            \
+    X(nvrtcCreateProgram, (program * out, const char *source, const char *name, int n_headers,                         \
+                           const char *const *headers, const char *const *header_names))                               \
+    X(nvrtcDestroyProgram, (program * out))                                                                            \
+    X(nvrtcAddNameExpression, (program p, const char *expression))                                                     \
+    X(nvrtcCompileProgram, (program p, int n_options, const char *const *options))                                     \
+    X(nvrtcGetProgramLogSize, (program p, size_t * bytes))                                                             \
+    X(nvrtcGetProgramLog, (program p, char *out))                                                                      \
+    X(nvrtcGetLoweredName, (program p, const char *expression, const char **symbol))                                   \
+    X(nvrtcGetCUBINSize, (program p, size_t * bytes))                                                                  \
+    X(nvrtcGetCUBIN, (program p, char *out))                                                                           \
+    X(nvrtcGetPTXSize, (program p, size_t * bytes))                                                                    \
+    X(nvrtcGetPTX, (program p, char *out))
+
+typedef struct hdi_nvrtc_entries {
+#define MEMBER(name, parameters) result(*name) parameters;
+    ENTRIES(MEMBER)
+#undef MEMBER
+    const char *(*nvrtcGetErrorString)(result code);
+} entries;
+
+/* What kernel.h includes and NVRTC does not have. */
+static const char stdint_header[] =
+    "#pragma once\n"
+    "typedef signed char int8_t;\ntypedef short int16_t;\ntypedef int int32_t;\ntypedef long int64_t;\n"
+    "typedef unsigned char uint8_t;\ntypedef unsigned short uint16_t;\ntypedef unsigned int uint32_t;\n"
+    "typedef unsigned long uint64_t;\ntypedef long intptr_t;\ntypedef unsigned long uintptr_t;\n"
+    "#define INT8_MAX 127\n#define INT16_MAX 32767\n#define INT32_MAX 2147483647\n#define INT64_MAX "
+    "9223372036854775807L\n"
+    "#define INT8_MIN (-128)\n#define INT16_MIN (-32768)\n#define INT32_MIN (-INT32_MAX - 1)\n"
+    "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 255\n#define UINT16_MAX 65535\n"
+    "#define UINT32_MAX 4294967295U\n#define UINT64_MAX 18446744073709551615UL\n";
+static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\n#endif\n";
+
+/* ---- opening ---- */
+
+static hd_status take_entries(hdi_nvrtc *nvrtc, void *library)
+{
+    entries *e = nvrtc->entries;
+    const char *missing = NULL;
+#define FIND(name, parameters)                                                                                         \
+    if (!hdi_blas_entry(library, #name, &e->name)) {                                                                   \
+        missing = #name;                                                                                               \
+    }
+    ENTRIES(FIND)
+    FIND(nvrtcGetErrorString, )
+#undef FIND
+    if (missing) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "the library has no %s: it is not NVRTC 11.2 or later; set the option nvrtc", missing);
+    }
+    result r = e->nvrtcVersion(&nvrtc->major, &nvrtc->minor);
+    return r == SUCCESS ? HD_OK
+                        : hdi_fail(HD_ERROR_UNSUPPORTED, "NVRTC does not start: %.200s", e->nvrtcGetErrorString(r));
+}
+
+hd_status hdi_nvrtc_open(const char *option, hdi_nvrtc *out)
+{
+    static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", NULL};
+    char why[sizeof((hdi_blas_facts *)0)->why] = "";
+    void *library = hdi_toolkit_open(option, names, why);
+    if (!library) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "there is no NVRTC (%.300s); install the CUDA toolkit, or set the option nvrtc to its path",
+                        why);
+    }
+    hdi_nvrtc nvrtc = {.entries = calloc(1, sizeof *nvrtc.entries)};
+    if (!nvrtc.entries) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for NVRTC");
+    }
+    hd_status status = take_entries(&nvrtc, library);
+    if (status) {
+        hdi_nvrtc_release(&nvrtc);
+        return status;
+    }
+    *out = nvrtc;
+    return HD_OK;
+}
+
+void hdi_nvrtc_release(hdi_nvrtc *nvrtc)
+{
+    free(nvrtc->entries);
+    nvrtc->entries = NULL;
+}
+
+hd_status hdi_nvrtc_choose(const hdi_nvrtc *nvrtc, int lowest, bool all_alike, char out[32])
+{
+    int n = 0, archs[ARCHS_MOST], best = 0, least = 0;
+    if (nvrtc->entries->nvrtcGetNumSupportedArchs(&n) != SUCCESS || n < 1 || n > ARCHS_MOST ||
+        nvrtc->entries->nvrtcGetSupportedArchs(archs) != SUCCESS) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED, "NVRTC %d.%d does not list what it compiles for", nvrtc->major,
+                        nvrtc->minor);
+    }
+    for (int i = 0; i < n; i++) {
+        best = archs[i] <= lowest && archs[i] > best ? archs[i] : best;
+        least = !least || archs[i] < least ? archs[i] : least;
+    }
+    if (!best) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "NVRTC %d.%d compiles for compute capability %d.%d and later, a device has %d.%d; use an older "
+                        "toolkit",
+                        nvrtc->major, nvrtc->minor, least / 10, least % 10, lowest / 10, lowest % 10);
+    }
+    snprintf(out, 32, "-arch=%s_%d", best == lowest && all_alike ? "sm" : "compute", best);
+    return HD_OK;
+}
+
+/* ---- compiling ---- */
+
+/* A program under way. */
+typedef struct work {
+    const entries *e;
+    program program;
+    const hd_compile_options *options;
+} work;
+
+/* The first line of the log that has an error, else its first line. Cuts the log. */
+static const char *first_error(char *log)
+{
+    char *found = strstr(log, "error");
+    char *line = log + strspn(log, "\n");
+    if (found) {
+        for (line = found; line > log && line[-1] != '\n';) {
+            line--;
+        }
+    }
+    line[strcspn(line, "\n")] = 0;
+    for (char *p = line; *p; p++) {
+        *p = iscntrl((unsigned char)*p) ? ' ' : *p;
+    }
+    return line;
+}
+
+static hd_status compile_failed(const work *w, result r)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (w->e->nvrtcGetProgramLogSize(w->program, &bytes) == SUCCESS && bytes) {
+        log = calloc(1, bytes + 1);
+    }
+    bool has_log = log && w->e->nvrtcGetProgramLog(w->program, log) == SUCCESS;
+    const char *text = has_log ? first_error(log) : "";
+    hd_status status = r == OUT_OF_MEMORY    ? HD_ERROR_HOST_MEMORY
+                       : r == INVALID_OPTION ? HD_ERROR_ARGUMENT
+                                             : HD_ERROR_IMAGE;
+    hdi_fail(status, "%.380s", text[0] ? text : w->e->nvrtcGetErrorString(r));
+    free(log);
+    return status;
+}
+
+static hd_status compile(const work *w, const char *arch)
+{
+    const hd_compile_options *o = w->options;
+    const char **list = calloc(o->n_options + 1, sizeof *list);
+    if (!list) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the options of the compiler");
+    }
+    list[0] = arch;
+    for (size_t i = 0; i < o->n_options; i++) {
+        list[i + 1] = o->options[i];
+    }
+    result r = SUCCESS;
+    for (size_t i = 0; i < o->n_kernels && r == SUCCESS; i++) {
+        r = w->e->nvrtcAddNameExpression(w->program, o->kernels[i]);
+    }
+    r = r == SUCCESS ? w->e->nvrtcCompileProgram(w->program, (int)o->n_options + 1, list) : r;
+    free(list);
+    return r == SUCCESS ? HD_OK : compile_failed(w, r);
+}
+
+/* Machine code where it was made, else PTX. */
+static hd_status take_code(const work *w, hdi_made_code *out)
+{
+    size_t bytes = 0;
+    bool machine = w->e->nvrtcGetCUBINSize(w->program, &bytes) == SUCCESS && bytes > 0;
+    result r = machine ? SUCCESS : w->e->nvrtcGetPTXSize(w->program, &bytes);
+    if (r != SUCCESS || bytes < 2) {
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "NVRTC made neither machine code nor PTX; leave out the options that ask for others");
+    }
+    out->bytes = calloc(1, bytes + 1);
+    out->size = bytes;
+    if (!out->bytes) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for compiled code");
+    }
+    r = machine ? w->e->nvrtcGetCUBIN(w->program, out->bytes) : w->e->nvrtcGetPTX(w->program, out->bytes);
+    return r == SUCCESS ? HD_OK : compile_failed(w, r);
+}
+
+static hd_status take_symbols(const work *w, hdi_made_code *out)
+{
+    size_t n = w->options->n_kernels;
+    out->aliases = calloc(n ? n : 1, sizeof *out->aliases);
+    for (size_t i = 0; i < n && out->aliases; i++) {
+        const char *name = w->options->kernels[i], *symbol = NULL;
+        result r = w->e->nvrtcGetLoweredName(w->program, name, &symbol);
+        if (r != SUCCESS || !symbol) {
+            return hdi_fail(r == OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY : HD_ERROR_IMAGE,
+                            "the source has no kernel '%.100s': %.200s", name, w->e->nvrtcGetErrorString(r));
+        }
+        hdi_alias *alias = &out->aliases[out->n_aliases++];
+        *alias = (hdi_alias){strdup(name), strdup(symbol)};
+        if (!alias->name || !alias->symbol) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the names of kernels");
+        }
+    }
+    return out->aliases ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the names of kernels");
+}
+
+hd_status hdi_nvrtc_compile(const hdi_nvrtc *nvrtc, const char *source, const hd_compile_options *options,
+                            const char *arch, hdi_made_code *out)
+{
+    static const char *const names[] = {"heddle/kernel.h", "stdint.h", "stddef.h"};
+    const char *const headers[] = {hdi_kernel_header, stdint_header, stddef_header};
+    work w = {.e = nvrtc->entries, .options = options};
+    hdi_made_code made = {NULL, 0, NULL, 0};
+    result r = w.e->nvrtcCreateProgram(&w.program, source, options->name, 3, headers, names);
+    if (r != SUCCESS) {
+        return hdi_fail(r == OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY : HD_ERROR_IMAGE,
+                        "NVRTC does not take the source: %.200s", w.e->nvrtcGetErrorString(r));
+    }
+    hd_status status = compile(&w, arch);
+    status = status ? status : take_symbols(&w, &made);
+    status = status ? status : take_code(&w, &made);
+    w.e->nvrtcDestroyProgram(&w.program);
+    if (status) {
+        hdi_made_code_release(&made);
+        return status;
+    }
+    *out = made;
+    return HD_OK;
+}

@@ -1,0 +1,9 @@
+/* unlinked.cu - a kernel that launches another one, which takes libcudadevrt.a. */
+__global__ void child(int *p)
+{
+    *p = 1;
+}
+__global__ void parent(int *p)
+{
+    child<<<1, 1>>>(p);
+}
