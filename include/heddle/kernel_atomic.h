@@ -14,8 +14,8 @@
  *
  *     hd_thread_fence_block(), _device(), _system()
  *
- * What the thread wrote before the fence is visible to the other threads of the block, of the device or of the system before anything that
- * it writes after. The same holds for what it reads.
+ * What the thread writes before the fence is visible to other threads before what it writes after. So are its reads in order. The others
+ * are those of the block, of the device or of the system.
  *
  * Sums of floating-point numbers depend on the order of the threads, which no device promises.
  */

@@ -241,8 +241,7 @@ HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
     }
     return hd_half_odd_of_f64(s);
 }
-/* Of f16 any sum of two and any product are rounded to a float first, which has more than twice the bits: the second rounding finds the
- * same neighbour. */
+/* A float has more than twice the bits. So a sum or a product that is rounded to a float first has the same neighbour in the end. */
 HD_DEVICE hd_f16 hd_f16_add(hd_f16 a, hd_f16 b)
 {
     return hd_f16_from_f32(hd_half_sum(hd_f16_to_f32(a), hd_f16_to_f32(b)));

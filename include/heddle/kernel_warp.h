@@ -57,7 +57,9 @@ HD_DEVICE uint32_t hd_lane_index(void)
 HD_DEVICE uint32_t hd_warp_ballot(int condition)
 {
     uint32_t mask;
-    __asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, " HD_WARP_LANES "; }"
+    __asm__ volatile("{ .reg .pred p;\n"
+                     "  setp.ne.s32 p, %1, 0;\n"
+                     "  vote.sync.ballot.b32 %0, p, " HD_WARP_LANES "; }"
                      : "=r"(mask)
                      : "r"(condition));
     return mask;

@@ -64,7 +64,7 @@ typedef struct cpu_core {
     hdi_fiber *asking;  /* waits until the worker has made what it wants; NULL: none */
     bool wants_fibers, wants_warps;
     hdcu_result failure; /* why a thread ended the launch; 0: none did */
-    char told[HDI_DRIVER_TOLD_BYTES];
+    char reason[HDI_DRIVER_REASON_BYTES];
     bool printed; /* to standard output, since it was flushed */
     void (*guarded)(void *);
     void *guarded_data;
@@ -260,8 +260,8 @@ HDI_FIBER_CODE static void pass_barrier(cpu_core *core)
     }
 }
 
-/* Chooses what continues when the running fiber cannot: one that is ready, a new one, or the worker when the block is
- * done or no thread can go on. */
+/* Chooses what continues when the running fiber cannot: one that is ready, or a new one. It is the worker when the block is
+ * done, or no thread can go on. */
 HDI_FIBER_CODE static hdi_fiber *pick(cpu_core *core)
 {
     if (core->ready_next < core->n_ready) {
@@ -329,7 +329,7 @@ HDI_FIBER_CODE static void run_threads(void *argument)
     hdi_fiber_leave(fiber, pick(core));
 }
 
-/* ------------------------------------------------------------------------------------------ warps, and what kernels say -- */
+/* ------------------------------------------------------------------------------------------ warps, and what kernels report -- */
 
 /* Ends the launch from a fiber. */
 HDI_FIBER_CODE __attribute__((noreturn)) static void stop(cpu_core *core, hdi_fiber *fiber, hdcu_result failure)
@@ -342,7 +342,7 @@ HDI_FIBER_CODE __attribute__((noreturn)) static void stop(cpu_core *core, hdi_fi
 static int tell_block(cpu_core *core)
 {
     const hd_kernel_thread *m = &core->model;
-    return snprintf(core->told, sizeof core->told, "kernel '%.60s', block (%u, %u, %u)", core->launch->kernel->name,
+    return snprintf(core->reason, sizeof core->reason, "kernel '%.60s', block (%u, %u, %u)", core->launch->kernel->name,
                     m->block.x, m->block.y, m->block.z);
 }
 
@@ -359,7 +359,7 @@ static void tell_apart(cpu_core *core)
         there = core->warps.of + hdi_thread_number(t) / 32 == w ? t : there;
     }
     int n = tell_block(core);
-    snprintf(core->told + n, sizeof core->told - (size_t)n,
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
              ": thread (%u, %u, %u) waits for its warp, and thread (%u, %u, %u) of that warp waits at hd_barrier",
              here->thread.x, here->thread.y, here->thread.z, there->thread.x, there->thread.y, there->thread.z);
     core->failure = HDCU_ERROR_LAUNCH_FAILED;
@@ -370,7 +370,7 @@ static void tell_different(cpu_core *core, const hdi_warp *w, const hd_kernel_th
 {
     const hd_kernel_thread *other = &w->waiting[__builtin_ctz(w->arrived)]->self;
     int n = tell_block(core);
-    snprintf(core->told + n, sizeof core->told - (size_t)n,
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
              ": threads (%u, %u, %u) and (%u, %u, %u) of one warp call different functions of warps", other->thread.x,
              other->thread.y, other->thread.z, self->thread.x, self->thread.y, self->thread.z);
 }
@@ -461,9 +461,9 @@ HDI_FIBER_CODE __attribute__((noreturn)) static void fail_assertion(hd_kernel_th
     cpu_core *core = (cpu_core *)fiber->set;
     size_t length = strlen(file);
     int n = tell_block(core);
-    snprintf(core->told + n, sizeof core->told - (size_t)n, ", thread (%u, %u, %u): assertion '%.60s' failed at %s:%u",
-             self->thread.x, self->thread.y, self->thread.z, assertion,
-             length > FILE_MOST ? file + (length - FILE_MOST) : file, line);
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
+             ", thread (%u, %u, %u): assertion '%.60s' failed at %s:%u", self->thread.x, self->thread.y, self->thread.z,
+             assertion, length > FILE_MOST ? file + (length - FILE_MOST) : file, line);
     stop(core, fiber, HDCU_ERROR_ASSERT);
 }
 
@@ -609,12 +609,12 @@ typedef struct job {
     const hdi_cpu_launch *launch;
     const void *arguments;
     uint64_t n_blocks;
-    uint64_t run_blocks;              /* blocks handed out at a time */
-    uint64_t multiplier, offset;      /* perturb the order of blocks; multiplier 0: the usual order */
-    _Atomic uint64_t next_block;      /* handed out so far; relaxed: the job was published under lock */
-    _Atomic int result;               /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
-    uintptr_t fault_address;          /* of that failure; written by the thread that set `result` */
-    char told[HDI_DRIVER_TOLD_BYTES]; /* likewise: what the kernel said; empty: nothing */
+    uint64_t run_blocks;         /* blocks handed out at a time */
+    uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: the usual order */
+    _Atomic uint64_t next_block; /* handed out so far; relaxed: the job was published under lock */
+    _Atomic int result;          /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
+    uintptr_t fault_address;     /* of that failure; written by the thread that set `result` */
+    char reason[HDI_DRIVER_REASON_BYTES]; /* likewise: what the kernel reported; empty: nothing */
 } job;
 
 static hdi_mutex lock = HDI_MUTEX_INIT(HOST_THREADS);
@@ -679,14 +679,14 @@ static hdcu_result run_block(cpu_core *core, job *j, uint64_t number, uintptr_t 
                       (uint32_t)(row % launch->grid[1]), (uint32_t)(row / launch->grid[1]), address);
 }
 
-/* `told`: what the kernel said, or empty. */
-static void fail(job *j, hdcu_result result, uintptr_t address, const char *told)
+/* `reason`: what the kernel reported, or empty. */
+static void fail(job *j, hdcu_result result, uintptr_t address, const char *reason)
 {
     int none = 0;
     if (atomic_compare_exchange_strong_explicit(&j->result, &none, result, memory_order_relaxed,
                                                 memory_order_relaxed)) {
         j->fault_address = address;
-        snprintf(j->told, sizeof j->told, "%s", told);
+        snprintf(j->reason, sizeof j->reason, "%s", reason);
     }
 }
 
@@ -703,7 +703,7 @@ static void run_blocks(cpu_core *core, job *j, uint64_t most_blocks)
             uintptr_t address = 0;
             hdcu_result result = run_block(core, j, b, &address);
             if (result != HDCU_SUCCESS) {
-                fail(j, result, address, core->failure != HDCU_SUCCESS ? core->told : "");
+                fail(j, result, address, core->failure != HDCU_SUCCESS ? core->reason : "");
             }
             hdi_fibers_yield(&core->set, false);
         }
@@ -952,8 +952,8 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
     if (result == HDCU_ERROR_ILLEGAL_ADDRESS && fault_address != NULL) {
         *fault_address = j.fault_address;
     }
-    if (launch->told != NULL) {
-        memcpy(launch->told, j.told, sizeof j.told);
+    if (launch->reason != NULL) {
+        memcpy(launch->reason, j.reason, sizeof j.reason);
     }
     return result;
 }

@@ -47,7 +47,8 @@ typedef struct hdi_cpu_launch {
     size_t dynamic_shared_bytes;
     uint64_t schedule;    /* the seed of a perturbed schedule of blocks and threads; 0: the usual order */
     volatile int *cancel; /* may be NULL; once it is non-zero, blocks that have not started are skipped */
-    char *told; /* HDI_DRIVER_TOLD_BYTES for what the kernel said when it ended the launch, else ""; may be NULL */
+    char *
+        reason; /* HDI_DRIVER_REASON_BYTES for what the kernel reported when it ended the launch, else ""; may be NULL */
 } hdi_cpu_launch;
 
 /* Runs a launch. Returns SUCCESS, also when it was cancelled.

@@ -15,7 +15,7 @@ typedef struct hdi_warp {
     uint32_t what;    /* HD_WARP_* of the meeting */
     uint32_t turn;
     hdi_fiber *waiting[32]; /* of the lanes that have arrived */
-    /* The lanes take their results from one, and may come to the next meeting meanwhile. Nobody gets further before all have arrived there. */
+    /* The lanes take their results from one, and may come to the next meeting meanwhile. No lane gets further before all have arrived there. */
     hd_warp_values values[2];
 } hdi_warp;
 
