@@ -112,7 +112,7 @@ typedef struct hd_cpu_services {
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
     int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* Ends the launch. */
-    void (*fail)(struct hd_kernel_thread *self, const char *assertion, const char *file, unsigned line)
+    void (*assertion_failed)(struct hd_kernel_thread *self, const char *assertion, const char *file, unsigned line)
         __attribute__((noreturn));
 } hd_cpu_services;
 

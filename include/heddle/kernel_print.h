@@ -63,7 +63,7 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #elif !defined(__cplusplus)
 
 #define hd_printf(...) (hd_self->services->print(hd_self, __VA_ARGS__))
-#define HD_ASSERT_FAIL(text) hd_self->services->fail(hd_self, text, __FILE__, __LINE__)
+#define HD_ASSERT_FAIL(text) hd_self->services->assertion_failed(hd_self, text, __FILE__, __LINE__)
 #ifdef HD_CPU_MODULE
 #undef printf
 #define printf(...) hd_printf(__VA_ARGS__)
@@ -72,6 +72,7 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #endif
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
+/* Both take the text of the condition: one by the other would have it with its macros expanded. */
 #ifdef NDEBUG
 #define hd_assert(condition) ((void)0)
 #else
@@ -79,7 +80,11 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #endif
 #if (HD_KERNEL_GPU && defined(__clang__)) || defined(HD_CPU_MODULE)
 #undef assert
-#define assert(condition) hd_assert(condition)
+#ifdef NDEBUG
+#define assert(condition) ((void)0)
+#else
+#define assert(condition) ((condition) ? (void)0 : HD_ASSERT_FAIL(#condition))
+#endif
 #endif
 #endif
 

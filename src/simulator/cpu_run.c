@@ -452,7 +452,7 @@ HDI_FIBER_CODE static void leave_warp(cpu_core *core, const hd_kernel_thread *se
     }
 }
 
-/* hd_assert calls this where it does not hold: hd_cpu_services.fail. */
+/* hd_assert calls this where it does not hold: hd_cpu_services.assertion_failed. */
 HDI_FIBER_CODE __attribute__((noreturn)) static void fail_assertion(hd_kernel_thread *self, const char *assertion,
                                                                     const char *file, unsigned line)
 {
