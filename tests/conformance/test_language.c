@@ -42,7 +42,10 @@ enum { HALVES = 16, WARP_WORDS = 12, THREADS = 250, BLOCKS = 4 };
 
 static const char source_start[] =
     "#include <heddle/kernel.h>\n"
-    "typedef struct row { float of[3]; int32_t n; } row;\n"
+    "typedef struct row {\n"
+    "    float of[3];\n"
+    "    int32_t n;\n"
+    "} row;\n"
     "HD_CONSTANT row rows[2] = {{{1, 2, 3}, 4}, {{5, 6, 7}, 8}};\n"
     "HD_CONSTANT uint16_t primes[] = {2, 3, 5, 7};\n"
     "HD_DEVICE uint32_t number(HD_SELF) { return hd_thread_x() + hd_block_dim_x() * hd_thread_y(); }\n";

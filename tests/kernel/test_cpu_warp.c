@@ -1,6 +1,6 @@
-/* test_cpu_warp.c - warps on the CPU: what the threads bring, who takes part, several schedules, and threads that do not meet.
+/* test_cpu_warp.c - warps on the CPU: what the threads bring, which ones take part, several schedules, and threads that do not meet.
  *
- * Promise: Threads of a warp on the CPU exchange values under every schedule, and a warp that does not meet ends the launch with a message.
+ * Promise: Threads of a warp on the CPU exchange values under every schedule; one that does not meet ends the launch with a message.
  */
 #include "support/check.h"
 
