@@ -111,9 +111,8 @@ typedef struct hd_cpu_services {
      * valid until the thread calls this again. */
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
     int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
-    /* Ends the launch. */
-    void (*assertion_failed)(struct hd_kernel_thread *self, const char *assertion, const char *file, unsigned line)
-        __attribute__((noreturn));
+    /* Ends the launch, and does not return. */
+    void (*failed)(struct hd_kernel_thread *self, const char *text, const char *file, int line);
 } hd_cpu_services;
 
 /* What one thread of a block sees. Made and owned by the caller of a kernel's entry. */

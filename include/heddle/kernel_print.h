@@ -63,7 +63,7 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #elif !defined(__cplusplus)
 
 #define hd_printf(...) (hd_self->services->print(hd_self, __VA_ARGS__))
-#define HD_ASSERT_FAIL(text) hd_self->services->assertion_failed(hd_self, text, __FILE__, __LINE__)
+#define HD_ASSERT_FAIL(text) (hd_self->services->failed(hd_self, text, __FILE__, __LINE__), __builtin_unreachable())
 #ifdef HD_CPU_MODULE
 #undef printf
 #define printf(...) hd_printf(__VA_ARGS__)

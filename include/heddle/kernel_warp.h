@@ -35,9 +35,15 @@
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-#define HD_WARP_OP_add(type, a, b) ((type)((a) + (b)))
-#define HD_WARP_OP_min(type, a, b) ((b) < (a) || (a) != (a) ? (b) : (a))
-#define HD_WARP_OP_max(type, a, b) ((b) > (a) || (a) != (a) ? (b) : (a))
+#define HD_WARP_OP_add(suffix, a, b) ((a) + (b))
+#define HD_WARP_OP_min(suffix, a, b) ((b) < (a) || HD_WARP_ISNAN_##suffix(a) ? (b) : (a))
+#define HD_WARP_OP_max(suffix, a, b) ((b) > (a) || HD_WARP_ISNAN_##suffix(a) ? (b) : (a))
+#define HD_WARP_ISNAN_i32(a) 0
+#define HD_WARP_ISNAN_u32(a) 0
+#define HD_WARP_ISNAN_i64(a) 0
+#define HD_WARP_ISNAN_u64(a) 0
+#define HD_WARP_ISNAN_f32(a) ((a) != (a))
+#define HD_WARP_ISNAN_f64(a) ((a) != (a))
 
 #endif
 
@@ -136,7 +142,7 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
         if (mask == 0xffffffff) {                                                                                      \
             for (uint32_t i = 16; i > 0; i /= 2) {                                                                     \
                 type other = hd_warp_shuffle_xor_##suffix(value, i);                                                   \
-                value = HD_WARP_OP_##op(type, value, other);                                                           \
+                value = HD_WARP_OP_##op(suffix, value, other);                                                         \
             }                                                                                                          \
             return hd_warp_shuffle_idx_##suffix(value, 0);                                                             \
         }                                                                                                              \
@@ -148,7 +154,7 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
         while (++lane < 32) {                                                                                          \
             if ((mask >> lane & 1) != 0) {                                                                             \
                 type other = hd_warp_shuffle_idx_##suffix(value, lane);                                                \
-                result = HD_WARP_OP_##op(type, result, other);                                                         \
+                result = HD_WARP_OP_##op(suffix, result, other);                                                       \
             }                                                                                                          \
         }                                                                                                              \
         return result;                                                                                                 \
@@ -223,11 +229,11 @@ HD_WARP_SHUFFLE_OF(f64, double)
         }                                                                                                              \
         for (uint32_t i = 16; n == 32 && i > 0; i /= 2) {                                                              \
             for (uint32_t j = 0; j < i; j++) {                                                                         \
-                all[j] = HD_WARP_OP_##op(type, all[j], all[j + i]);                                                    \
+                all[j] = HD_WARP_OP_##op(suffix, all[j], all[j + i]);                                                  \
             }                                                                                                          \
         }                                                                                                              \
         for (uint32_t i = 1; n < 32 && i < n; i++) {                                                                   \
-            all[0] = HD_WARP_OP_##op(type, all[0], all[i]);                                                            \
+            all[0] = HD_WARP_OP_##op(suffix, all[0], all[i]);                                                          \
         }                                                                                                              \
         return all[0];                                                                                                 \
     }
@@ -328,7 +334,7 @@ HD_WARP_SHUFFLE_OF(f64, double)
         hd_barrier();                                                                                                  \
         value = of_warp[0];                                                                                            \
         for (uint32_t i = 1; i < warps; i++) {                                                                         \
-            value = HD_WARP_OP_##op(type, value, of_warp[i]);                                                          \
+            value = HD_WARP_OP_##op(suffix, value, of_warp[i]);                                                        \
         }                                                                                                              \
         hd_barrier();                                                                                                  \
         return value;                                                                                                  \
@@ -355,6 +361,12 @@ HD_WARP_ALL_OF(f64, double)
 #undef HD_WARP_OP_add
 #undef HD_WARP_OP_min
 #undef HD_WARP_OP_max
+#undef HD_WARP_ISNAN_i32
+#undef HD_WARP_ISNAN_u32
+#undef HD_WARP_ISNAN_i64
+#undef HD_WARP_ISNAN_u64
+#undef HD_WARP_ISNAN_f32
+#undef HD_WARP_ISNAN_f64
 
 #endif
 

@@ -452,9 +452,9 @@ HDI_FIBER_CODE static void leave_warp(cpu_core *core, const hd_kernel_thread *se
     }
 }
 
-/* hd_assert calls this where it does not hold: hd_cpu_services.assertion_failed. */
+/* hd_assert calls this where it does not hold: hd_cpu_services.failed. */
 HDI_FIBER_CODE __attribute__((noreturn)) static void fail_assertion(hd_kernel_thread *self, const char *assertion,
-                                                                    const char *file, unsigned line)
+                                                                    const char *file, int line)
 {
     enum { FILE_MOST = 80 }; /* the end of a long path has more of interest than its start */
     hdi_fiber *fiber = (hdi_fiber *)self;
@@ -462,7 +462,7 @@ HDI_FIBER_CODE __attribute__((noreturn)) static void fail_assertion(hd_kernel_th
     size_t length = strlen(file);
     int n = tell_block(core);
     snprintf(core->reason + n, sizeof core->reason - (size_t)n,
-             ", thread (%u, %u, %u): assertion '%.60s' failed at %s:%u", self->thread.x, self->thread.y, self->thread.z,
+             ", thread (%u, %u, %u): assertion '%.60s' failed at %s:%d", self->thread.x, self->thread.y, self->thread.z,
              assertion, length > FILE_MOST ? file + (length - FILE_MOST) : file, line);
     stop(core, fiber, HDCU_ERROR_ASSERT);
 }
