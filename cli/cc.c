@@ -303,17 +303,19 @@ static int compile(settings *s, cli_command *command, const char *const *last, c
                    void **content, size_t *bytes)
 {
     char *include = cli_format("-I%s", s->include), *messages = NULL;
+    char *instead = cli_format("-I%s/heddle/source", s->include); /* of the system's <stdio.h> and <assert.h> */
     add_list(command, &s->both);
     char *source = cli_format("%s%s", s->source[0] == '-' ? "./" : "", s->source);
     if (isatty(STDERR_FILENO)) {
         cli_command_add(command, "-fdiagnostics-color=always"); /* what it writes comes through us */
     }
-    add_strings(command, (const char *const[]){include, "-o", result, source, NULL});
+    add_strings(command, (const char *const[]){include, instead, "-o", result, source, NULL});
     add_strings(command, last);
     int status = cli_process_run(command, s->verbose, NULL, &messages);
     bool told = messages != NULL && status != 127 && cc_messages_print(messages, source);
     free(messages);
     free(include);
+    free(instead);
     free(source);
     if (status == 127) {
         return failed("cannot run %s", command->arguments[0]);

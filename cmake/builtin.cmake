@@ -34,13 +34,12 @@ if(CMAKE_SYSROOT)
 endif()
 # Makes ${builtin_build}/NAME.hdk from NAME.c and generated/NAME.ptx of the folder, and appends it to the list `files`.
 function(heddle_kernel_file name folder files)
-    file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
+    file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/include/heddle/kernel*.h)
     add_custom_command(
         OUTPUT ${builtin_build}/${name}.so
         COMMAND ${builtin_compiler} -std=c11 -O3 -ffp-contract=fast -fPIC -fvisibility=hidden -shared -DHD_CPU_MODULE
             -I${PROJECT_SOURCE_DIR}/include -o ${builtin_build}/${name}.so ${folder}/${name}.c
-        DEPENDS ${folder}/${name}.c ${headers} ${PROJECT_SOURCE_DIR}/include/heddle/kernel.h
-            ${PROJECT_SOURCE_DIR}/include/heddle/kernel_math.h
+        DEPENDS ${folder}/${name}.c ${headers}
         COMMENT "Compiling the kernels of ${name}.c for the CPU" VERBATIM)
     add_custom_command(
         OUTPUT ${builtin_build}/${name}.hdk

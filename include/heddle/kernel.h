@@ -68,7 +68,6 @@ struct hd_kernel_thread;
 #define hd_grid_dim_y() ((uint32_t)__nvvm_read_ptx_sreg_nctaid_y())
 #define hd_grid_dim_z() ((uint32_t)__nvvm_read_ptx_sreg_nctaid_z())
 #define hd_barrier() __syncthreads()
-#define HD_ATOMIC_BUILTIN(clang_name, nvcc_name) clang_name
 #else
 #define hd_thread_x() ((uint32_t)threadIdx.x)
 #define hd_thread_y() ((uint32_t)threadIdx.y)
@@ -83,50 +82,7 @@ struct hd_kernel_thread;
 #define hd_grid_dim_y() ((uint32_t)gridDim.y)
 #define hd_grid_dim_z() ((uint32_t)gridDim.z)
 #define hd_barrier() __syncthreads()
-#define HD_ATOMIC_BUILTIN(clang_name, nvcc_name) nvcc_name
 #endif
-
-HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v)
-{
-    return HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_i, atomicAdd)(p, v);
-}
-HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v)
-{
-    return (uint32_t)HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_i, atomicAdd)((int *)p, (int)v);
-}
-HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v)
-{
-#ifdef __clang__
-    return (uint64_t)__nvvm_atom_add_gen_ll((long long *)p, (long long)v);
-#else
-    return (uint64_t)atomicAdd((unsigned long long *)p, (unsigned long long)v);
-#endif
-}
-HD_DEVICE float hd_atomic_add_f32(float *p, float v)
-{
-    return HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_f, atomicAdd)(p, v);
-}
-HD_DEVICE int32_t hd_atomic_max_i32(int32_t *p, int32_t v)
-{
-    return HD_ATOMIC_BUILTIN(__nvvm_atom_max_gen_i, atomicMax)(p, v);
-}
-HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
-{
-    return HD_ATOMIC_BUILTIN(__nvvm_atom_max_gen_ui, atomicMax)(p, v);
-}
-HD_DEVICE uint32_t hd_atomic_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
-{
-    return (uint32_t)HD_ATOMIC_BUILTIN(__nvvm_atom_cas_gen_i, atomicCAS)((int *)p, (int)expected, (int)desired);
-}
-HD_DEVICE uint64_t hd_atomic_cas_u64(uint64_t *p, uint64_t expected, uint64_t desired)
-{
-#ifdef __clang__
-    return (uint64_t)__nvvm_atom_cas_gen_ll((long long *)p, (long long)expected, (long long)desired);
-#else
-    return (uint64_t)atomicCAS((unsigned long long *)p, (unsigned long long)expected, (unsigned long long)desired);
-#endif
-}
-#undef HD_ATOMIC_BUILTIN
 
 #else
 
@@ -139,7 +95,25 @@ extern "C" {
 
 #define HD_CPU_MODULE_MAGIC 0x4d434448u /* "HDCM" */
 #define HD_CPU_KERNEL_MAGIC 0x4b434448u /* "HDCK" */
-#define HD_CPU_MODULE_VERSION 2u
+#define HD_CPU_MODULE_VERSION 3u
+
+struct hd_kernel_thread;
+
+/* What the lanes of a warp brought to a meeting, as bits. */
+typedef struct hd_warp_values {
+    uint64_t of[32];
+    uint32_t present; /* a bit for each lane that takes part; the others' values are unspecified */
+} hd_warp_values;
+
+/* What the caller of a kernel's entry does for its threads (heddle/kernel_warp.h, heddle/kernel_print.h). */
+typedef struct hd_cpu_services {
+    /* Returns when all threads of the warp that still run have called it. `what` is HD_WARP_*, the same for all of them. The result is
+     * valid until the thread calls this again. */
+    const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
+    int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
+    /* Ends the launch, and does not return. */
+    void (*failed)(struct hd_kernel_thread *self, const char *text, const char *file, int line);
+} hd_cpu_services;
 
 /* What one thread of a block sees. Made and owned by the caller of a kernel's entry. */
 typedef struct hd_kernel_thread {
@@ -149,6 +123,7 @@ typedef struct hd_kernel_thread {
     void *dynamic_shared; /* aligned to 16 bytes; the same for all threads of a block */
     /* Returns when all threads of the block that still run have called it. */
     void (*barrier)(struct hd_kernel_thread *self);
+    const hd_cpu_services *services; /* modules of version 3 may use it */
 } hd_kernel_thread;
 
 typedef struct hd_cpu_param {
@@ -178,7 +153,7 @@ typedef struct hd_cpu_kernel {
 /* The table of a shared object made from kernel source: its symbol `hd_cpu_module`. */
 typedef struct hd_cpu_module {
     uint32_t magic;                      /* HD_CPU_MODULE_MAGIC */
-    uint32_t version;                    /* HD_CPU_MODULE_VERSION; 1 ends before `shared` */
+    uint32_t version;                    /* HD_CPU_MODULE_VERSION; 1 ends before `shared`, 2 uses no services */
     const hd_cpu_kernel *const *kernels; /* the first, and past the last, of pointers to the kernels */
     const hd_cpu_kernel *const *kernels_end;
     /* Where the loader puts a function that returns the thread-local storage of the module for the calling thread. That storage is the
@@ -257,53 +232,6 @@ typedef struct hd_cpu_module {
 /* Every thread of the block waits here for the others; threads that have returned from the kernel do not count. What
  * they wrote before is visible to all of them after. */
 #define hd_barrier() (hd_self->barrier(hd_self))
-
-/* Atomic operations return the value before. They order nothing else. */
-HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v)
-{
-    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
-}
-HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v)
-{
-    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
-}
-HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v)
-{
-    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
-}
-HD_DEVICE uint32_t hd_atomic_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
-{
-    __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    return expected;
-}
-HD_DEVICE uint64_t hd_atomic_cas_u64(uint64_t *p, uint64_t expected, uint64_t desired)
-{
-    __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    return expected;
-}
-HD_DEVICE float hd_atomic_add_f32(float *p, float v)
-{
-    float before, after;
-    __atomic_load(p, &before, __ATOMIC_RELAXED);
-    do {
-        after = before + v;
-    } while (!__atomic_compare_exchange(p, &before, &after, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    return before;
-}
-HD_DEVICE int32_t hd_atomic_max_i32(int32_t *p, int32_t v)
-{
-    int32_t before = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (before < v && !__atomic_compare_exchange_n(p, &before, v, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-    return before;
-}
-HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
-{
-    uint32_t before = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (before < v && !__atomic_compare_exchange_n(p, &before, v, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-    return before;
-}
 
 #ifdef HD_CPU_MODULE
 /* Defined by `heddle cc` when it makes the shared object: the table. It is weak, so that several sources may be linked
@@ -419,6 +347,10 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define hd_global_y() ((uint64_t)hd_block_y() * hd_block_dim_y() + hd_thread_y())
 #define hd_global_z() ((uint64_t)hd_block_z() * hd_block_dim_z() + hd_thread_z())
 
+#include <heddle/kernel_atomic.h>
+#include <heddle/kernel_half.h>
 #include <heddle/kernel_math.h>
+#include <heddle/kernel_print.h>
+#include <heddle/kernel_warp.h>
 
 #endif

@@ -12,6 +12,14 @@
 #include "base/lock.h"
 #include "driver/driver.h"
 
+/* hdi_provider.reason: the driver has the text itself. */
+static void reason(int ordinal, int code, char *out)
+{
+    (void)ordinal;
+    snprintf(out, HDI_DRIVER_REASON_BYTES, "%s",
+             code == HDCU_ERROR_ASSERT ? "the driver wrote the assertion, its block and thread to standard error" : "");
+}
+
 const hdi_provider hdi_provider_nvidia = {
     .name = "nvidia",
     .code = HDI_CODE_PTX,
@@ -22,6 +30,7 @@ const hdi_provider hdi_provider_nvidia = {
     .peer_test_bytes = (uint64_t)32 << 20,
     .peer_slow_margin = 1.25,
     .blas = HDI_BLAS_CUBLAS,
+    .reason = reason,
     .open = hdi_driver_nvidia,
 };
 

@@ -27,6 +27,8 @@ typedef enum hdi_blas_kind {
     HDI_BLAS_KINDS
 } hdi_blas_kind;
 
+#define HDI_DRIVER_REASON_BYTES 256
+
 typedef struct hdi_provider {
     const char *name; /* of the option driver, in messages, reports and results, and between processes */
 
@@ -56,6 +58,10 @@ typedef struct hdi_provider {
     double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
 
     hdi_blas_kind blas; /* libraries for matrix products */
+
+    /* What the kernel reported that cost the device, which the driver refuses with `code` since: one line in out[HDI_DRIVER_REASON_BYTES].
+     * Empty: nothing is known. `ordinal` is the driver's. Any thread. */
+    void (*reason)(int ordinal, int code, char *out);
 
     /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER, HOST_MEMORY. */
     hd_status (*open)(const struct hdi_driver **out);

@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/shm.h"
+#include "driver/provider.h"
 
 /* ---- positions and commands ---- */
 
@@ -216,6 +217,8 @@ typedef struct hdi_engine_shared {
     _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: rises with every pass, so that others see that it runs */
     _Atomic int32_t
         lost_by; /* worker process: the code for which it ends itself; a claim, see cause_of_end in workers.c */
+    /* Worker process, before `lost_by`: what the kernel reported, of the same code; a claim, too (hdi_provider.reason). */
+    char reason[HDI_DRIVER_REASON_BYTES];
     _Atomic uint32_t overdue; /* watchdog: 1 + the lane whose first operation took too long; 0: none */
     _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;

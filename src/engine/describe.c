@@ -145,14 +145,32 @@ static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
 }
 
+/* What the kernel reported that cost the device, behind ": ". A worker may have written anything, so it is made one line. */
+static void tell_words(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER_REASON_BYTES + 2])
+{
+    const hdi_device *device = rt->devices[f->lane / HDI_LANES_MAX];
+    char words[HDI_DRIVER_REASON_BYTES] = "";
+    if (!rt->is_process) {
+        rt->provider->reason(device->ordinal, f->driver_code, words);
+    } else if (f->driver_code == HDCU_ERROR_ASSERT || f->driver_code == HDCU_ERROR_LAUNCH_FAILED) {
+        memcpy(words, device->channel.engine->reason, sizeof words);
+    }
+    words[sizeof words - 1] = 0;
+    for (char *c = words; *c; c++) {
+        *c = *c >= ' ' && *c != 127 ? *c : '?';
+    }
+    snprintf(out, HDI_DRIVER_REASON_BYTES + 2, "%s%s", words[0] ? ": " : "", words);
+}
+
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, hd_error *out)
 {
     hd_error error = blamed(rt, f);
-    char operations[LIST_BYTES + 80];
+    char operations[LIST_BYTES + 80], words[HDI_DRIVER_REASON_BYTES + 2];
+    tell_words(rt, f, words);
     tell_suspects(rt, suspects, f, operations, sizeof operations);
     bool takes_others = !rt->is_process && rt->n_devices > 1 && rt->provider->faults_spread;
-    snprintf(error.message, sizeof error.message, "device %d is lost: %s; %s%s", error.device,
-             hdi_driver_code_name(f->driver_code), operations,
+    snprintf(error.message, sizeof error.message, "device %d is lost: %s%s; %.*s%s", error.device,
+             hdi_driver_code_name(f->driver_code), words, words[0] ? 200 : LIST_BYTES + 80, operations,
              takes_others ? "; the driver takes a process's other GPUs down with it" : "");
     *out = error;
 }

@@ -530,7 +530,7 @@ static int start(run *r, char *settings, char *list, char *names)
     if (!e) {
         char name[] = HDI_PROBE_NAME;
         char *arguments[] = {name, settings, list, names, NULL};
-        e = hdi_spawn(r->test->program, arguments, &ends[1], 1, &r->process);
+        e = hdi_spawn(r->test->program, arguments, &ends[1], 1, false, &r->process);
     }
     close(ends[1]);
     if (e) {

@@ -233,10 +233,14 @@ bool hdi_spawn_lift(int *descriptor)
     return high >= 0;
 }
 
-static int set_up_descriptors(posix_spawn_file_actions_t *actions, const int *descriptors, int n)
+static int set_up_descriptors(posix_spawn_file_actions_t *actions, const int *descriptors, int n, bool prints)
 {
+    bool has_output = prints && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     int e = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    e = e ? e : posix_spawn_file_actions_addopen(actions, 1, "/dev/null", O_WRONLY, 0);
+    if (!e) { /* the first also where it is closed when a program is started */
+        e = has_output ? posix_spawn_file_actions_adddup2(actions, STDOUT_FILENO, STDOUT_FILENO)
+                       : posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    }
     for (int i = 0; i < n && !e; i++) {
         e = posix_spawn_file_actions_adddup2(actions, descriptors[i], HDI_PROGRAM_DESCRIPTOR + i);
     }
@@ -278,7 +282,8 @@ static char **environment_for(char *kept[4])
     return kept;
 }
 
-int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, hdi_process *out)
+int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, bool prints,
+              hdi_process *out)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -289,7 +294,7 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
     }
     e = posix_spawnattr_init(&attributes);
     if (!e) {
-        e = set_up_descriptors(&actions, descriptors, n);
+        e = set_up_descriptors(&actions, descriptors, n, prints);
         e = e ? e : set_up_attributes(&attributes);
         char *kept[4];
         e = e ? e : posix_spawn(&pid, program, &actions, &attributes, arguments, environment_for(kept));

@@ -1,7 +1,8 @@
 /* spawn.h - programs of the library's own: where they are, starting one apart from the application, seeing it end.
  *
  * Threads: any. Locks: none.
- * Always: a program sees the descriptors that it is given, as 3, 4, ..., and standard error, and no other. It has none of the
+ * Always: a program sees the descriptors that it is given, as 3, 4, ..., and standard error, and no other. With `prints` it
+ * has standard output, too. It has none of the
  * application's signal settings. It is in a process group of its own. It must ask for its death with its parent's thread itself (hdi_program_begin).
  */
 #ifndef HDI_PROCESS_SPAWN_H
@@ -42,7 +43,8 @@ typedef struct hdi_process {
 bool hdi_spawn_lift(int *descriptor);
 
 /* `arguments` end with NULL; `descriptors` are lifted ones, and stay the caller's. Returns errno. */
-int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, hdi_process *out);
+int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, bool prints,
+              hdi_process *out);
 
 /* Kills the process, also after the application has waited for it itself. */
 void hdi_process_kill(const hdi_process *process);

@@ -47,6 +47,7 @@ static void clean_channel(hdi_device *device)
     hdi_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     hdi_engine_offer_fences(device);
+    engine->reason[0] = 0;
     atomic_store_explicit(&engine->lost_by, 0, memory_order_release);
 }
 

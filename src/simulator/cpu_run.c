@@ -6,6 +6,7 @@
  * A fiber takes a thread of a block, runs it to its end and takes the next. So without barriers one fiber runs the whole
  * block as a plain loop. A thread that reaches a barrier parks its fiber, and another fiber goes on with the threads that
  * have not started. When all that still run have arrived, they continue one after another.
+ * The threads of a warp meet likewise (cpu_warp.h).
  * Control passes from fiber to fiber directly. It comes back to the worker's own stack when the block is done, when more
  * fibers are needed, and on a fault.
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all signals but those that
@@ -15,24 +16,28 @@
  * Locks: `lock` guards the lists, the unused cores and the numbers of helpers; no kernel runs under it.
  * Blocking: hdi_cpu_run returns after the last helper has left its launch. hdi_fibers_reserve may wait for fibers.
  * Always: a job is touched by its caller, and by workers that are counted in its `helpers`. Every fiber in use is running,
- * in `arrived`, or in `ready` from ready_next on.
+ * in `arrived`, in `ready` from ready_next on, or at a meeting of its warp.
  */
 #include "simulator/cpu_run.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/lock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "simulator/cpu_fiber.h"
+#include "simulator/cpu_warp.h"
 
 #define SPARE_CORES 16 /* kept for later callers */
 #define TURN_BLOCKS 32 /* after so many a worker checks whether another launch needs help */
 #define ARGUMENT_BYTES 4096
+#define PRINT_BYTES 4096 /* what one hd_printf writes at most; it is formatted on a fiber's stack */
 
 typedef struct cpu_core {
     hdi_fiber_set set;     /* first: a fiber's set is its core */
@@ -53,7 +58,14 @@ typedef struct cpu_core {
     uint64_t random;
     hdi_fiber **arrived, **ready; /* waiting at this barrier; passed the one before and to be continued */
     uint32_t n_arrived, n_ready, ready_next, list_capacity;
-    bool wants_fibers;
+    hdi_warps warps;
+    bool has_warps;     /* `warps` has this block's, since a thread called a function of warps */
+    uint32_t n_meeting; /* threads that wait at meetings of warps */
+    hdi_fiber *asking;  /* waits until the worker has made what it wants; NULL: none */
+    bool wants_fibers, wants_warps;
+    hdcu_result failure; /* why a thread ended the launch; 0: none did */
+    char reason[HDI_DRIVER_REASON_BYTES];
+    bool printed; /* to standard output, since it was flushed */
     void (*guarded)(void *);
     void *guarded_data;
 } cpu_core;
@@ -99,6 +111,7 @@ static bool core_init(cpu_core *core)
 static void core_destroy(cpu_core *core)
 {
     hdi_fibers_destroy(&core->set);
+    hdi_warps_destroy(&core->warps);
     free(core->shared);
     free(core->storage);
     free(core->arrived);
@@ -197,13 +210,19 @@ static bool core_join(cpu_core *core, const hdi_cpu_launch *launch)
     return true;
 }
 
+/* The number of the thread that starts as the `order`th, where the order is perturbed. */
+HDI_FIBER_CODE static uint32_t thread_at(const cpu_core *core, uint32_t order)
+{
+    return (uint32_t)(((uint64_t)order * core->multiplier + core->offset) % core->n_threads);
+}
+
 /* Gives the fiber the next thread that has not started. */
 HDI_FIBER_CODE static void take_thread(cpu_core *core, hdi_fiber *fiber)
 {
     hd_kernel_thread *self = &fiber->self;
     uint32_t number = core->started++;
     if (core->multiplier != 0) {
-        uint32_t n = (uint32_t)(((uint64_t)number * core->multiplier + core->offset) % core->n_threads);
+        uint32_t n = thread_at(core, number);
         self->thread.x = n % self->block_dim.x;
         self->thread.y = n / self->block_dim.x % self->block_dim.y;
         self->thread.z = n / self->block_dim.x / self->block_dim.y;
@@ -220,34 +239,56 @@ HDI_FIBER_CODE static void take_thread(cpu_core *core, hdi_fiber *fiber)
 }
 
 static void run_threads(void *fiber);
+static void tell_apart(cpu_core *core);
 
-/* Chooses what continues when the running fiber cannot: a new fiber, one that waits, or the worker when the block is
- * done. */
+/* All threads that run have arrived at the barrier: they are ready. */
+HDI_FIBER_CODE static void pass_barrier(cpu_core *core)
+{
+    hdi_fiber **list = core->ready;
+    core->ready = core->arrived;
+    core->n_ready = core->n_arrived;
+    core->ready_next = 0;
+    core->arrived = list;
+    core->n_arrived = 0;
+    if (core->launch->schedule != 0) {
+        for (uint32_t i = core->n_ready - 1; i > 0; i--) {
+            uint32_t j = (uint32_t)(hdi_random(&core->random) % (i + 1));
+            hdi_fiber *f = core->ready[i];
+            core->ready[i] = core->ready[j];
+            core->ready[j] = f;
+        }
+    }
+}
+
+/* Chooses what continues when the running fiber cannot: one that is ready, or a new one. It is the worker when the block is
+ * done, or no thread can go on. */
 HDI_FIBER_CODE static hdi_fiber *pick(cpu_core *core)
 {
+    if (core->ready_next < core->n_ready) {
+        return core->ready[core->ready_next++];
+    }
     if (core->started < core->n_threads) {
         return hdi_fiber_start(&core->set, run_threads);
     }
-    if (core->ready_next == core->n_ready) {
-        if (core->n_arrived == 0) {
-            return &core->set.main;
-        }
-        hdi_fiber **list = core->ready;
-        core->ready = core->arrived;
-        core->n_ready = core->n_arrived;
-        core->ready_next = 0;
-        core->arrived = list;
-        core->n_arrived = 0;
-        if (core->launch->schedule != 0) {
-            for (uint32_t i = core->n_ready - 1; i > 0; i--) {
-                uint32_t j = (uint32_t)(hdi_random(&core->random) % (i + 1));
-                hdi_fiber *f = core->ready[i];
-                core->ready[i] = core->ready[j];
-                core->ready[j] = f;
-            }
-        }
+    if (core->n_meeting > 0) {
+        tell_apart(core);
+        return &core->set.main;
     }
+    if (core->n_arrived == 0) {
+        return &core->set.main;
+    }
+    pass_barrier(core);
     return core->ready[core->ready_next++];
+}
+
+/* Has the worker make fibers for all threads, before the first fiber parks. */
+HDI_FIBER_CODE static void need_fibers(cpu_core *core, hdi_fiber *fiber)
+{
+    if (core->set.used == 1 && core->set.owned <= core->n_threads - core->started) {
+        core->asking = fiber;
+        core->wants_fibers = true;
+        hdi_fiber_switch(fiber, &core->set.main);
+    }
 }
 
 /* hd_barrier calls this. */
@@ -255,19 +296,19 @@ HDI_FIBER_CODE static void barrier(hd_kernel_thread *self)
 {
     hdi_fiber *fiber = (hdi_fiber *)self; /* `self` is its first member */
     cpu_core *core = (cpu_core *)fiber->set;
-    if (core->started == core->n_threads && core->n_arrived == 0 && core->ready_next == core->n_ready) {
+    if (core->started == core->n_threads && core->n_arrived == 0 && core->ready_next == core->n_ready &&
+        core->n_meeting == 0) {
         return; /* the only thread that still runs */
     }
-    if (core->set.used == 1 && core->set.owned <= core->n_threads - core->started) {
-        core->wants_fibers = true;
-        hdi_fiber_switch(fiber, &core->set.main);
-    }
+    need_fibers(core, fiber);
     core->arrived[core->n_arrived++] = fiber;
     hdi_fiber *next = pick(core);
     if (next != fiber) {
         hdi_fiber_switch(fiber, next);
     }
 }
+
+static void leave_warp(cpu_core *core, const hd_kernel_thread *self);
 
 /* A fiber of a block: runs threads until all have started. */
 HDI_FIBER_CODE static void run_threads(void *argument)
@@ -281,8 +322,193 @@ HDI_FIBER_CODE static void run_threads(void *argument)
     while (core->started < core->n_threads) {
         take_thread(core, fiber);
         entry(&fiber->self, arguments);
+        if (core->has_warps) {
+            leave_warp(core, &fiber->self);
+        }
     }
     hdi_fiber_leave(fiber, pick(core));
+}
+
+/* ------------------------------------------------------------------------------------------ warps, and what kernels report -- */
+
+/* Ends the launch from a fiber. */
+HDI_FIBER_CODE __attribute__((noreturn)) static void stop(cpu_core *core, hdi_fiber *fiber, hdcu_result failure)
+{
+    core->failure = failure;
+    hdi_fiber_leave(fiber, &core->set.main);
+}
+
+/* "kernel 'k', block (0, 0, 0)" */
+static int tell_block(cpu_core *core)
+{
+    const hd_kernel_thread *m = &core->model;
+    return snprintf(core->reason, sizeof core->reason, "kernel '%.60s', block (%u, %u, %u)", core->launch->kernel->name,
+                    m->block.x, m->block.y, m->block.z);
+}
+
+/* Some threads of a warp wait for others, which wait at a barrier. Names one of each. */
+static void tell_apart(cpu_core *core)
+{
+    const hdi_warp *w = core->warps.of;
+    while (w->arrived == 0) {
+        w++;
+    }
+    const hd_kernel_thread *here = &w->waiting[__builtin_ctz(w->arrived)]->self, *there = here;
+    for (uint32_t i = 0; i < core->n_arrived; i++) {
+        const hd_kernel_thread *t = &core->arrived[i]->self;
+        there = core->warps.of + hdi_thread_number(t) / 32 == w ? t : there;
+    }
+    int n = tell_block(core);
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
+             ": thread (%u, %u, %u) waits for its warp, and thread (%u, %u, %u) of that warp waits at hd_barrier",
+             here->thread.x, here->thread.y, here->thread.z, there->thread.x, there->thread.y, there->thread.z);
+    core->failure = HDCU_ERROR_LAUNCH_FAILED;
+}
+
+/* Two threads of a warp called functions that differ. */
+static void tell_different(cpu_core *core, const hdi_warp *w, const hd_kernel_thread *self)
+{
+    const hd_kernel_thread *other = &w->waiting[__builtin_ctz(w->arrived)]->self;
+    int n = tell_block(core);
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
+             ": threads (%u, %u, %u) and (%u, %u, %u) of one warp call different functions of warps", other->thread.x,
+             other->thread.y, other->thread.z, self->thread.x, self->thread.y, self->thread.z);
+}
+
+/* Makes the warps of the block, with the threads that have not returned. False: out of memory. */
+static bool make_warps(cpu_core *core, const hdi_fiber *asking)
+{
+    if (!hdi_warps_make(&core->warps, core->n_threads)) {
+        return false;
+    }
+    for (uint32_t i = core->started; i < core->n_threads; i++) {
+        hdi_warps_add(&core->warps, core->multiplier != 0 ? thread_at(core, i) : i);
+    }
+    for (uint32_t i = 0; i < core->n_arrived; i++) {
+        hdi_warps_add(&core->warps, hdi_thread_number(&core->arrived[i]->self));
+    }
+    for (uint32_t i = core->ready_next; i < core->n_ready; i++) {
+        hdi_warps_add(&core->warps, hdi_thread_number(&core->ready[i]->self));
+    }
+    hdi_warps_add(&core->warps, hdi_thread_number(&asking->self));
+    core->has_warps = true;
+    return true;
+}
+
+/* Ends the meeting of a warp: the lanes that wait are ready. `lane` runs, and does not wait; 32: all wait. */
+HDI_FIBER_CODE static void end_meeting(cpu_core *core, hdi_warp *w, uint32_t lane)
+{
+    uint32_t lanes = hdi_warp_end_meeting(w);
+    uint32_t first = core->launch->schedule != 0 ? (uint32_t)(hdi_random(&core->random) % 32) : 0;
+    if (core->ready_next > 0) { /* room for all: each fiber is in the list once */
+        core->n_ready -= core->ready_next;
+        memmove(core->ready, core->ready + core->ready_next, core->n_ready * sizeof *core->ready);
+        core->ready_next = 0;
+    }
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t l = (i + first) % 32;
+        if ((lanes >> l & 1) != 0 && l != lane) {
+            core->ready[core->n_ready++] = w->waiting[l];
+            core->n_meeting--;
+        }
+    }
+}
+
+/* The functions of warps call this: hd_cpu_services.meet. */
+HDI_FIBER_CODE static const hd_warp_values *meet(hd_kernel_thread *self, uint32_t what, uint64_t value)
+{
+    hdi_fiber *fiber = (hdi_fiber *)self;
+    cpu_core *core = (cpu_core *)fiber->set;
+    if (!core->has_warps) {
+        core->asking = fiber;
+        core->wants_warps = true;
+        hdi_fiber_switch(fiber, &core->set.main);
+    }
+    uint32_t number = hdi_thread_number(self), lane = number % 32;
+    hdi_warp *w = &core->warps.of[number / 32];
+    if (w->arrived != 0 && w->what != what) {
+        tell_different(core, w, self);
+        stop(core, fiber, HDCU_ERROR_LAUNCH_FAILED);
+    }
+    hd_warp_values *values = hdi_warp_arrive(w, lane, what, value, fiber);
+    if (hdi_warp_is_complete(w)) {
+        end_meeting(core, w, lane);
+        return values;
+    }
+    need_fibers(core, fiber);
+    core->n_meeting++;
+    hdi_fiber_switch(fiber, pick(core));
+    return values;
+}
+
+/* A thread has returned from the kernel. */
+HDI_FIBER_CODE static void leave_warp(cpu_core *core, const hd_kernel_thread *self)
+{
+    uint32_t number = hdi_thread_number(self);
+    hdi_warp *w = &core->warps.of[number / 32];
+    w->alive &= ~((uint32_t)1 << number % 32);
+    if (hdi_warp_is_complete(w)) {
+        end_meeting(core, w, 32);
+    }
+}
+
+/* hd_assert calls this where it does not hold: hd_cpu_services.failed. */
+HDI_FIBER_CODE __attribute__((noreturn)) static void fail_assertion(hd_kernel_thread *self, const char *assertion,
+                                                                    const char *file, int line)
+{
+    enum { FILE_MOST = 80 }; /* the end of a long path has more of interest than its start */
+    hdi_fiber *fiber = (hdi_fiber *)self;
+    cpu_core *core = (cpu_core *)fiber->set;
+    size_t length = strlen(file);
+    int n = tell_block(core);
+    snprintf(core->reason + n, sizeof core->reason - (size_t)n,
+             ", thread (%u, %u, %u): assertion '%.60s' failed at %s:%d", self->thread.x, self->thread.y, self->thread.z,
+             assertion, length > FILE_MOST ? file + (length - FILE_MOST) : file, line);
+    stop(core, fiber, HDCU_ERROR_ASSERT);
+}
+
+/* hd_printf calls this: hd_cpu_services.print. The text goes out in one piece, and the worker flushes it. */
+static int print(hd_kernel_thread *self, const char *format, ...)
+{
+    cpu_core *core = (cpu_core *)((hdi_fiber *)self)->set;
+    char text[PRINT_BYTES];
+    va_list values;
+    va_start(values, format);
+    int length = vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (length > 0) {
+        fwrite(text, 1, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1, stdout);
+        core->printed = true;
+    }
+    return length;
+}
+
+static const hd_cpu_services services = {meet, print, fail_assertion};
+
+/* What was printed is there once the worker has left the launch. */
+static void flush(cpu_core *core)
+{
+    if (core->printed) {
+        core->printed = false;
+        fflush(stdout);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ blocks -- */
+
+/* Makes what the fiber that asks wants. False: out of memory. */
+static bool provide(cpu_core *core, const hdi_fiber *asking)
+{
+    bool good = true;
+    if (core->wants_fibers) {
+        uint32_t count = core->n_threads - core->started + 1;
+        good = reserve_lists(core, count) && hdi_fibers_reserve(&core->set, count);
+    }
+    if (core->wants_warps) {
+        good = good && make_warps(core, asking);
+    }
+    core->wants_fibers = core->wants_warps = false;
+    return good;
 }
 
 static hdcu_result fault_result(cpu_core *core, uintptr_t *fault_address)
@@ -304,6 +530,7 @@ static hdcu_result fault_result(cpu_core *core, uintptr_t *fault_address)
 static hdcu_result core_block(cpu_core *core, const hdi_cpu_launch *launch, const void *arguments, uint32_t x,
                               uint32_t y, uint32_t z, uintptr_t *fault_address)
 {
+    core->failure = HDCU_SUCCESS;
     if (!reserve_shared(core, launch->dynamic_shared_bytes) || !reserve_lists(core, 1)) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
@@ -318,12 +545,15 @@ static hdcu_result core_block(cpu_core *core, const hdi_cpu_launch *launch, cons
     core->model.grid_dim.z = launch->grid[2];
     core->model.dynamic_shared = core->shared;
     core->model.barrier = barrier;
+    core->model.services = &services;
     core->n_threads = launch->block[0] * launch->block[1] * launch->block[2];
     core->started = 0;
     core->x = core->y = core->z = 0;
     core->multiplier = core->offset = 0;
     core->n_arrived = core->n_ready = core->ready_next = 0;
-    core->wants_fibers = false;
+    core->wants_fibers = core->wants_warps = core->has_warps = false;
+    core->asking = NULL;
+    core->n_meeting = 0;
     core->set.used = 0;
     if (launch->schedule != 0) {
         core->random = launch->schedule ^ ((uint64_t)z << 42 ^ (uint64_t)y << 21 ^ x);
@@ -336,12 +566,16 @@ static hdcu_result core_block(cpu_core *core, const hdi_cpu_launch *launch, cons
         if (core->set.frame.signal != 0) {
             return fault_result(core, fault_address);
         }
-        if (!core->wants_fibers) {
+        if (core->failure != HDCU_SUCCESS) {
+            hdi_fibers_abandon(&core->set);
+            return core->failure;
+        }
+        if (core->asking == NULL) {
             return HDCU_SUCCESS;
         }
-        core->wants_fibers = false;
-        uint32_t count = core->n_threads - core->started + 1;
-        if (!reserve_lists(core, count) || !hdi_fibers_reserve(&core->set, count)) {
+        fiber = core->asking;
+        core->asking = NULL;
+        if (!provide(core, fiber)) {
             hdi_fibers_abandon(&core->set);
             return HDCU_ERROR_OUT_OF_MEMORY;
         }
@@ -380,6 +614,7 @@ typedef struct job {
     _Atomic uint64_t next_block; /* handed out so far; relaxed: the job was published under lock */
     _Atomic int result;          /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
     uintptr_t fault_address;     /* of that failure; written by the thread that set `result` */
+    char reason[HDI_DRIVER_REASON_BYTES]; /* likewise: what the kernel reported; empty: nothing */
 } job;
 
 static hdi_mutex lock = HDI_MUTEX_INIT(HOST_THREADS);
@@ -444,22 +679,20 @@ static hdcu_result run_block(cpu_core *core, job *j, uint64_t number, uintptr_t 
                       (uint32_t)(row % launch->grid[1]), (uint32_t)(row / launch->grid[1]), address);
 }
 
-static void fail(job *j, hdcu_result result, uintptr_t address)
+/* `reason`: what the kernel reported, or empty. */
+static void fail(job *j, hdcu_result result, uintptr_t address, const char *reason)
 {
     int none = 0;
     if (atomic_compare_exchange_strong_explicit(&j->result, &none, result, memory_order_relaxed,
                                                 memory_order_relaxed)) {
         j->fault_address = address;
+        snprintf(j->reason, sizeof j->reason, "%s", reason);
     }
 }
 
-/* Runs blocks of the job until none are left, or at least most_blocks are done. */
-static void work_on(cpu_core *core, job *j, uint64_t most_blocks)
+static void run_blocks(cpu_core *core, job *j, uint64_t most_blocks)
 {
     uint64_t done = 0;
-    if (!core_join(core, j->launch)) {
-        fail(j, HDCU_ERROR_OUT_OF_MEMORY, 0);
-    }
     while (has_work(j) && done < most_blocks) {
         uint64_t first = atomic_fetch_add_explicit(&j->next_block, j->run_blocks, memory_order_relaxed);
         uint64_t last = first + j->run_blocks < j->n_blocks ? first + j->run_blocks : j->n_blocks;
@@ -470,11 +703,22 @@ static void work_on(cpu_core *core, job *j, uint64_t most_blocks)
             uintptr_t address = 0;
             hdcu_result result = run_block(core, j, b, &address);
             if (result != HDCU_SUCCESS) {
-                fail(j, result, address);
+                fail(j, result, address, core->failure != HDCU_SUCCESS ? core->reason : "");
             }
             hdi_fibers_yield(&core->set, false);
         }
     }
+}
+
+/* Runs blocks of the job until none are left, or at least most_blocks are done. */
+static void work_on(cpu_core *core, job *j, uint64_t most_blocks)
+{
+    if (core_join(core, j->launch)) {
+        run_blocks(core, j, most_blocks);
+    } else {
+        fail(j, HDCU_ERROR_OUT_OF_MEMORY, 0, "");
+    }
+    flush(core);
 }
 
 /* A launch that needs help, or NULL. Under lock. */
@@ -707,6 +951,9 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
     int result = atomic_load_explicit(&j.result, memory_order_relaxed);
     if (result == HDCU_ERROR_ILLEGAL_ADDRESS && fault_address != NULL) {
         *fault_address = j.fault_address;
+    }
+    if (launch->reason != NULL) {
+        memcpy(launch->reason, j.reason, sizeof j.reason);
     }
     return result;
 }

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "driver/abi.h"
+#include "driver/provider.h"
 
 struct hd_cpu_kernel; /* heddle/kernel.h */
 
@@ -46,12 +47,15 @@ typedef struct hdi_cpu_launch {
     size_t dynamic_shared_bytes;
     uint64_t schedule;    /* the seed of a perturbed schedule of blocks and threads; 0: the usual order */
     volatile int *cancel; /* may be NULL; once it is non-zero, blocks that have not started are skipped */
+    char *
+        reason; /* HDI_DRIVER_REASON_BYTES for what the kernel reported when it ended the launch, else ""; may be NULL */
 } hdi_cpu_launch;
 
 /* Runs a launch. Returns SUCCESS, also when it was cancelled.
  * Errors: ILLEGAL_ADDRESS (SIGSEGV, SIGBUS), ILLEGAL_INSTRUCTION (SIGILL), LAUNCH_FAILED (SIGFPE), OUT_OF_MEMORY
  * (fibers, shared memory of either kind), INVALID_VALUE (an empty grid or block, more than 8192 threads in a block, or
- * more than 4096 bytes of arguments that are not aligned).
+ * more than 4096 bytes of arguments that are not aligned), ASSERT (hd_assert), LAUNCH_FAILED (threads of a warp that do
+ * not meet).
  * A barrier that not all threads of a block reach is no error: threads that have returned do not count.
  * *fault_address (may be NULL) is the address for ILLEGAL_ADDRESS, and is not touched otherwise. */
 hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address);

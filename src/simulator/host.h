@@ -58,6 +58,7 @@ typedef struct hdi_host_device {
     hdi_host_context *context; /* the primary context; NULL when not retained */
     /* Non-zero: running kernels stop early. Written under the lock. hdi_cpu_run reads it without the lock, as a hint. */
     volatile int cancel;
+    char reason[HDI_DRIVER_REASON_BYTES]; /* what the last kernel reported that failed, or empty */
 } hdi_host_device;
 
 typedef struct hdi_host_state {

@@ -238,6 +238,10 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
         return HDCU_ERROR_INVALID_IMAGE;
     }
     const hd_cpu_module *table = dlsym(m->garbage.library, "hd_cpu_module");
+    if (table && table->magic == HD_CPU_MODULE_MAGIC && table->version > HD_CPU_MODULE_VERSION) {
+        *why = "the kernel file was made by a newer version of Heddle; compile it with the `heddle cc` of this version";
+        return HDCU_ERROR_INVALID_IMAGE;
+    }
     if (!table_is_good(table)) {
         *why = "the shared object has no table of kernels (hd_cpu_module) of this version";
         return HDCU_ERROR_INVALID_IMAGE;

@@ -343,6 +343,8 @@ static hdcu_result run_kernel(int device, uint64_t random, const hdi_host_op *op
                              .dynamic_shared_bytes = op->u.kernel.dynamic_shared_bytes,
                              .schedule = random,
                              .cancel = &hdi_host.devices[device].cancel};
+    char reason[HDI_DRIVER_REASON_BYTES];
+    launch.reason = reason;
     memcpy(launch.grid, op->u.kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->u.kernel.block, sizeof launch.block);
     snapshot *kept = NULL;
@@ -351,8 +353,12 @@ static hdcu_result run_kernel(int device, uint64_t random, const hdi_host_op *op
         return r;
     }
     hdi_host_unlock();
+    reason[0] = 0;
     r = hdi_cpu_run(&launch, NULL);
     hdi_host_lock();
+    if (r != HDCU_SUCCESS) {
+        memcpy(hdi_host.devices[device].reason, reason, sizeof reason);
+    }
     snapshot_restore(kept);
     /* a lack of host memory comes too late for a refusal: the launch is lost, so the code must be a sticky one */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;

@@ -257,6 +257,16 @@ static const hdi_driver state_entries = {
     .cuDriverGetVersion = cuDriverGetVersion,
 };
 
+/* hdi_provider.reason */
+static void reason(int ordinal, int code, char *out)
+{
+    bool kernel = code == HDCU_ERROR_ASSERT || code == HDCU_ERROR_LAUNCH_FAILED;
+    hdi_host_lock();
+    snprintf(out, HDI_DRIVER_REASON_BYTES, "%s",
+             kernel && ordinal < HDI_HOST_DEVICES_MAX ? hdi_host.devices[ordinal].reason : "");
+    hdi_host_unlock();
+}
+
 const hdi_provider hdi_provider_host = {
     .name = "host",
     .is_host = true,
@@ -266,6 +276,7 @@ const hdi_provider hdi_provider_host = {
     .peer_slow_margin =
         8.0, /* one thread copies: what else the processor has to do slows it down more than two that take turns */
     .blas = HDI_BLAS_HOST,
+    .reason = reason,
     .open = hdi_driver_host,
 };
 

@@ -369,6 +369,7 @@ typedef struct service {
 /* The driver has ended all work. The application declares the device lost when this process is gone. */
 static void end_process(hdi_device *device, int code)
 {
+    device->runtime->provider->reason(device->ordinal, code, device->channel.engine->reason);
     /* pairs with the acquire load of the thread that sees the process gone */
     atomic_store_explicit(&device->channel.engine->lost_by, code, memory_order_release);
     _exit(HDI_WORKER_EXIT_LOST);

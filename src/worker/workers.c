@@ -135,7 +135,7 @@ static int spawn(const char *program, int index, const int sockets[2], hdi_proce
     }
     char name[] = "heddle-worker";
     char *arguments[] = {name, device, NULL};
-    return hdi_spawn(program, arguments, sockets, 2, out);
+    return hdi_spawn(program, arguments, sockets, 2, true, out);
 }
 
 /* The watcher's: starts the process. The mutex is held. */

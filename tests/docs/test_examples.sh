@@ -58,7 +58,7 @@ for block in "$work"/*-*.c; do
     fi
     kernels+=("$name")
 done
-[ "${kernels[*]}" = "scale sum normalise" ] || fail "the kernels are ${kernels[*]}"
+[ "${kernels[*]}" = "scale sum normalise total axpy invert" ] || fail "the kernels are ${kernels[*]}"
 
 : >"$work/functions.h"
 for block in "$work"/*-*.c; do

@@ -3,6 +3,7 @@
  * Promise: Wrong calls on host devices return the driver's codes, without a crash or a leak.
  * Threads: the main one, another one in one case, and the host provider's own.
  */
+#include <heddle/kernel.h>
 #include "host_support.h"
 #include <pthread.h>
 
@@ -245,6 +246,36 @@ static void images_are_checked(void **state)
     hdi_driver_close(d);
 }
 
+/* Kernel files of older releases load. One of a newer release is refused, and the log has what to do. */
+static void versions_of_kernels_are_checked(void **state)
+{
+    (void)state;
+    open_host("host_devices=1 host_memory=16M");
+    use_device(0);
+    size_t bytes, at = 0;
+    char *image = kernels_image(&bytes), log[200] = "";
+    const uint32_t table[2] = {HD_CPU_MODULE_MAGIC, HD_CPU_MODULE_VERSION};
+    while (at + sizeof table < bytes && memcmp(image + at, table, sizeof table) != 0) {
+        at += 4;
+    }
+    for (uint32_t version = 0; version <= HD_CPU_MODULE_VERSION + 1; version++) {
+        hdcu_module m;
+        int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+        void *values[] = {log, (void *)(uintptr_t)sizeof log};
+        memcpy(image + at + 4, &version, sizeof version);
+        if (version == 0 || version > HD_CPU_MODULE_VERSION) {
+            FAILS(d->cuModuleLoadDataEx(&m, image, 2, options, values), INVALID_IMAGE);
+        } else {
+            OK(d->cuModuleLoadDataEx(&m, image, 0, NULL, NULL));
+            OK(d->cuModuleUnload(m));
+        }
+    }
+    assert_non_null(strstr(log, "a newer version of Heddle; compile it with the `heddle cc` of this version"));
+    free(image);
+    leave_device(0);
+    hdi_driver_close(d);
+}
+
 /* After a fault on device 0: every use of its context returns the code, device 1 works, resources can be released. */
 static void expect_lost(hdcu_context c1, hdcu_stream s, hdcu_event pending, hdcu_result code)
 {
@@ -351,6 +382,7 @@ int main(void)
         cmocka_unit_test(memory_calls_are_checked),
         cmocka_unit_test(launches_are_checked),
         cmocka_unit_test(images_are_checked),
+        cmocka_unit_test(versions_of_kernels_are_checked),
         cmocka_unit_test(writes_outside_a_mapping_are_faults),
         cmocka_unit_test(unreachable_arguments_are_faults),
         cmocka_unit_test(copies_of_memory_that_went_are_faults),

@@ -5,7 +5,6 @@
  * instructions that the processor has. generated/matmul.ptx is made from it by tools/make-builtin-ptx and committed; run that after
  * every change here or in the headers.
  */
-#include "half.h"
 #include "matmul.h"
 #include "matmul_tile.h"
 
@@ -54,16 +53,16 @@ HD_DEVICE void hdk_take_f64(double *to, const double *from)
 
 #define NAME hd_product_f16
 #define ELEMENT uint16_t
-#define NUMBER_OF(x) hdk_float_of_f16(x)
-#define ELEMENT_OF(x) hdk_f16_of_float(x)
+#define NUMBER_OF(x) hd_f16_to_f32((hd_f16){x})
+#define ELEMENT_OF(x) (hd_f16_from_f32(x).bits)
 #include "matmul_gpu.h"
 #undef NAME
 #undef NUMBER_OF
 #undef ELEMENT_OF
 
 #define NAME hd_product_bf16
-#define NUMBER_OF(x) hdk_float_of_bf16(x)
-#define ELEMENT_OF(x) hdk_bf16_of_float(x)
+#define NUMBER_OF(x) hd_bf16_to_f32((hd_bf16){x})
+#define ELEMENT_OF(x) (hd_bf16_from_f32(x).bits)
 #include "matmul_gpu.h"
 #undef NAME
 #undef ELEMENT

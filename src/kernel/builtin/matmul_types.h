@@ -9,16 +9,16 @@
 
 #define FUNCTION SET(f16)
 #define ELEMENT uint16_t
-#define PART_OF(at, part) hdk_float_of_f16(*(at))
-#define STORED(x) hdk_f16_of_float(x)
+#define PART_OF(at, part) hd_f16_to_f32((hd_f16){*(at)})
+#define STORED(x) (hd_f16_from_f32(x).bits)
 #include "matmul_cpu.h"
 #undef FUNCTION
 #undef PART_OF
 #undef STORED
 
 #define FUNCTION SET(bf16)
-#define PART_OF(at, part) hdk_float_of_bf16(*(at))
-#define STORED(x) hdk_bf16_of_float(x)
+#define PART_OF(at, part) hd_bf16_to_f32((hd_bf16){*(at)})
+#define STORED(x) (hd_bf16_from_f32(x).bits)
 #include "matmul_cpu.h"
 #undef FUNCTION
 #undef ELEMENT

@@ -1,0 +1,91 @@
+/* kernel_print.h - kernel source: hd_printf and hd_assert. heddle/kernel.h includes it.
+ *
+ *     hd_printf(format, ...)       as C's printf: writes to standard output; at most 32 numbers and strings
+ *     hd_assert(condition)         where the condition does not hold, the kernel ends and the device is lost; nothing with NDEBUG
+ *
+ * In source that `heddle cc` compiles, `printf` and `assert` are the same.
+ *
+ * On a host device a call writes all of its text, up to 4095 bytes, at one place of the program's standard output. It is there when the
+ * launch has ended. On a GPU the driver keeps the text in memory of 1 MiB at first, where new text takes the place of the oldest. It writes
+ * that at times of its own, at the latest at hd_close.
+ *
+ * The failure of an assertion has this line on a host device:
+ *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
+ * For GPUs the driver writes the same facts to standard error, and the failure of the launch names the kernel.
+ */
+#ifndef HEDDLE_KERNEL_PRINT_H
+#define HEDDLE_KERNEL_PRINT_H
+
+#include <heddle/kernel.h>
+
+#if HD_KERNEL_GPU && defined(__clang__)
+
+/* The driver has both functions. vprintf takes the values in one piece, each promoted as C has it and aligned to its size. */
+extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
+extern "C" __attribute__((device, noreturn)) void __assertfail(const char *assertion, const char *file, unsigned line,
+                                                               const char *function, size_t character_bytes);
+
+template <typename T> struct hd_print_promoted {
+    typedef decltype(+T()) type;
+};
+template <> struct hd_print_promoted<float> {
+    typedef double type;
+};
+HD_DEVICE size_t hd_print_values(char *, size_t at)
+{
+    return at;
+}
+template <typename T, typename... More> HD_DEVICE size_t hd_print_values(char *values, size_t at, T first, More... more)
+{
+    typename hd_print_promoted<T>::type value = first;
+    at = (at + sizeof value - 1) / sizeof value * sizeof value;
+    __builtin_memcpy(values + at, &value, sizeof value);
+    return hd_print_values(values, at + sizeof value, more...);
+}
+template <typename... Values> HD_DEVICE int hd_print(const char *format, Values... all)
+{
+    static_assert(sizeof...(all) <= 32, "hd_printf: more than 32 numbers and strings; write them in two calls");
+    __attribute__((aligned(8))) char values[8 * sizeof...(all) + 8];
+    hd_print_values(values, 0, all...);
+    return vprintf(format, values);
+}
+#define hd_printf(...) hd_print(__VA_ARGS__)
+#define HD_ASSERT_FAIL(text) __assertfail(text, __FILE__, __LINE__, __func__, 1)
+#define printf(...) hd_print(__VA_ARGS__)
+
+#elif HD_KERNEL_GPU
+
+#include <assert.h>
+#include <stdio.h>
+#define hd_printf(...) printf(__VA_ARGS__)
+#define HD_ASSERT_FAIL(text) __assert_fail(text, __FILE__, __LINE__, __func__)
+
+#elif !defined(__cplusplus)
+
+#define hd_printf(...) (hd_self->services->print(hd_self, __VA_ARGS__))
+#define HD_ASSERT_FAIL(text) (hd_self->services->failed(hd_self, text, __FILE__, __LINE__), __builtin_unreachable())
+#ifdef HD_CPU_MODULE
+#undef printf
+#define printf(...) hd_printf(__VA_ARGS__)
+#endif
+
+#endif
+
+#if HD_KERNEL_GPU || !defined(__cplusplus)
+/* Both take the text of the condition: one by the other would have it with its macros expanded. */
+#ifdef NDEBUG
+#define hd_assert(condition) ((void)0)
+#else
+#define hd_assert(condition) ((condition) ? (void)0 : HD_ASSERT_FAIL(#condition))
+#endif
+#if (HD_KERNEL_GPU && defined(__clang__)) || defined(HD_CPU_MODULE)
+#undef assert
+#ifdef NDEBUG
+#define assert(condition) ((void)0)
+#else
+#define assert(condition) ((condition) ? (void)0 : HD_ASSERT_FAIL(#condition))
+#endif
+#endif
+#endif
+
+#endif

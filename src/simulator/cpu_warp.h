@@ -1,0 +1,51 @@
+/* cpu_warp.h - the warps of the block that a worker runs: which threads are there, and what they brought to a meeting.
+ *
+ * It keeps accounts only. cpu_run.c parks the threads and continues them.
+ * Threads: warps are used by one thread at a time. Locks: none.
+ * Always: a lane that has arrived is alive. Between meetings no lane has arrived.
+ */
+#ifndef HDI_SIMULATOR_CPU_WARP_H
+#define HDI_SIMULATOR_CPU_WARP_H
+
+#include "simulator/cpu_fiber.h"
+
+typedef struct hdi_warp {
+    uint32_t alive;   /* a bit for each lane whose thread has not returned */
+    uint32_t arrived; /* a bit for each lane that is at the meeting */
+    uint32_t what;    /* HD_WARP_* of the meeting */
+    uint32_t turn;
+    hdi_fiber *waiting[32]; /* of the lanes that have arrived */
+    /* The lanes take their results from one, and may come to the next meeting meanwhile. No lane gets further before all have arrived there. */
+    hd_warp_values values[2];
+} hdi_warp;
+
+typedef struct hdi_warps {
+    hdi_warp *of;
+    uint32_t count, capacity;
+} hdi_warps;
+
+/* Makes the warps of a block, without threads. False: out of memory. */
+bool hdi_warps_make(hdi_warps *warps, uint32_t n_threads);
+void hdi_warps_destroy(hdi_warps *warps);
+
+/* The number of a thread in its block. */
+uint32_t hdi_thread_number(const hd_kernel_thread *thread);
+
+static inline void hdi_warps_add(hdi_warps *warps, uint32_t number)
+{
+    warps->of[number / 32].alive |= (uint32_t)1 << number % 32;
+}
+
+/* The lane comes to the meeting. Returns where the results will be. */
+hd_warp_values *hdi_warp_arrive(hdi_warp *warp, uint32_t lane, uint32_t what, uint64_t value, hdi_fiber *fiber);
+
+/* Whether all lanes are there that are alive. */
+static inline bool hdi_warp_is_complete(const hdi_warp *warp)
+{
+    return warp->arrived != 0 && warp->arrived == warp->alive;
+}
+
+/* Ends a meeting that is complete. Returns the lanes that were there. */
+uint32_t hdi_warp_end_meeting(hdi_warp *warp);
+
+#endif
