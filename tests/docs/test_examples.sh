@@ -99,7 +99,7 @@ for block in "$work"/*-*.c; do
         fail "$name: $(cat "$work/messages")"
         continue
     }
-    "$work/program" >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
+    (cd "$work" && ./program) >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
 done
 
 compile "$work/sum" "$source/tests/docs/sum.c" && "$work/sum" "$work/sum.hdk" || fail "the kernel sum: $(cat "$work/messages")"
