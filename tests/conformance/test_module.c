@@ -561,7 +561,7 @@ static void loads_files(void **state)
     CONF_TRUE(strstr(hd_message(), "not a regular file") != NULL && module == NULL);
     char pipe[128];
     snprintf(pipe, sizeof pipe, "%s/pipe", folder);
-    CONF_EQUAL(mkfifo(pipe, 0600), 0); /* that nobody writes: it is refused, and not waited for */
+    CONF_EQUAL(mkfifo(pipe, 0600), 0); /* without a writer: it is refused, and not waited for */
     CONF_FAILS(hd_module_load_file(runtime, pipe, &module), HD_ERROR_SYSTEM);
     if (!conf_is_host(runtime)) { /* PTX text has no zero in a file */
         static const char text[] = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\n";
