@@ -259,7 +259,7 @@ static int find_include(cc_settings *s)
     char folder[4096];
     if (place_find("include/heddle", HEDDLE_HEADERS_FROM_TOOL[0] ? HEDDLE_HEADERS_FROM_TOOL "/heddle" : NULL,
                    HEDDLE_HEADERS_INSTALLED "/heddle", folder, sizeof folder)) {
-        s->include = cli_format("%s/..", folder);
+        s->include = cli_format("%.*s", (int)(strlen(folder) - strlen("/heddle")), folder);
     }
     return s->include != NULL && has_header(s->include)
                ? CLI_OK
