@@ -25,6 +25,7 @@ typedef struct things {
     hd_buffer *other, *third; /* on the lane's device */
     const void *image;        /* of the module */
     size_t image_bytes;
+    char image_file[64]; /* that has it */
 } things;
 
 typedef hd_status recipe(things *t);
@@ -411,6 +412,16 @@ static hd_status recipe_hd_module_load(things *t)
 {
     hd_module *made = NULL;
     hd_status status = hd_module_load(t->runtime, t->image, t->image_bytes, &made);
+    if (!status) {
+        hd_module_unload(made);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_module_load_file(things *t)
+{
+    hd_module *made = NULL;
+    hd_status status = hd_module_load_file(t->runtime, t->image_file, &made);
     if (!status) {
         hd_module_unload(made);
     }

@@ -120,6 +120,7 @@ static void as_a_runtime(void *bad, const char *word)
     refused(hd_alloc_host(runtime, bytes, &buffer), word, __LINE__);
     refused(hd_module_get_builtin(runtime, &module), word, __LINE__);
     refused(hd_module_load(runtime, "x", 1, &module), word, __LINE__);
+    refused(hd_module_load_file(runtime, "x", &module), word, __LINE__);
     refused(hd_hold_create(runtime, &hold), word, __LINE__);
     refused(hd_loss_descriptor(runtime, &descriptor), word, __LINE__);
     refused(hd_memory_trim(runtime, 0, 0, &freed), word, __LINE__);
