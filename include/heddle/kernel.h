@@ -45,7 +45,7 @@
 #define HD_KERNEL_BOUNDS(name, max_threads, ...)                                                                       \
     extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__)
 
-#define HD_DEVICE static inline __attribute__((device))
+#define HD_DEVICE static inline __attribute__((device, unused))
 #define HD_CONSTANT static __attribute__((constant)) const
 #define HD_SHARED static __attribute__((shared))
 #define HD_DYNAMIC_SHARED(type, name) extern __attribute__((shared, aligned(16))) type name[]
@@ -285,6 +285,14 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
                       "name), not: " #parameter);
 #define HD_PP_RECORD_PLAIN(kernel, parameter) {"", 0, 0, 0, 0},
 
+/* Too many parameters: again one message. */
+#define HD_PP_FIELD_MANY(kernel)
+#define HD_PP_PARAMETER_MANY(kernel)
+#define HD_PP_ARGUMENT_MANY(kernel)
+#define HD_PP_CHECK_MANY(kernel)                                                                                       \
+    _Static_assert(0, "kernel " #kernel ": more than 32 parameters; put some into a structure, HD_VALUE(type, name)");
+#define HD_PP_RECORD_MANY(kernel)
+
 #define HD_PP_OPEN(...) __VA_ARGS__
 #define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
 #define HD_PP_JOIN_(a, b) a##b
@@ -298,12 +306,13 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_ONE_0(macro, kernel, parameter) macro##_PLAIN(kernel, parameter)
 #define HD_PP_ONE_1(macro, kernel, tuple) HD_PP_CALL(macro, kernel, HD_PP_OPEN tuple)
 #define HD_PP_PICK(_0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, \
-                   _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, n, ...)                                      \
+                   _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, _33, _34, _35, _36, _37, _38, _39, _40, _41, \
+                   _42, _43, _44, _45, _46, _47, _48, n, ...)                                                          \
     n
-/* The number of parameters: of arguments after the first. */
+/* The number of parameters: of arguments after the first. 33 is for more than 32, up to 48. */
 #define HD_PP_COUNT(...)                                                                                               \
-    HD_PP_PICK(__VA_ARGS__, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11,    \
-               10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
+    HD_PP_PICK(__VA_ARGS__, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 32, 31, 30, 29, 28, 27,    \
+               26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 /* Calls macro(kernel, type, name, access) for every parameter. */
 #define HD_PP_EACH(macro, ...) HD_PP_JOIN(HD_PP_EACH_, HD_PP_COUNT(__VA_ARGS__))(macro, __VA_ARGS__)
 #define HD_PP_EACH_0(m, k)
@@ -339,6 +348,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_EACH_30(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_29(m, k, __VA_ARGS__)
 #define HD_PP_EACH_31(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_30(m, k, __VA_ARGS__)
 #define HD_PP_EACH_32(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_31(m, k, __VA_ARGS__)
+#define HD_PP_EACH_33(m, k, ...) m##_MANY(k)
 
 #endif /* !__cplusplus */
 #endif /* !HD_KERNEL_GPU */

@@ -29,6 +29,12 @@ typedef struct hd_kernel hd_kernel;
  * SYSTEM (placement process: no memory file). */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
 
+/* Loads a file: reads it as a whole, and does what hd_module_load does. Later changes of the file change nothing.
+ * `path` is taken from the current directory where it does not begin with '/'.
+ * *out is owned by the caller: hd_module_unload. Errors: as hd_module_load; NOT_FOUND (there is no such file), SYSTEM (the file
+ * cannot be read, or is no regular file), IMAGE (it is empty, too). The message has the path. */
+HD_API hd_status hd_module_load_file(hd_runtime *runtime, const char *path, hd_module **out);
+
 /* Unloads a module once submitted launches of its kernels are finished. Does not wait for them. While work is in flight,
  * hd_module_load or hd_close calls the driver later. With none in flight, this call does. Its kernels must not be launched
  * afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */

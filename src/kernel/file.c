@@ -577,6 +577,9 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
 
 /* ---- building ---- */
 
+/* That a kernel may declare, on any GPU: the driver loads no code with more. */
+enum { SHARED_BYTES_MAX = 49152 };
+
 /* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes into the file. */
 static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
@@ -621,6 +624,11 @@ static hd_status check_ptx(hdi_kernel_file *file)
         } else if (e->n_params != k->n_params) {
             status = hdi_fail(HD_ERROR_IMAGE, "kernel %s has %u parameters in the source, %u in the PTX", k->name,
                               k->n_params, e->n_params);
+        } else if (e->static_shared_bytes > SHARED_BYTES_MAX) {
+            status = hdi_fail(HD_ERROR_IMAGE,
+                              "kernel %s has %u bytes of shared memory of its own, a GPU has %d for that; use "
+                              "HD_DYNAMIC_SHARED",
+                              k->name, e->static_shared_bytes, SHARED_BYTES_MAX);
         } else {
             k->static_shared_bytes = e->static_shared_bytes;
             for (uint32_t j = 0; status == HD_OK && j < k->n_params; j++) {

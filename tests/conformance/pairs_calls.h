@@ -25,6 +25,7 @@ typedef struct things {
     hd_buffer *other, *third; /* on the lane's device */
     const void *image;        /* of the module */
     size_t image_bytes;
+    char image_file[64]; /* that has it */
 } things;
 
 typedef hd_status recipe(things *t);
@@ -441,6 +442,16 @@ static hd_status recipe_hd_module_link(things *t)
     hd_code_part part = {ptx, sizeof ptx, "pair"};
     hd_status status = hd_module_link(t->runtime, &part, 1, &made);
     return and_unload(status, made);
+}
+
+static hd_status recipe_hd_module_load_file(things *t)
+{
+    hd_module *made = NULL;
+    hd_status status = hd_module_load_file(t->runtime, t->image_file, &made);
+    if (!status) {
+        hd_module_unload(made);
+    }
+    return status;
 }
 
 static hd_status recipe_hd_module_get_builtin(things *t)

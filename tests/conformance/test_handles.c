@@ -122,6 +122,7 @@ static void as_a_runtime(void *bad, const char *word)
     refused(hd_module_load(runtime, "x", 1, &module), word, __LINE__);
     refused(hd_module_compile(runtime, "x", NULL, &module), word, __LINE__);
     refused(hd_module_link(runtime, &(hd_code_part){"x", 1, NULL}, 1, &module), word, __LINE__);
+    refused(hd_module_load_file(runtime, "x", &module), word, __LINE__);
     refused(hd_hold_create(runtime, &hold), word, __LINE__);
     refused(hd_loss_descriptor(runtime, &descriptor), word, __LINE__);
     refused(hd_memory_trim(runtime, 0, 0, &freed), word, __LINE__);

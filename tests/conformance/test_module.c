@@ -12,6 +12,8 @@
  * without it those cases are skipped.
  */
 #include "conformance.h"
+#include <sys/stat.h>
+#include "folder.h"
 
 /* -------------------------------------------------------------------------------------------------------- images -- */
 
@@ -524,6 +526,51 @@ static void refuses_damaged_kernel_files(void **state)
     conf_close(runtime);
 }
 
+/* -------------------------------------------------------------------------------------------------------- files -- */
+
+/* A path in a folder of the case. */
+static const char *write_file(const char *name, const void *content, size_t bytes)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    CONF_TRUE(file != NULL && fwrite(content, 1, bytes, file) == bytes && fclose(file) == 0);
+    return path;
+}
+
+static void loads_files(void **state)
+{
+    (void)state;
+    NEED_KERNEL_FILE(file);
+    hd_runtime *runtime = conf_open(NULL);
+    hd_module *module = NULL, *kept = NULL;
+    const char *path = write_file("a b.hdk", file.bytes, file.size);
+    CONF_OK(hd_module_load_file(runtime, path, &kept));
+    path = write_file("a b.hdk", file.bytes, file.size / 2); /* which changes nothing of what is loaded */
+    CONF_TRUE(kernel_of(kept, "places") != NULL);
+    CONF_OK(hd_module_unload(kept));
+    CONF_FAILS(hd_module_load_file(runtime, path, &module), HD_ERROR_IMAGE);
+    CONF_TRUE(strstr(hd_message(), "a b.hdk: ") != NULL && strncmp(hd_message(), "hd_module_load_file: ", 21) == 0);
+    CONF_FAILS(hd_module_load_file(runtime, write_file("empty", "", 0), &module), HD_ERROR_IMAGE);
+    CONF_TRUE(strstr(hd_message(), "empty: the file is empty") != NULL);
+    CONF_FAILS(hd_module_load_file(runtime, "", &module), HD_ERROR_NOT_FOUND);
+    CONF_FAILS(hd_module_load_file(runtime, "/nonexistent/scale.hdk", &module), HD_ERROR_NOT_FOUND);
+    CONF_TRUE(strstr(hd_message(), "/nonexistent/scale.hdk: No such file") != NULL);
+    CONF_FAILS(hd_module_load_file(runtime, folder, &module), HD_ERROR_SYSTEM);
+    CONF_FAILS(hd_module_load_file(runtime, "/dev/null", &module), HD_ERROR_SYSTEM);
+    CONF_TRUE(strstr(hd_message(), "not a regular file") != NULL && module == NULL);
+    char pipe[128];
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    CONF_EQUAL(mkfifo(pipe, 0600), 0); /* without a writer: it is refused, and not waited for */
+    CONF_FAILS(hd_module_load_file(runtime, pipe, &module), HD_ERROR_SYSTEM);
+    if (!conf_is_host(runtime)) { /* PTX text has no zero in a file */
+        static const char text[] = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\n";
+        CONF_OK(hd_module_load_file(runtime, write_file("k.ptx", text, sizeof text - 1), &module));
+        CONF_TRUE(kernel_of(module, "k") != NULL);
+    }
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_module");
@@ -536,6 +583,7 @@ int main(void)
         CONF_CASE(unloads_while_launches_are_pending),
         CONF_CASE(loads_while_work_is_in_flight),
         CONF_CASE(refuses_damaged_kernel_files),
+        FOLDER_CASE(loads_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,6 +124,9 @@ static void modules_take_nulls(void **state)
     CONF_FAILS(hd_module_load(NULL, "x", 1, &module), HD_ERROR_HANDLE);
     CONF_FAILS(hd_module_load(runtime, NULL, 1, &module), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_module_load(runtime, "x", 1, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_load_file(NULL, "x", &module), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_module_load_file(runtime, NULL, &module), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_load_file(runtime, "x", NULL), HD_ERROR_ARGUMENT);
     hd_status status = hd_module_load(runtime, "x", 0, &module);
     CONF_TRUE(status == HD_ERROR_ARGUMENT || status == HD_ERROR_IMAGE);
     CONF_TRUE(module == untouched_module);

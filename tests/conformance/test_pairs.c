@@ -21,6 +21,8 @@
  */
 #include "pairs_calls.h"
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "pool.h"
 
 typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold } type;
@@ -315,10 +317,22 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     }
 }
 
+/* A file in memory that has the image, the same for all turns. */
+static int image_descriptor(const void *image, size_t bytes)
+{
+    static int descriptor = -1;
+    if (descriptor < 0 && image != NULL) {
+        descriptor = memfd_create("image", MFD_CLOEXEC);
+        CONF_TRUE(descriptor >= 0 && write(descriptor, image, bytes) == (ssize_t)bytes);
+    }
+    return descriptor;
+}
+
 static void equip(things *t, hd_runtime *runtime)
 {
     *t = (things){.runtime = runtime};
     t->image = wk_image(runtime, &t->image_bytes);
+    snprintf(t->image_file, sizeof t->image_file, "/proc/self/fd/%d", image_descriptor(t->image, t->image_bytes));
     CONF_OK(hd_lane_create(runtime, 0, &t->lane));
     CONF_OK(hd_alloc(t->lane, PAIR_BYTES, &t->buffer));
     CONF_OK(hd_alloc(t->lane, PAIR_BYTES, &t->other));

@@ -58,6 +58,7 @@ for block in "$work"/*-*.c; do
     fi
     kernels+=("$name")
 done
+"$build/heddle" cc --no-gpu --embed waves -o "$work/waves.c" "$work/scale.c" || fail "the kernel scale is not embedded"
 [ "${kernels[*]}" = "scale sum normalise total axpy invert" ] || fail "the kernels are ${kernels[*]}"
 
 : >"$work/functions.h"
@@ -78,6 +79,7 @@ for block in "$work"/*-*.c; do
     {
         echo '#include "prelude.h"'
         cat "$work/functions.h"
+        grep -q 'waves_size' "$block" && echo '#include "waves.c"'
         echo 'int main(void) {'
         echo "    docs_begin(\"$work/scale.hdk\", $opens);"
         declaration runtime 'hd_runtime *runtime = docs_runtime;'
@@ -99,7 +101,7 @@ for block in "$work"/*-*.c; do
         fail "$name: $(cat "$work/messages")"
         continue
     }
-    "$work/program" >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
+    (cd "$work" && ./program) >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
 done
 
 # programs of C++

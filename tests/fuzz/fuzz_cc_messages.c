@@ -64,12 +64,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     char *said = fuzz_text(in.at, in.left);
     void *ptx = fuzz_copy(in.at, in.left); /* without an end */
     take_in();
-    bool known = cc_messages_print(said, path);
+    const char *const sources[] = {path, NULL};
+    bool wrong = false;
+    bool known = cc_messages_print(said, sources, bytes % 2 == 0, &wrong);
+    cc_messages_forget();
     char *text = let_go(&printed);
     check_printed(text, printed, known);
     free(text);
     take_in();
-    bool missing = cc_messages_ptx(ptx, in.left, path);
+    bool missing = cc_messages_ptx(ptx, in.left, sources);
     text = let_go(&printed);
     check_printed(text, printed, missing);
     fuzz_check(missing || printed == 0);

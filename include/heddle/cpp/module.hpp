@@ -50,26 +50,12 @@ inline result<module> runtime_ref::load_module(const void *image, std::size_t by
     return detail::finish(status, hd::module(out));
 }
 
-/* hd_module_load of a file's content. Errors: also NOT_FOUND (the file cannot be opened) and SYSTEM (it cannot be read). */
+/* hd_module_load_file. */
 inline result<module> runtime_ref::load_module_file(const char *path) const
 {
-    std::FILE *const file = std::fopen(path, "rb");
-    if (file == nullptr) {
-        return detail::refuse<hd::module>(
-            error(HD_ERROR_NOT_FOUND, "load_module_file: %s cannot be opened; check its path and rights", path));
-    }
-    std::vector<char> image;
-    char part[16384];
-    for (std::size_t got = 0; (got = std::fread(part, 1, sizeof part, file)) > 0;) {
-        image.insert(image.end(), part, part + got);
-    }
-    const bool failed = std::ferror(file) != 0;
-    std::fclose(file);
-    if (failed) {
-        return detail::refuse<hd::module>(
-            error(HD_ERROR_SYSTEM, "load_module_file: %s cannot be read; name a file, not a folder", path));
-    }
-    return load_module(image.data(), image.size());
+    hd_module *out = nullptr;
+    const hd_status status = hd_module_load_file(get(), path, &out);
+    return detail::finish(status, hd::module(out));
 }
 
 /* hd_module_get_builtin. */

@@ -1,0 +1,246 @@
+/* cc_gpu.c - makes the GPU's part: PTX by clang or nvcc of kernel source, a fatbin by nvcc of CUDA C++.
+ *
+ * Each source is compiled by itself. clang then links the bitcode of the others into the last one. Texts of nvcc are joined. Either way
+ * helpers and constants of two sources may have one name.
+ * With clang all is compiled again with a library of mathematics, if the sources call one's functions. nvcc has its own.
+ * Threads: the program's first. Locks: none.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/cc.h"
+#include "cli/cc_math.h"
+#include "cli/cc_messages.h"
+#include "cli/cli.h"
+
+/* What the last source is linked with: the bitcode of the other sources, then the library, which has what any of them calls. */
+static void add_bitcode(const cc_settings *s, const cc_math_library *math, cli_command *command)
+{
+    for (size_t i = 0; i + 1 < s->sources.n; i++) {
+        char *bitcode = cc_file(s, i, "bc");
+        cc_add(command, (const char *const[]){"-Xclang", "-mlink-bitcode-file", "-Xclang", bitcode, NULL});
+        free(bitcode);
+    }
+    if (math != NULL) {
+        cc_add(command, (const char *const[]){"-Xclang", "-mlink-builtin-bitcode", "-Xclang", math->file, NULL});
+    }
+}
+
+/* Compiles one source: the last one to PTX with the bitcode of the others, and the others to bitcode. `math` is NULL where no library is
+ * linked. */
+static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, size_t source)
+{
+    const char *gpu_arch = s->gpu_arch != NULL ? s->gpu_arch : "sm_70";
+    bool last = source + 1 == s->sources.n;
+    cli_command command = {0};
+    char *arch = cli_format("--cuda-gpu-arch=%s", gpu_arch), *level = cli_format("-O%s", s->level);
+    char *headers = cli_format("-I%s/heddle/gpu", s->include); /* in front of the system's <math.h> */
+    char *result = cc_file(s, source, last ? "ptx" : "bc");
+    cc_add_list(&command, clang);
+    cc_add(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
+                                           "--cuda-path=/nonexistent", "-ffreestanding", arch, level, headers,
+                                           "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
+    if (atoi(gpu_arch + 3) <= 75) {
+        /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
+        cc_add(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+    }
+    cc_add(&command, last ? (const char *const[]){"-S", NULL} : (const char *const[]){"-c", "-emit-llvm", NULL});
+    if (last) {
+        add_bitcode(s, math, &command);
+    }
+    if (s->debug) {
+        cli_command_add(&command, "-gline-tables-only"); /* what profilers show; it changes no code */
+    }
+    cc_add_list(&command, &s->gpu_only);
+    cc_add_list(&command, &s->warnings);
+    if (math != NULL) { /* warnings about the source were printed before */
+        cc_add(&command, (const char *const[]){"-w", math->define, NULL});
+    }
+    if (isatty(STDERR_FILENO)) {
+        cli_command_add(&command, "-fdiagnostics-color=always");
+    }
+    int status = cc_compile(s, &command, source, "GPU", result);
+    free(arch);
+    free(level);
+    free(headers);
+    free(result);
+    cli_command_release(&command);
+    return status;
+}
+
+/* What every call of nvcc has. */
+static void add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command *command)
+{
+    cc_add_list(command, nvcc);
+    /* the numbers are of warnings about variables of the host that a kernel uses: such code does not work */
+    cc_add(command, (const char *const[]){"-diag-error", "20091,20094,20096", NULL});
+    for (size_t i = 0; i < s->warnings.n; i++) {
+        if (strcmp(s->warnings.arguments[i], "-Werror") == 0) {
+            cc_add(command, (const char *const[]){"-Werror", "all-warnings", NULL});
+        }
+    }
+    if (s->debug && s->sources.n == 1) {
+        cli_command_add(command, "-lineinfo");
+    }
+    cc_add_list(command, &s->gpu_only);
+}
+
+static int compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *of, size_t source)
+{
+    cli_command command = {0};
+    char *arch = cli_format("-arch=compute_%s", of), *result = cc_file(s, source, "ptx");
+    add_nvcc(s, nvcc, &command);
+    cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", arch, NULL});
+    int status = cc_compile(s, &command, source, "GPU", result);
+    free(arch);
+    free(result);
+    cli_command_release(&command);
+    return status;
+}
+
+/* Reads the PTX of all sources and joins it. */
+static int join(cc_settings *s, cc_bytes *ptx)
+{
+    char **texts = cli_allocate(s->sources.n * sizeof *texts);
+    size_t n = 0;
+    int status = CLI_OK;
+    while (n < s->sources.n && status == CLI_OK) {
+        char *path = cc_file(s, n, "ptx");
+        cc_bytes one = {0};
+        status = cc_read(path, &one);
+        free(path);
+        if (status == CLI_OK) {
+            texts[n++] = one.at;
+        }
+    }
+    if (status == CLI_OK) {
+        ptx->at = cc_join(texts, n);
+        ptx->bytes = strlen(ptx->at);
+    }
+    while (n > 0) {
+        free(texts[--n]);
+    }
+    free(texts);
+    return status;
+}
+
+static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, cc_bytes *ptx)
+{
+    int status = CLI_OK;
+    for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
+        status = compile_by_clang(s, clang, math, i);
+    }
+    if (status == CLI_OK) {
+        char *path = cc_file(s, s->sources.n - 1, "ptx");
+        status = cc_read(path, ptx);
+        free(path);
+    }
+    return status;
+}
+
+/* Without a library the functions that are in one stay external names. A library takes clang longer to read than most sources. */
+static int make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx)
+{
+    int status = compile_all_by_clang(s, clang, NULL, ptx);
+    if (status != CLI_OK || !cc_math_is_called(ptx->at, ptx->bytes)) {
+        return status;
+    }
+    cc_math_library math = cc_math_find(s->math);
+    if (math.file != NULL && access(math.file, R_OK) != 0) {
+        status = cc_failed("--math %s: %s", math.file, strerror(errno));
+    } else if (math.file != NULL) {
+        free(ptx->at);
+        ptx->at = NULL;
+        status = compile_all_by_clang(s, clang, &math, ptx);
+    }
+    if (status == CLI_OK) {
+        cc_math_align(&ptx->at, &ptx->bytes);
+    }
+    free(math.file);
+    return status;
+}
+
+static int make_by_nvcc(cc_settings *s, const cli_command *nvcc, cc_bytes *ptx)
+{
+    char arch[CC_ARCH_BYTES];
+    int status = cc_nvcc_arch(s, nvcc, arch);
+    for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
+        status = compile_by_nvcc(s, nvcc, arch, i);
+    }
+    return status == CLI_OK ? join(s, ptx) : status;
+}
+
+int cc_make_ptx(cc_settings *s, cc_bytes *ptx)
+{
+    int status = CLI_OK;
+    if (s->given_ptx != NULL) {
+        status = cc_read(s->given_ptx, ptx);
+    } else {
+        cli_command command = {0};
+        bool nvcc = false;
+        status = cc_find_gpu(&command, &nvcc);
+        if (status == CLI_OK) {
+            status = nvcc ? make_by_nvcc(s, &command, ptx) : make_by_clang(s, &command, ptx);
+        }
+        cli_command_release(&command);
+    }
+    if (status == CLI_OK && cc_messages_ptx(ptx->at, ptx->bytes, (const char *const *)s->sources.arguments)) {
+        status = CLI_FAILED;
+    }
+    return status;
+}
+
+/* Whether the source has a kernel. A fatbin is compressed, so PTX of the oldest GPU is looked at. */
+static int check_for_kernels(cc_settings *s, const cli_command *nvcc, const char *arch)
+{
+    cc_settings quiet = *s;
+    quiet.depfile = NULL;
+    cc_bytes ptx = {0};
+    int status = compile_by_nvcc(&quiet, nvcc, arch, 0);
+    if (status == CLI_OK) {
+        char *path = cc_file(s, 0, "ptx");
+        status = cc_read(path, &ptx);
+        free(path);
+    }
+    if (status == CLI_OK && strstr(ptx.at, ".entry") == NULL) {
+        status = cc_failed("%s: there is no kernel: none was defined with __global__", s->sources.arguments[0]);
+    }
+    if (status == CLI_OK && cc_messages_ptx(ptx.at, ptx.bytes, (const char *const *)s->sources.arguments)) {
+        status = CLI_FAILED;
+    }
+    free(ptx.at);
+    return status;
+}
+
+int cc_make_fatbin(cc_settings *s, cc_bytes *image)
+{
+    cli_command nvcc = {0}, command = {0};
+    char arch[CC_ARCH_BYTES] = "";
+    int status = cc_find_nvcc(&nvcc);
+    if (status == CLI_OK) {
+        status = cc_nvcc_arch(s, &nvcc, arch);
+    }
+    if (status == CLI_OK) {
+        status = check_for_kernels(s, &nvcc, arch);
+    }
+    if (status == CLI_OK) {
+        char *result = cc_file(s, 0, "fatbin");
+        char *code = cli_format("arch=compute_%s,code=[sm_%s,compute_%s]", arch, arch, arch);
+        add_nvcc(s, &nvcc, &command);
+        cc_add(&command, (const char *const[]){"-fatbin", NULL});
+        cc_add(&command, s->gpu_arch != NULL ? (const char *const[]){"-gencode", code, NULL}
+                                             : (const char *const[]){"-arch=all-major", NULL});
+        cc_messages_quiet(true); /* warnings were printed above */
+        status = cc_compile(s, &command, 0, "GPU", result);
+        cc_messages_quiet(false);
+        if (status == CLI_OK) {
+            status = cc_read(result, image);
+        }
+        free(code);
+        free(result);
+    }
+    cli_command_release(&nvcc);
+    cli_command_release(&command);
+    return status;
+}

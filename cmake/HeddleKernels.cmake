@@ -1,0 +1,78 @@
+# HeddleKernels.cmake - kernels in a build: heddle_add_kernels. find_package(Heddle) includes it, and so does a build of Heddle's own tree.
+#
+#   heddle_add_kernels(<target> [EMBED] <source>... [NAME <name>] [OPTIONS <option>...])
+#
+# Compiles kernel source (.c) to kernel files and CUDA C++ (.cu) to fatbins, as part of building the target, with `heddle cc`.
+#   - each source becomes a file of its own: scale.c becomes scale.hdk, k.cu becomes k.fatbin
+#   - NAME: all sources, which are kernel source, become one file, <name>.hdk
+#   - without EMBED the files are written to ${CMAKE_CURRENT_BINARY_DIR}; the target's property HEDDLE_KERNEL_FILES lists them
+#   - with EMBED the program has them: #include "scale.h" declares scale and scale_size, for hd_module_load
+#   - OPTIONS: further options of `heddle cc`, such as -g or --gpu-arch sm_80; they may be generator expressions
+# Sources find the headers that the target finds. What a source includes is followed, so a changed header builds its kernels anew.
+# The target was made in the same directory. CMAKE_C_COMPILER compiles for the CPU where the project uses C.
+cmake_policy(PUSH)
+cmake_policy(VERSION 3.22)
+
+# One file of the sources. In the caller's scope: none.
+function(heddle_add_kernel_file target embed name ending options)
+    set(sources)
+    foreach(source IN LISTS ARGN)
+        get_filename_component(source "${source}" ABSOLUTE)
+        list(APPEND sources "${source}")
+    endforeach()
+    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+    set(compiler)
+    if("C" IN_LIST languages AND NOT CMAKE_C_COMPILER MATCHES " ")
+        set(compiler ${CMAKE_COMMAND} -E env "CC=${CMAKE_C_COMPILER}")
+    endif()
+    set(folder "${CMAKE_CURRENT_BINARY_DIR}")
+    set(others)
+    if(embed)
+        string(MAKE_C_IDENTIFIER "${name}" name)
+        set(folder "${folder}/heddle_kernels")
+        file(MAKE_DIRECTORY "${folder}")
+        set(ending c)
+        if(NOT "C" IN_LIST languages)
+            set(ending cc)
+        endif()
+        list(APPEND options --embed ${name})
+        set(others "${folder}/${name}.h")
+        target_include_directories(${target} PRIVATE "${folder}")
+    endif()
+    set(result "${folder}/${name}.${ending}")
+    set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+    add_custom_command(
+        OUTPUT "${result}" ${others}
+        COMMAND ${compiler} "$<TARGET_FILE:heddle::heddle_tool>" cc "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>" ${options}
+            --depfile "${result}.d" -o "${result}" ${sources}
+        DEPENDS ${sources} "$<TARGET_FILE:heddle::heddle_tool>"
+        DEPFILE "${result}.d"
+        COMMENT "Compiling kernels ${name}"
+        COMMAND_EXPAND_LISTS VERBATIM)
+    target_sources(${target} PRIVATE "${result}" ${others})
+    if(NOT embed)
+        set_property(TARGET ${target} APPEND PROPERTY HEDDLE_KERNEL_FILES "${result}")
+    endif()
+endfunction()
+
+function(heddle_add_kernels target)
+    cmake_parse_arguments(PARSE_ARGV 1 kernels "EMBED" "NAME" "OPTIONS")
+    if(NOT TARGET ${target} OR NOT kernels_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "heddle_add_kernels(${target} ...): the first argument is a target, and sources follow, before OPTIONS")
+    endif()
+    if(kernels_NAME)
+        heddle_add_kernel_file(${target} "${kernels_EMBED}" "${kernels_NAME}" hdk "${kernels_OPTIONS}"
+            ${kernels_UNPARSED_ARGUMENTS})
+        return()
+    endif()
+    foreach(source IN LISTS kernels_UNPARSED_ARGUMENTS)
+        get_filename_component(name "${source}" NAME_WLE)
+        set(ending hdk)
+        if(source MATCHES "\\.cu$")
+            set(ending fatbin)
+        endif()
+        heddle_add_kernel_file(${target} "${kernels_EMBED}" "${name}" ${ending} "${kernels_OPTIONS}" "${source}")
+    endforeach()
+endfunction()
+
+cmake_policy(POP)

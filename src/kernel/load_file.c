@@ -1,0 +1,90 @@
+/* load_file.c - hd_module_load_file: reads a file and loads what is in it.
+ *
+ * Threads: any; no state.
+ * Locks: none of its own.
+ * Blocking: while the file is read, and as hd_module_load.
+ * Always: the file is closed, and its content released, when the call returns.
+ */
+#include <heddle/module.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/text.h"
+#include "base/error.h"
+#include "engine/engine.h"
+
+static hd_status refused(const char *path, int error)
+{
+    return hdi_fail(error == ENOENT || error == ENOTDIR ? HD_ERROR_NOT_FOUND : HD_ERROR_SYSTEM, "%s: %s", path,
+                    strerror(error));
+}
+
+/* Reads the file, with a zero byte behind it as PTX text needs one. */
+static hd_status read_open(const char *path, int descriptor, char **out, size_t *out_bytes)
+{
+    struct stat s;
+    if (fstat(descriptor, &s) != 0) {
+        return refused(path, errno);
+    }
+    if (!S_ISREG(s.st_mode)) {
+        return S_ISDIR(s.st_mode) ? refused(path, EISDIR)
+                                  : hdi_fail(HD_ERROR_SYSTEM, "%s: not a regular file; use hd_module_load", path);
+    }
+    size_t bytes = (size_t)s.st_size, n = 0;
+    char *content = bytes < SIZE_MAX / 2 ? malloc(bytes + 1) : NULL;
+    if (!content) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for its %s", path, HDI_BYTES(bytes));
+    }
+    while (n < bytes) {
+        ssize_t got = read(descriptor, content + n, bytes - n);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            int error = errno;
+            free(content);
+            return refused(path, error);
+        }
+        if (got == 0) {
+            break; /* it became shorter meanwhile; what was read is checked like any image */
+        }
+        n += (size_t)got;
+    }
+    if (n == 0) {
+        free(content);
+        return hdi_fail(HD_ERROR_IMAGE, "%s: the file is empty", path);
+    }
+    content[n] = 0;
+    *out = content;
+    *out_bytes = n;
+    return HD_OK;
+}
+
+hd_status hd_module_load_file(hd_runtime *rt, const char *path, hd_module **out)
+{
+    HDI_INSIDE(rt);
+    if (!path || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", !out ? "out" : "path");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* does not wait for a pipe's writer */
+    if (descriptor < 0) {
+        return refused(path, errno);
+    }
+    char *content = NULL;
+    size_t bytes = 0;
+    hd_status status = read_open(path, descriptor, &content, &bytes);
+    close(descriptor);
+    if (!status) {
+        status = HDI_FAIL_ABOUT(hd_module_load(rt, content, bytes, out), "%s", path);
+        free(content);
+    }
+    return status;
+}

@@ -1,0 +1,208 @@
+#!/bin/sh
+# test_cc_more.sh - `heddle cc` with several sources, libraries, nvcc and CUDA C++, and what it writes for builds.
+#
+# What needs clang for GPUs, nvcc or ptxas is tested where that is found.
+#
+# Promise: Kernels of several sources are in one file, by clang and by nvcc, and what cannot be loaded is refused.
+# Tier: full.
+set -u
+build=$2
+heddle=$build/heddle
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mkdir tmp
+TMPDIR=$work/tmp
+export TMPDIR
+unset NVCC CLANG
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# expect STATUS TEXT COMMAND...: the exit status, and text on stderr
+expect() {
+    expected=$1
+    text=$2
+    shift 2
+    "$@" >out 2>err
+    status=$?
+    [ $status -eq "$expected" ] || fail "exit status $status, not $expected: $* ($(cat err))"
+    grep -qF -- "$text" err || [ -z "$text" ] || fail "'$text' is not in the messages of $*: $(cat err)"
+    [ -z "$(ls -A tmp)" ] || fail "$* left $(ls tmp) behind"
+}
+
+# lines N: so many lines were on stderr
+lines() {
+    [ "$(wc -l <err)" -eq "$1" ] || fail "$(wc -l <err) lines, not $1: $(cat err)"
+}
+
+# Helpers and constants of one name in two sources, and as many in one that both include.
+cat >shared.h <<'END'
+#include <heddle/kernel.h>
+HD_DEVICE float shared_twice(float x) { return 2 * x; }
+END
+cat >one.c <<'END'
+#include "shared.h"
+HD_CONSTANT float table[4] = {1, 2, 3, 4};
+HD_DEVICE float helper(float x) { return x + table[(int)x & 3]; }
+HD_KERNEL(one, HD_INOUT(float, y))
+{
+    HD_SHARED float tile[32];
+    HD_DYNAMIC_SHARED(float, extra);
+    tile[hd_thread_x()] = extra[0] = y[0];
+    hd_barrier();
+    y[0] = helper(shared_twice(tile[0]));
+}
+END
+sed 's/(one/(two/; s/1, 2, 3, 4/5, 6, 7, 8/; s/HD_DYNAMIC_SHARED(float/HD_DYNAMIC_SHARED(double/' one.c >two.c
+
+expect 0 "" "$heddle" cc --no-gpu one.c two.c
+[ -s one.hdk ] && [ ! -e two.hdk ] || fail "two sources did not make one.hdk alone"
+sed 's/twice/thrice/' one.c >three.c
+printf '\n\n#include "shared.h"\nHD_KERNEL(one, HD_INOUT(float, y)) { y[0] = 1; }\n' >again.c
+expect 1 "heddle cc: again.c:4: kernel one is defined at one.c:4, too" "$heddle" cc --no-gpu -o again.hdk one.c again.c
+lines 1
+expect 1 "No such file" "$heddle" cc --no-gpu one.c missing.c
+[ ! -e again.hdk ] || fail "two kernels of one name made a file"
+expect 2 "each source of CUDA C++" "$heddle" cc one.c two.cu
+expect 2 "each source of CUDA C++" "$heddle" cc one.cu two.cu
+expect 2 "--no-gpu is not for CUDA C++" "$heddle" cc --no-gpu one.cu
+expect 2 "unknown option '-static'" "$heddle" cc -static one.c
+expect 2 "it becomes a name in C" "$heddle" cc --embed 1a one.c
+
+# A warning is there once, whichever compilers have it.
+printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { int unused; y[0] = 1; }\n' >warned.c
+expect 0 "warned.c:2:" "$heddle" cc --no-gpu -Wall warned.c
+expect 1 "warned.c:2:" "$heddle" cc --no-gpu -Wall -Werror warned.c
+
+# Libraries and linker options are for the CPU; what a program would not find is refused.
+printf 'int seven(void) { return 7; }\n' >seven.c
+${CC:-cc} -shared -fPIC -o libseven.so seven.c
+printf '#include <heddle/kernel.h>\nint seven(void);\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = seven(); }\n' >use.c
+expect 1 "use.c:3: 'seven' is defined nowhere" "$heddle" cc --no-gpu use.c
+lines 1
+expect 1 "libseven.so: cannot open shared object file" "$heddle" cc --no-gpu use.c -L . -lseven
+lines 1
+expect 0 "" "$heddle" cc --no-gpu use.c -L. -l seven -Wl,-rpath,"$work"
+expect 1 "cannot find -lnowhere" "$heddle" cc --no-gpu use.c -lnowhere
+expect 0 "-std=c17" "$heddle" cc --no-gpu --verbose -std=c17 one.c
+
+# C source with the file, and a rule for make.
+expect 0 "" "$heddle" cc --no-gpu --embed kernels --depfile rule one.c two.c
+expect 0 "" "$heddle" cc --no-gpu -o plain.hdk one.c two.c
+printf '#include "kernels.h"\n#include <stdio.h>\nint main(void) { return fwrite(kernels, 1, kernels_size, stdout) != kernels_size; }\n' >main.c
+for language in c c++; do
+    if [ $language = c ] || command -v c++ >/dev/null; then
+        $([ $language = c ] && echo "${CC:-cc}" || echo c++) -Wall -Wextra -Werror -pedantic -x $language -o main main.c kernels.c && ./main >embedded.hdk
+        cmp -s plain.hdk embedded.hdk || fail "the embedded file, as $language, is another one"
+    fi
+done
+printf 'all: kernels.c\n\t@:\ninclude rule\nkernels.c: ; @echo made\n' >Makefile
+[ "$(make -s)" = "" ] || fail "make makes what is there: $(make -s)"
+touch -d '-1 minute' kernels.c kernels.h
+[ "$(make -s)" = made ] || fail "a changed header makes nothing: $(cat rule)"
+rm shared.h
+make -s >/dev/null 2>err || fail "a header that is gone stops make: $(cat err)"
+printf '#include <heddle/kernel.h>\nHD_DEVICE float shared_twice(float x) { return 2 * x; }\n' >shared.h
+mkdir "a folder"
+expect 0 "" "$heddle" cc --no-gpu --depfile rule -o "a folder/k.hdk" one.c
+grep -q '^a\\ folder/k.hdk:' rule || fail "a blank in a name: $(cat rule)"
+
+# Mathematics that only a library for GPUs has, in each source and in a helper of one name.
+for name in one two; do
+    sed "s/(one/($name/" >math_$name.c <<'END'
+#include "shared.h"
+#include <math.h>
+HD_DEVICE float helper(float x) { return erff(shared_twice(x)); }
+HD_KERNEL(one, HD_INOUT(float, y)) { y[0] = helper(y[0]) + expf(y[1]) + sinf(y[2]); }
+END
+done
+
+# ptx FILE: it assembles, and has both kernels
+assembles() {
+    grep -q '\.entry one(' "$1" && grep -q '\.entry two(' "$1" || fail "$1 has not both kernels"
+    ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null) || return 0
+    "$ptxas" -arch=sm_80 -o cubin "$1" >err 2>&1 || fail "$1 does not assemble: $(cat err)"
+}
+
+if "$heddle" cc one.c 2>err; then
+    expect 0 "" "$heddle" cc -g --emit-ptx clang.ptx one.c two.c
+    assembles clang.ptx
+    grep -q '^[[:space:]]*\.loc' clang.ptx || fail "-g puts no lines into PTX"
+    grep -q '^\.target.*debug' clang.ptx && fail "-g makes code for a debugger"
+    expect 1 ".c:4: kernel one is defined at " "$heddle" cc --no-cpu -o again.hdk one.c again.c
+    expect 0 "" "$heddle" cc -Wall warned.c
+    [ "$(grep -c unused err)" -le 2 ] || fail "a warning is there twice: $(cat err)"
+    printf '#include <heddle/kernel.h>\nHD_KERNEL(big, HD_INOUT(float, y)) { HD_SHARED float t[12289]; t[hd_thread_x()] = y[0]; hd_barrier(); y[0] = t[1]; }\n' >big.c
+    expect 1 "heddle cc: big.c:2: kernel big has 49156 bytes of shared memory" "$heddle" cc big.c
+    lines 1
+    # a variable of another file: the CPU's part is of another source, so that it does not matter there
+    printf '#include <heddle/kernel.h>\n#if HD_KERNEL_GPU\nextern __attribute__((device)) int outside;\n#else\n#define outside 1\n#endif\n' >extern.c
+    printf 'HD_KERNEL(k, HD_OUT(int, y)) { y[0] = outside; }\n' >>extern.c
+    expect 1 "the variable 'outside' is defined nowhere" "$heddle" cc extern.c
+    expect 1 "heddle cc: math_one.c:3: 'erff' is in a library for GPUs" "$heddle" cc --math none math_one.c math_two.c
+    [ ! -e math_one.hdk ] || fail "a file without its library was written"
+    if "$heddle" cc -o math.hdk math_one.c 2>err; then
+        expect 0 "" "$heddle" cc -g -Wall -Werror --emit-ptx math.ptx --embed math --depfile rule math_one.c math_two.c
+        lines 0
+        assembles math.ptx
+        grep -q '\.extern \.func' math.ptx && fail "with several sources something is missing: $(grep '\.extern \.func' math.ptx)"
+        [ -s math.c ] && [ -s math.h ] || fail "mathematics are not embedded"
+        for file in math_one.c math_two.c shared.h kernel_math.h; do
+            grep -q "$file" rule || fail "the rule has no $file: $(cat rule)"
+        done
+        expect 0 "" "$heddle" cc --emit-ptx math.ptx one.c math_two.c # the first source calls nothing of a library
+        assembles math.ptx
+        expect 0 "" "$heddle" cc --emit-ptx math.ptx math_one.c two.c # and here the last one does not
+        assembles math.ptx
+        printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(float, y)) { int unused; y[0] = erff(1); }\n' >warned_math.c
+        expect 0 "" "$heddle" cc --no-cpu -Wall warned_math.c
+        [ "$(grep -c unused err)" -le 2 ] || fail "a warning is there twice: $(cat err)"
+    else
+        grep -q "is in a library for GPUs" err || fail "mathematics do not compile: $(cat err)"
+        echo "mathematics of several sources are not tested: there is no library"
+    fi
+else
+    echo "clang's part is not tested: $(head -n 1 err)"
+fi
+
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
+    NVCC=$nvcc
+    export NVCC
+    expect 0 "" "$heddle" cc --emit-ptx nvcc.ptx one.c two.c
+    assembles nvcc.ptx
+    expect 0 "" "$heddle" cc --math none --emit-ptx nvcc.ptx --embed math --depfile rule math_one.c math_two.c # nvcc has its own
+    assembles nvcc.ptx
+    grep -q 'shared.h' rule || fail "the rule has no header: $(cat rule)"
+    expect 1 "the oldest that it has is sm_" "$heddle" cc --gpu-arch sm_35 one.c
+    printf '#include <heddle/kernel.h>\nstatic float helper(float x) { return x; }\nHD_KERNEL(k, HD_INOUT(float, y)) { y[0] = helper(y[0]); }\n' >mistake.c
+    expect 1 "heddle cc: mistake.c:3: kernels cannot call 'helper'" "$heddle" cc mistake.c
+    printf '#define FACTOR 2\n' >factor.h
+    printf '#include "factor.h"\nextern "C" __global__ void k(float *y) { *y *= FACTOR; }\n' >k.cu
+    expect 0 "" "$heddle" cc --depfile rule k.cu
+    [ "$(od -An -N4 -tx1 k.fatbin | tr -d ' ')" = 50ed55ba ] || fail "k.fatbin is no fatbin"
+    grep -q 'factor.h' rule || fail "the rule for k.fatbin has no header: $(cat rule)"
+    printf 'int none() { return 1; }\n' >none.cu
+    expect 1 "none.cu: there is no kernel" "$heddle" cc none.cu
+    printf '__global__ void k(int *y) { *y = 1 }\n' >wrong.cu
+    expect 1 "wrong.cu(1): error" "$heddle" cc wrong.cu
+    # without clang nvcc is found by itself, here with a PATH that has what compilers need only
+    mkdir bin
+    for program in cc gcc ld as; do
+        [ ! -x "$(command -v $program)" ] || ln -s "$(command -v $program)" bin/$program
+    done
+    expect 0 "note: the GPU's part runs on sm_" env -u NVCC -u CC PATH="$work/bin" CUDA_HOME="${nvcc%/bin/nvcc}" "$heddle" cc one.c
+else
+    echo "nvcc's part is not tested: there is none"
+fi
+if [ ! -x /usr/local/cuda/bin/nvcc ]; then
+    mkdir cc_only
+    for program in cc gcc ld as; do
+        [ ! -x "$(command -v $program)" ] || ln -s "$(command -v $program)" cc_only/$program
+    done
+    expect 1 "found no clang that compiles for NVIDIA GPUs, and no nvcc" env -u NVCC -u CC -u CUDA_HOME -u CUDA_PATH PATH="$work/cc_only" "$heddle" cc one.c
+fi
+[ "$failures" -eq 0 ]
