@@ -207,7 +207,7 @@ typedef struct hd_cpu_module {
 
 #define HD_DEVICE __attribute__((unused)) static inline
 #define HD_CONSTANT static const
-#define HD_SHARED static _Thread_local /* the threads of a block are fibers of one system thread */
+#define HD_SHARED static __thread /* the threads of a block are fibers of one system thread */
 #define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
 
 /* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter and is called with

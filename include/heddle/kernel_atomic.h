@@ -19,10 +19,10 @@
  *
  * Sums of floating-point numbers depend on the order of the threads, which no device promises.
  */
+#include <heddle/kernel.h> /* first: it includes this file, too */
+
 #ifndef HEDDLE_KERNEL_ATOMIC_H
 #define HEDDLE_KERNEL_ATOMIC_H
-
-#include <heddle/kernel.h>
 #include <heddle/kernel_half.h>
 
 #if HD_KERNEL_GPU

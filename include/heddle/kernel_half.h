@@ -17,10 +17,10 @@
  * Everything is rounded to the nearest, ties to even, once, with subnormal numbers. So GPUs and host devices have the same bits. Only the
  * bits of a NaN may differ.
  */
+#include <heddle/kernel.h> /* first: it includes this file, too */
+
 #ifndef HEDDLE_KERNEL_HALF_H
 #define HEDDLE_KERNEL_HALF_H
-
-#include <heddle/kernel.h>
 
 typedef struct hd_f16 {
     uint16_t bits;

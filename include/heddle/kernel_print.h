@@ -13,10 +13,10 @@
  *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
  * For GPUs the driver writes the same facts to standard error, and the failure of the launch names the kernel.
  */
+#include <heddle/kernel.h> /* first: it includes this file, too */
+
 #ifndef HEDDLE_KERNEL_PRINT_H
 #define HEDDLE_KERNEL_PRINT_H
-
-#include <heddle/kernel.h>
 
 #if HD_KERNEL_GPU && defined(__clang__)
 

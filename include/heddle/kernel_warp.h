@@ -26,10 +26,10 @@
  * the message names the kernel, the block and two threads.
  * GPUs and host devices add floating-point numbers in the same order, so the sums have the same bits.
  */
+#include <heddle/kernel.h> /* first: it includes this file, too */
+
 #ifndef HEDDLE_KERNEL_WARP_H
 #define HEDDLE_KERNEL_WARP_H
-
-#include <heddle/kernel.h>
 
 #define hd_warp_size 32
 

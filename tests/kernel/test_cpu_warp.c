@@ -10,23 +10,25 @@
 #include <heddle/kernel.h>
 #include "simulator/cpu_run.h"
 
+enum { BLOCKS = 3 };
+
 static hdcu_result run(const hd_cpu_kernel *kernel, const void *arguments, const uint32_t block[3], uint64_t schedule,
                        char *reason)
 {
     hdi_cpu_launch l = {.kernel = kernel,
                         .arguments = arguments,
-                        .grid = {3, 1, 1},
+                        .grid = {BLOCKS, 1, 1},
                         .block = {block[0], block[1], block[2]},
                         .schedule = schedule,
                         .reason = reason};
     return hdi_cpu_run(&l, NULL);
 }
 
-/* One bit of `gone` for each lane whose threads return first. Each block writes the same. */
+/* One bit of `gone` for each lane whose threads return first. */
 HD_KERNEL(exchange, HD_OUT(uint64_t, out), HD_VALUE(uint32_t, gone), HD_VALUE(uint32_t, rounds))
 {
     uint32_t n = hd_thread_x() + hd_block_dim_x() * (hd_thread_y() + hd_block_dim_y() * hd_thread_z());
-    uint64_t *mine = out + (uint64_t)n * 8;
+    uint64_t *mine = out + ((uint64_t)hd_block_x() * 1024 + n) * 8;
     if ((gone >> hd_lane_index() & 1) != 0 && n % 64 >= 32) {
         mine[0] = UINT64_MAX;
         return;
@@ -87,17 +89,19 @@ static void threads_exchange_values(void **unused)
     (void)unused;
     static const uint32_t blocks[][3] = {{1, 1, 1}, {32, 1, 1}, {5, 3, 2}, {100, 1, 1}, {16, 8, 3}, {1024, 1, 1}};
     static const uint32_t gone[] = {0, 1, 0x80000081, 0xfffffffe, 0xffffffff};
-    uint64_t *out = calloc((size_t)1024 * 8, sizeof *out);
+    uint64_t *out = calloc((size_t)BLOCKS * 1024 * 8, sizeof *out);
     for (int c = 0; c < 6 * 5 * 4; c++) {
         const uint32_t *block = blocks[c % 6];
         uint32_t threads = block[0] * block[1] * block[2];
         struct exchange_hd_arguments a = {.out = out, .gone = gone[c / 6 % 5], .rounds = 4};
         assert_int_equal(run(&exchange_hd_record.kernel, &a, block, (uint64_t)(c / 30), NULL), HDCU_SUCCESS);
-        for (uint32_t n = 0; n < threads; n++) {
+        for (uint32_t i = 0; i < BLOCKS * threads; i++) {
+            uint32_t n = i % threads;
+            const uint64_t *mine = out + ((size_t)(i / threads) * 1024 + n) * 8;
             if (is_there(n, n, threads, a.gone)) {
-                check_thread(out + (size_t)n * 8, n, threads, a.gone, 3);
+                check_thread(mine, n, threads, a.gone, 3);
             } else {
-                assert_true(out[(size_t)n * 8] == UINT64_MAX);
+                assert_true(mine[0] == UINT64_MAX);
             }
         }
     }
@@ -107,9 +111,10 @@ static void threads_exchange_values(void **unused)
 HD_KERNEL(reduce, HD_OUT(float, sums), HD_OUT(double, least), HD_OUT(int64_t, most), HD_IN(float, x))
 {
     uint32_t t = hd_thread_x();
-    sums[t] = hd_block_reduce_add_f32(x[t]);
-    least[t] = hd_block_reduce_min_f64(t % 5 == 0 ? (double)NAN : (double)x[t]);
-    most[t] = hd_block_reduce_max_i64(-(int64_t)t - 1);
+    uint32_t at = hd_block_x() * 256 + t;
+    sums[at] = hd_block_reduce_add_f32(x[t]);
+    least[at] = hd_block_reduce_min_f64(t % 5 == 0 ? (double)NAN : (double)x[t]);
+    most[at] = hd_block_reduce_max_i64(-(int64_t)t - 1);
 }
 
 /* The order of the sums: halves of a whole warp, lane by lane of a partial one, and then the warps. */
@@ -136,9 +141,9 @@ static float sum_of(const float *x, uint32_t n)
 static void blocks_are_reduced(void **unused)
 {
     (void)unused;
-    static float x[256], sums[256];
-    static double least[256];
-    static int64_t most[256];
+    static float x[256], sums[BLOCKS * 256];
+    static double least[BLOCKS * 256];
+    static int64_t most[BLOCKS * 256];
     static const uint32_t sizes[] = {1, 31, 32, 33, 96, 250, 256};
     for (uint32_t i = 0; i < 256; i++) {
         x[i] = (float)(i * 7919 % 1000) / 7 - 40;
@@ -152,9 +157,10 @@ static void blocks_are_reduced(void **unused)
         struct reduce_hd_arguments a = {.sums = sums, .least = least, .most = most, .x = x};
         assert_int_equal(run(&reduce_hd_record.kernel, &a, (uint32_t[]){n, 1, 1}, (uint64_t)(c / 7), NULL),
                          HDCU_SUCCESS);
-        for (uint32_t i = 0; i < n; i++) {
-            assert_true(sums[i] == sum_of(x, n) && most[i] == -1);
-            assert_true(least[i] == low || (n == 1 && least[i] != least[i]));
+        for (uint32_t i = 0; i < BLOCKS * n; i++) {
+            uint32_t at = i / n * 256 + i % n;
+            assert_true(sums[at] == sum_of(x, n) && most[at] == -1);
+            assert_true(least[at] == low || (n == 1 && least[at] != least[at]));
         }
     }
 }
