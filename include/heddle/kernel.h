@@ -32,6 +32,11 @@
 #define HD_KERNEL_GPU 0
 #endif
 
+#ifdef __CUDACC_RTC__ /* NVRTC has the functions, and not the compilers' other names for them */
+#define __builtin_memcpy(to, from, bytes) memcpy(to, from, bytes)
+#define __builtin_fabs(x) fabs(x)
+#endif
+
 #if HD_KERNEL_GPU
 
 /* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */

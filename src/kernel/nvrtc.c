@@ -54,6 +54,36 @@ static const char stdint_header[] =
     "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 255\n#define UINT16_MAX 65535\n"
     "#define UINT32_MAX 4294967295U\n#define UINT64_MAX 18446744073709551615UL\n";
 static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\n#endif\n";
+static const char instead[] = "#include <heddle/kernel.h>\n"; /* of what the system's headers are for */
+
+/* First those of the library, in the order of header.S. */
+#define HEADERS_OWN 6
+static const char *const header_names[] = {"heddle/kernel.h",
+                                           "heddle/kernel_atomic.h",
+                                           "heddle/kernel_half.h",
+                                           "heddle/kernel_math.h",
+                                           "heddle/kernel_print.h",
+                                           "heddle/kernel_warp.h",
+                                           "stdint.h",
+                                           "stddef.h",
+                                           "math.h",
+                                           "stdio.h",
+                                           "assert.h"};
+#define HEADERS ((int)(sizeof header_names / sizeof header_names[0]))
+
+static void list_headers(const char **headers)
+{
+    const char *at = hdi_kernel_header;
+    for (int i = 0; i < HEADERS_OWN; i++) {
+        headers[i] = at;
+        at += strlen(at) + 1;
+    }
+    headers[HEADERS_OWN] = stdint_header;
+    headers[HEADERS_OWN + 1] = stddef_header;
+    for (int i = HEADERS_OWN + 2; i < HEADERS; i++) {
+        headers[i] = instead;
+    }
+}
 
 /* ---- opening ---- */
 
@@ -233,11 +263,11 @@ static hd_status take_symbols(const work *w, hdi_made_code *out)
 hd_status hdi_nvrtc_compile(const hdi_nvrtc *nvrtc, const char *source, const hd_compile_options *options,
                             const char *arch, hdi_made_code *out)
 {
-    static const char *const names[] = {"heddle/kernel.h", "stdint.h", "stddef.h"};
-    const char *const headers[] = {hdi_kernel_header, stdint_header, stddef_header};
+    const char *headers[HEADERS];
+    list_headers(headers);
     work w = {.e = nvrtc->entries, .options = options};
     hdi_made_code made = {NULL, 0, NULL, 0};
-    result r = w.e->nvrtcCreateProgram(&w.program, source, options->name, 3, headers, names);
+    result r = w.e->nvrtcCreateProgram(&w.program, source, options->name, HEADERS, headers, header_names);
     if (r != SUCCESS) {
         return hdi_fail(r == OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY : HD_ERROR_IMAGE,
                         "NVRTC does not take the source: %.200s", w.e->nvrtcGetErrorString(r));
