@@ -32,7 +32,15 @@
 #define HD_KERNEL_GPU 0
 #endif
 
-#ifdef __CUDACC_RTC__ /* NVRTC has the functions, and not the compilers' other names for them */
+#ifdef __CUDACC_RTC__ /* NVRTC has all of this, and not the compilers' other names for it */
+#define __asm__ asm
+template <class T> struct hd_plain_type {
+    typedef T type;
+};
+template <class T> struct hd_plain_type<T &> {
+    typedef T type;
+};
+#define __typeof__(x) hd_plain_type<decltype(x)>::type
 #define __builtin_memcpy(to, from, bytes) memcpy(to, from, bytes)
 #define __builtin_fabs(x) fabs(x)
 #endif
