@@ -63,6 +63,9 @@ bool cc_is_clang(const cli_command *command);
 enum { CC_ARCH_BYTES = 16 };
 int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARCH_BYTES]);
 
+/* Puts headers of kernel source in place of the system's <stdio.h> and <assert.h>. Not for nvcc, whose own headers include those. */
+void cc_add_source_headers(const cc_settings *s, cli_command *command);
+
 /* Adds what all compilers get, with the result's name, dependencies as NUMBER.KIND.d, and the source, and runs the command.
  * `what`: "CPU" or "GPU". */
 int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *what, const char *result);

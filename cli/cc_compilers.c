@@ -222,18 +222,24 @@ int cc_run(cc_settings *s, const cli_command *command, const char *const *source
     return wrong ? CLI_FAILED : CLI_OK;
 }
 
+void cc_add_source_headers(const cc_settings *s, cli_command *command)
+{
+    char *folder = cli_format("-I%s/heddle/source", s->include);
+    cli_command_add(command, folder);
+    free(folder);
+}
+
 int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *what, const char *result)
 {
     const char *given = s->sources.arguments[source];
     char *name = cli_format("%s%s", given[0] == '-' ? "./" : "", given);
     char *include = cli_format("-I%s", s->include);
-    char *instead = cli_format("-I%s/heddle/source", s->include); /* of the system's <stdio.h> and <assert.h> */
     char *depend = cli_format("%s/%zu.%s.d", s->directory, source, what);
     cc_add_list(command, &s->both);
     if (s->depfile != NULL) {
         cc_add(command, (const char *const[]){"-MMD", "-MF", depend, "-MT", "x", NULL});
     }
-    cc_add(command, (const char *const[]){include, instead, "-o", result, name, NULL});
+    cc_add(command, (const char *const[]){include, "-o", result, name, NULL});
     cli_command about = {0}; /* its own source first; what is linked into it is about any */
     cli_command_add(&about, name);
     for (size_t i = 0; i < s->sources.n; i++) {
@@ -245,7 +251,6 @@ int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *
     cli_command_release(&about);
     free(name);
     free(include);
-    free(instead);
     free(depend);
     return status;
 }

@@ -42,6 +42,7 @@ static int compile(cc_settings *s, const cli_command *compiler, bool clang, size
         cli_command_add(&command, "-fdiagnostics-color=always"); /* what it writes comes through us */
     }
     cc_add(&command, (const char *const[]){"-c", "-x", "c", NULL});
+    cc_add_source_headers(s, &command);
     int status = cc_compile(s, &command, source, "CPU", object);
     free(object);
     cli_command_release(&command);

@@ -41,6 +41,7 @@ static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_m
     cc_add(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
                                            "--cuda-path=/nonexistent", "-ffreestanding", arch, level, headers,
                                            "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
+    cc_add_source_headers(s, &command);
     if (atoi(gpu_arch + 3) <= 75) {
         /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
         cc_add(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});

@@ -5,7 +5,6 @@
  */
 #include "arena_tools.h"
 
-
 static void grants_access_now_and_later(void **unused)
 {
     (void)unused;
