@@ -60,16 +60,13 @@ static void point_record(hdi_host_point *point, hdcu_result error)
     }
 }
 
-/* waits on the calling thread */
+/* Waits on the calling thread, which holds a reference. */
 static hdcu_result point_wait(hdi_host_point *point)
 {
-    point->references++;
     while (point->pending > 0) {
         hdi_host_wait(&point->changed);
     }
-    hdcu_result r = point->error;
-    hdi_host_point_release(point);
-    return r;
+    return point->error;
 }
 
 /* ------------------------------------------------------------------------------------------------------- operations -- */
@@ -788,7 +785,10 @@ static hdcu_result cuEventSynchronize(hdcu_event handle)
     event *e;
     hdcu_result r = enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->point) {
-        r = point_wait(e->point);
+        hdi_host_point *point = e->point; /* the event may be recorded anew, or end, meanwhile */
+        point->references++;
+        r = point_wait(point);
+        hdi_host_point_release(point);
     }
     if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was released meanwhile */
         hdi_host_pool_settle(e->context);

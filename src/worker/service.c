@@ -521,10 +521,23 @@ static bool begin(service *s, bool *over)
     return done;
 }
 
+/* The driver writes what kernels printed when it waits for the context, which the end of the process does not do. Work
+ * that goes on is not waited for. */
+static void flush_output(service *s)
+{
+    hdi_device *device = s->rt->devices[s->index];
+    hdi_scope scope;
+    if (!hdi_engine_is_busy(device) && hdi_scope_enter(device, &scope) == HD_OK) {
+        s->rt->driver->cuCtxSynchronize();
+        hdi_scope_leave(&scope);
+    }
+}
+
 static void *serve_code(void *argument)
 {
     service *s = argument;
     hdi_serve(s->code_socket, s->rt->devices[s->index]->port);
+    flush_output(s);
     _exit(0);
 }
 
@@ -546,5 +559,7 @@ int hdi_worker_service(int memory_socket, int code_socket)
     if (hdi_thread_create(&code, NULL, serve_code, s)) {
         return 1;
     }
-    return hdi_serve(memory_socket, s->rt->devices[s->index]->port);
+    int status = hdi_serve(memory_socket, s->rt->devices[s->index]->port);
+    flush_output(s);
+    return status;
 }
