@@ -571,7 +571,7 @@ static bool move(hd_lane *of)
 {
     const hdi_channel *channel = &of->device->channel;
     hdi_archive *archive = of->archive;
-    hdi_failure f;
+    hdi_failure f = {0};
     bool appended = true;
     while (appended && failure_first(channel, of->number, &f) && f.to <= archive->until) {
         tame(of->device->runtime, of->global, &f);

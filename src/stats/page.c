@@ -38,6 +38,12 @@ struct hdi_memory_page {
     int64_t next_walk; /* clock: when holders may be collected again */
 };
 
+static hd_status page_create(hd_runtime *rt)
+{
+    hdi_buffer_of(rt)->on_tick = hdi_page_publish;
+    return HD_OK;
+}
+
 static hd_status page_ready(hd_runtime *rt)
 {
     hdi_attempt attempt;
@@ -52,7 +58,6 @@ static hd_status page_ready(hd_runtime *rt)
         hdi_mutex_init(&page->lock, HDI_RANK_STATS_PAGE);
         page->owner = getpid();
         hdi_stats_of(rt)->memory_page = page;
-        hdi_buffer_of(rt)->on_tick = hdi_page_publish;
         hdi_page_publish(rt);
     }
     return HD_OK; /* without it other processes cannot read the figures */
@@ -68,7 +73,7 @@ static void page_release(hd_runtime *rt)
     }
 }
 
-const hdi_lifetime hdi_page_lifetime = {.ready = page_ready, .release = page_release};
+const hdi_lifetime hdi_page_lifetime = {.create = page_create, .ready = page_ready, .release = page_release};
 
 /* Copies the lanes and holders, which are not collected at each time. */
 static void copy_holders(hdi_report *to, const hdi_report *from)
