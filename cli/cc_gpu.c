@@ -55,8 +55,10 @@ static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_m
     }
     cc_add_list(&command, &s->gpu_only);
     cc_add_list(&command, &s->warnings);
-    if (math != NULL) { /* warnings about the source were printed before */
-        cc_add(&command, (const char *const[]){"-w", math->define, NULL});
+    if (math != NULL) {
+        /* Warnings about the source were printed before. Products and sums of the source's expressions are fused. Those of
+         * the library are not: it splits numbers in two, and a fused product loses the lower half. */
+        cc_add(&command, (const char *const[]){"-w", math->define, "-ffp-contract=on", NULL});
     }
     if (isatty(STDERR_FILENO)) {
         cli_command_add(&command, "-fdiagnostics-color=always");
