@@ -325,29 +325,67 @@ static int compile(settings *s, cli_command *command, const char *const *last, c
     return *content != NULL ? CLI_OK : failed("%s: %s", result, strerror(errno));
 }
 
-/* Compiles the GPU's part with clang, with or without a library of mathematics. */
-static int compile_ptx(settings *s, const cli_command *clang, const cc_math_library *math, void **ptx, size_t *bytes)
+/* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need. */
+static void add_ptx_version(const settings *s, cli_command *command)
+{
+    if (atoi(s->gpu_arch + 3) <= 75) {
+        add_strings(command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+    }
+}
+
+/* Compiles the GPU's part with clang: to PTX, or with a library of mathematics to LLVM text that is not optimized yet. */
+static int compile_gpu(settings *s, const cli_command *clang, const cc_math_library *math, void **text, size_t *bytes)
 {
     cli_command command = {0};
     add_list(&command, clang);
     char *arch = cli_format("--cuda-gpu-arch=%s", s->gpu_arch);
-    char *result = cli_format("%s/kernel.ptx", s->directory);
+    char *result = cli_format("%s/kernel.%s", s->directory, math != NULL ? "ll" : "ptx");
     char *headers = cli_format("-I%s/heddle/gpu", s->include); /* in front of the system's <math.h> */
     add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
                                                 "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch, headers,
                                                 "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
-    if (atoi(s->gpu_arch + 3) <= 75) {
-        /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
-        add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
-    }
+    add_ptx_version(s, &command);
     if (math != NULL) { /* warnings about the source were printed before */
         add_strings(&command, (const char *const[]){"-w", math->define, "-Xclang", "-mlink-builtin-bitcode", "-Xclang",
-                                                    math->file, NULL});
+                                                    math->file, "-emit-llvm", "-Xclang", "-disable-llvm-passes", NULL});
     }
-    int status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, ptx, bytes);
+    int status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, text, bytes);
     free(arch);
     free(result);
     free(headers);
+    cli_command_release(&command);
+    return status;
+}
+
+/* Compiles LLVM text to PTX. The language is none of CUDA's, so products and sums are fused where the text allows that, and nowhere else:
+ * the kernel's own text allows it, and the library's does not. Its long numbers would lose their lower halves. */
+static int compile_text(settings *s, const cli_command *clang, void **text, size_t *bytes)
+{
+    cli_command command = {0};
+    add_list(&command, clang);
+    char *source = cli_format("%s/mended.ll", s->directory), *result = cli_format("%s/kernel.ptx", s->directory);
+    char *level = cli_format("-O%s", s->level);
+    add_strings(&command,
+                (const char *const[]){"-x", "ir", "--target=nvptx64-nvidia-cuda", "-S", "-w", level, "-Xclang",
+                                      "-target-cpu", "-Xclang", s->gpu_arch, "-fno-crash-diagnostics", NULL});
+    add_ptx_version(s, &command);
+    add_strings(&command, (const char *const[]){"-o", result, source, NULL});
+    FILE *file = fopen(source, "wb");
+    bool written = file != NULL && fwrite(*text, 1, *bytes, file) == *bytes;
+    written = file != NULL && fclose(file) == 0 && written;
+    free(*text);
+    *text = NULL;
+    int status = !written ? failed("%s: %s", source, strerror(errno))
+                 : cli_process_run(&command, s->verbose, NULL, NULL) != 0
+                     ? failed("%s failed for the GPU, with its library of mathematics", command.arguments[0])
+                     : CLI_OK;
+    if (status == CLI_OK) {
+        *text = cli_read_file(result, bytes);
+        status = *text != NULL ? CLI_OK : failed("%s: %s", result, strerror(errno));
+    }
+    free(source);
+    free(result);
+    free(level);
     cli_command_release(&command);
     return status;
 }
@@ -365,10 +403,11 @@ static int add_math(settings *s, const cli_command *clang, void **ptx, size_t *b
     } else if (math.file != NULL) {
         free(*ptx);
         *ptx = NULL;
-        status = compile_ptx(s, clang, &math, ptx, bytes);
-    }
-    if (status == CLI_OK) {
-        cc_math_align(ptx, bytes);
+        status = compile_gpu(s, clang, &math, ptx, bytes);
+        if (status == CLI_OK) {
+            cc_math_mend(ptx, bytes);
+            status = compile_text(s, clang, ptx, bytes);
+        }
     }
     free(math.file);
     return status;
@@ -386,7 +425,7 @@ static int make_ptx(settings *s, void **ptx, size_t *bytes)
         cli_command clang = {0};
         status = find_clang(&clang);
         if (status == CLI_OK) {
-            status = compile_ptx(s, &clang, NULL, ptx, bytes);
+            status = compile_gpu(s, &clang, NULL, ptx, bytes);
         }
         if (status == CLI_OK) {
             status = add_math(s, &clang, ptx, bytes);
