@@ -357,8 +357,8 @@ static int compile_gpu(settings *s, const cli_command *clang, const cc_math_libr
     return status;
 }
 
-/* Compiles LLVM text to PTX. The language is none of CUDA's, so products and sums are fused where the text allows that, and nowhere else:
- * the kernel's own text allows it, and the library's does not. Its long numbers would lose their lower halves. */
+/* Compiles LLVM text to PTX. In this language products and sums are fused where the text allows that, and nowhere else.
+ * The kernel's own text allows it, and the library's does not: its long numbers would lose their lower halves. */
 static int compile_text(settings *s, const cli_command *clang, void **text, size_t *bytes)
 {
     cli_command command = {0};

@@ -161,8 +161,9 @@ static bool defines_table(const char *line, const char *end)
            find_in(line, end, " addrspace(4) constant ") != NULL;
 }
 
-/* libclc's tables are in constant memory, which serves the threads of a warp one by one where they read different places: they move to
- * global memory. What a kernel has there itself is not read but through a cast. And the bits of 2/pi are aligned to what reads them. */
+/* libclc's tables are in constant memory. That serves the threads of a warp one by one where they read different places, so the tables
+ * move to global memory. What a kernel has there itself is not read but through a cast.
+ * The bits of 2/pi are aligned to what reads them: words of 16 bytes. */
 static void write_other(FILE *out, const char *line, const char *end)
 {
     bool table = defines_table(line, end);

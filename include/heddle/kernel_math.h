@@ -78,26 +78,38 @@
         return hd_math_##name##f(x, y);                                                                                \
     }
 
+HD_MATH_IS_1(expm1, "_Z5expm1")
 HD_MATH_1(exp, "_Z3exp")
 HD_MATH_1(exp2, "_Z4exp2")
 HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
-/* libclc's have no subnormal results. */
+/* libclc's have no subnormal results, and are long. Its expm1 is good and short: exp(fraction) 2^whole, in two products, of which the last
+ * one rounds. */
+HD_DEVICE float hd_math_exp_of(float fraction, float whole)
+{
+    int n = (int)whole, half = n / 2;
+    float near_1 = hd_math_expm1f(fraction) + 1;
+    return near_1 * __nvvm_bitcast_i2f((127 + half) << 23) * __nvvm_bitcast_i2f((127 + n - half) << 23);
+}
 HD_DEVICE float expf(float x)
 {
-    return x < -87 ? (float)exp((double)x) : hd_math_expf(x);
+    x = x < -110 ? -110 : x > 90 ? 90 : x;
+    float n = __builtin_rintf(x * 1.44269504f);
+    /* the logarithm of 2 is in two parts */
+    return hd_math_exp_of(__nvvm_fma_rn_f(n, 0x1.05c61p-29f, __nvvm_fma_rn_f(n, -0x1.62e43p-1f, x)), n);
 }
 HD_DEVICE float exp2f(float x)
 {
-    return hd_math_exp2f(x < -120 ? x + 24 : x) * (x < -120 ? 0x1p-24f : 1); /* the sum is exact wherever it matters */
+    x = x < -160 ? -160 : x > 130 ? 130 : x;
+    float n = __builtin_rintf(x);
+    return hd_math_exp_of((x - n) * 0.693147181f, n);
 }
 #else
 HD_MATH_F32_1(exp)
 HD_MATH_F32_1(exp2)
 #endif
 HD_MATH_IS_1(exp10, "_Z5exp10")
-HD_MATH_IS_1(expm1, "_Z5expm1")
 HD_MATH_IS_1(log, "_Z3log")
 HD_MATH_IS_1(log2, "_Z4log2")
 HD_MATH_IS_1(log10, "_Z5log10")

@@ -51,8 +51,8 @@ HD_DEVICE void record(uint64_t *worst, float got, float expected, uint32_t bits)
             record(worst, name##f(x), (float)name((double)x), (uint32_t)(from + i));                                   \
         }                                                                                                              \
     }
-/* What is timed is the function: not how a compiler unrolls the loop around it, nor whether it fuses the function's last product
- * with a sum of results. So the loop stays one, and the results are joined as bits. */
+/* The function alone is timed. How a compiler unrolls the loop is no part of it, so the loop stays one.
+ * Nor is a last product that it fuses with a sum of results, so the results are joined as bits. */
 #ifdef __clang__
 #define NOT_UNROLLED _Pragma("nounroll")
 #else

@@ -101,7 +101,8 @@ HD_KERNEL(sin, HD_INOUT(float, y)) { y[0] = hd_fast_sin(y[0]); }' >plain.c # ker
     grep -q 'ex2\.approx' plain_none.ptx || fail "the fast exponential is not the instruction"
 fi
 
-# The functions of a library as the GPU's compiler got them: their LLVM text, for this processor. Conversions saturate on GPUs.
+# The functions of a library as the GPU's compiler got them: their LLVM text, for this processor. On GPUs conversions saturate,
+# and shifts by more than all bits give 0.
 # What libdevice asks of its compiler is answered as for sm_70: 0 for what can be asked, but the architecture.
 run_here() {
     local library=$1 name
@@ -113,7 +114,13 @@ run_here() {
         -e 's/= call i32 @__nvvm_reflect(.*/= add i32 0, 0/' \
         -e 's/asm "\(r[a-z]*\)\.approx\.ftz\.f32[^(]*(/@gpu.\1.approx.ftz.f(/' -e 's/asm "rsqrt\.approx\.ftz\.f64[^(]*(/@gpu.rsqrt.approx.ftz.d(/' \
         -e 's/asm "sub\.rn\.[ftz.]*32[^(]*(/@gpu.sub.rn.f(/' -e 's/asm "{ \.reg \.pred[^(]*(/@gpu.choose.d(/' \
+        -e 's/asm "[^"]*mad\.lo\.cc\.u32   \$0[^"]*", "[^"]*"(/@gpu.wide.fma.i32(/' \
+        -e 's/asm "[^"]*sub\.cc\.u32 [^"]*", "[^"]*"(/@gpu.wide.sub.i64(/' \
+        -e 's/asm "[^"]*add\.cc\.u32 [^"]*", "[^"]*"(/@gpu.wide.add.i64(/' \
+        -e 's/asm "[^"]*{clo,chi}[^"]*", "[^"]*"(/@gpu.wide.fma.i64(/' \
+        -e 's/asm "[^"]*{alo,ahi}[^"]*", "[^"]*"(/@gpu.wide.mul.i64(/' \
         -e 's/, !srcloc ![0-9]*//' \
+        -e 's/= \(l*sh[lr]\) \(i[36][24]\) \(%[^ ,]*\), \(%[^ ,]*\)/= call \2 @gpu.\1.\2(\2 \3, \2 \4)/' \
         -e 's/fpto\([su]\)i float \([^ ,]*\) to i\([0-9]*\)/call i\3 @llvm.fpto\1i.sat.i\3.f32(float \2)/' \
         -e 's/fpto\([su]\)i double \([^ ,]*\) to i\([0-9]*\)/call i\3 @llvm.fpto\1i.sat.i\3.f64(double \2)/' \
         -e ':again' -e 's/@gpu\([a-z0-9_]*\)\./@gpu\1_/' -e 't again' "$library.ll" >cpu.ll
@@ -124,7 +131,11 @@ run_here() {
         esac
     done >declared
     for name in 'float @gpu_rcp_approx_ftz_f(float)' 'float @gpu_sub_rn_f(float, float)' \
-        'double @gpu_rsqrt_approx_ftz_d(double)' 'double @gpu_choose_d(double, double, double, double)'; do
+        'double @gpu_rsqrt_approx_ftz_d(double)' 'double @gpu_choose_d(double, double, double, double)' \
+        'i32 @gpu_shl_i32(i32, i32)' 'i64 @gpu_shl_i64(i64, i64)' 'i32 @gpu_lshr_i32(i32, i32)' 'i64 @gpu_lshr_i64(i64, i64)' \
+        '{ i32, i32 } @gpu_wide_fma_i32(i32, i32, i32)' '{ i64, i64 } @gpu_wide_fma_i64(i64, i64, i64)' \
+        '{ i64, i64 } @gpu_wide_mul_i64(i64, i64)' '{ i64, i64 } @gpu_wide_add_i64(i64, i64, i64, i64)' \
+        '{ i64, i64 } @gpu_wide_sub_i64(i64, i64, i64, i64)'; do
         grep -q "declare ${name%%(*}(" cpu.ll || echo "declare $name"
     done >>declared
     cat declared >>cpu.ll

@@ -55,6 +55,13 @@ static int to_int(double x) /* GPUs have the nearest int of what is out of range
     return x != x ? 0 : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int)x;
 }
 
+static float float_of(int bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 FLOAT_1(rsqrt_approx, (float)(1 / sqrt((double)x)))
 FLOAT_1(ex2_approx, (float)exp2((double)x))
 FLOAT_1(lg2_approx, (float)log2((double)x))
@@ -86,6 +93,7 @@ INSTRUCTION(int, f2i_rz_ftz, (float x), to_int(truncf(x)))
 INSTRUCTION(int, d2i_rn, (double x), to_int(rint(x)))
 INSTRUCTION(int, d2i_hi, (double x), half_of(x, 32))
 INSTRUCTION(int, d2i_lo, (double x), half_of(x, 0))
+INSTRUCTION(float, bitcast_i2f, (int bits), float_of(bits))
 INSTRUCTION(double, lohi_i2d, (int low, int high), joined(low, high))
 INSTRUCTION(double, rsqrt_approx_d, (double x), (double)(1 / sqrtl((long double)x)))
 INSTRUCTION(double, rsqrt_approx_ftz_d, (double x), without_low(1 / sqrt(x)))
@@ -101,6 +109,36 @@ INSTRUCTION(double, fma_rn_d, (double x, double y, double z), fma(x, y, z))
 
 INSTRUCTION(double, choose_d, (double x, double y, double equal, double other),
             x == y || x != x || y != y ? equal : other)
+
+INSTRUCTION(uint32_t, shl_i32, (uint32_t x, uint32_t count), count < 32 ? x << count : 0)
+INSTRUCTION(uint32_t, lshr_i32, (uint32_t x, uint32_t count), count < 32 ? x >> count : 0)
+INSTRUCTION(uint64_t, shl_i64, (uint64_t x, uint64_t count), count < 64 ? x << count : 0)
+INSTRUCTION(uint64_t, lshr_i64, (uint64_t x, uint64_t count), count < 64 ? x >> count : 0)
+
+/* Numbers of two words: both are in registers, whatever their size. */
+typedef struct words {
+    uint64_t low, high;
+} words;
+typedef unsigned __int128 wide;
+static wide wide_of(uint64_t low, uint64_t high)
+{
+    return (wide)high << 64 | low;
+}
+static words words_of(wide x)
+{
+    return (words){(uint64_t)x, (uint64_t)(x >> 64)};
+}
+static words halves_of(uint64_t x)
+{
+    return (words){(uint32_t)x, x >> 32};
+}
+INSTRUCTION(words, wide_fma_i32, (uint32_t x, uint32_t y, uint32_t z), halves_of((uint64_t)x *y + z))
+INSTRUCTION(words, wide_fma_i64, (uint64_t x, uint64_t y, uint64_t z), words_of((wide)x *y + z))
+INSTRUCTION(words, wide_mul_i64, (uint64_t x, uint64_t y), words_of((wide)x *y))
+INSTRUCTION(words, wide_add_i64, (uint64_t a, uint64_t b, uint64_t c, uint64_t d),
+            words_of(wide_of(a, b) + wide_of(c, d)))
+INSTRUCTION(words, wide_sub_i64, (uint64_t a, uint64_t b, uint64_t c, uint64_t d),
+            words_of(wide_of(a, b) - wide_of(c, d)))
 
 /* A launch of one thread. */
 INSTRUCTION(int, read_ptx_sreg_tid_x, (void), 0)
