@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/cc.h"
+#include "cli/common/output.h"
+#include "cli/process.h"
 #include "cli/cc_math.h"
 #include "cli/cc_messages.h"
 #include "cli/cli.h"
@@ -27,25 +29,35 @@ static void add_bitcode(const cc_settings *s, const cc_math_library *math, cli_c
     }
 }
 
-/* Compiles one source: the last one to PTX with the bitcode of the others, and the others to bitcode. `math` is NULL where no library is
+static const char *gpu_arch(const cc_settings *s)
+{
+    return s->gpu_arch != NULL ? s->gpu_arch : "sm_70";
+}
+
+/* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need. */
+static void add_ptx_version(const cc_settings *s, cli_command *command)
+{
+    if (atoi(gpu_arch(s) + 3) <= 75) {
+        cc_add(command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+    }
+}
+
+/* Compiles one source: the last one to PTX with the bitcode of the others, and the others to bitcode. With a library of mathematics the
+ * last one becomes LLVM text that is not optimized yet. `math` is NULL where no library is
  * linked. */
 static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, size_t source)
 {
-    const char *gpu_arch = s->gpu_arch != NULL ? s->gpu_arch : "sm_70";
     bool last = source + 1 == s->sources.n;
     cli_command command = {0};
-    char *arch = cli_format("--cuda-gpu-arch=%s", gpu_arch), *level = cli_format("-O%s", s->level);
+    char *arch = cli_format("--cuda-gpu-arch=%s", gpu_arch(s)), *level = cli_format("-O%s", s->level);
     char *headers = cli_format("-I%s/heddle/gpu", s->include); /* in front of the system's <math.h> */
-    char *result = cc_file(s, source, last ? "ptx" : "bc");
+    char *result = cc_file(s, source, !last ? "bc" : math != NULL ? "ll" : "ptx");
     cc_add_list(&command, clang);
     cc_add(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
                                            "--cuda-path=/nonexistent", "-ffreestanding", arch, level, headers,
                                            "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
     cc_add_source_headers(s, &command);
-    if (atoi(gpu_arch + 3) <= 75) {
-        /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
-        cc_add(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
-    }
+    add_ptx_version(s, &command);
     cc_add(&command, last ? (const char *const[]){"-S", NULL} : (const char *const[]){"-c", "-emit-llvm", NULL});
     if (last) {
         add_bitcode(s, math, &command);
@@ -55,10 +67,11 @@ static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_m
     }
     cc_add_list(&command, &s->gpu_only);
     cc_add_list(&command, &s->warnings);
-    if (math != NULL) {
-        /* Warnings about the source were printed before. Products and sums of the source's expressions are fused. Those of
-         * the library are not: it splits numbers in two, and a fused product loses the lower half. */
-        cc_add(&command, (const char *const[]){"-w", math->define, "-ffp-contract=on", NULL});
+    if (math != NULL) { /* warnings about the source were printed before */
+        cc_add(&command, (const char *const[]){"-w", math->define, NULL});
+    }
+    if (math != NULL && last) {
+        cc_add(&command, (const char *const[]){"-emit-llvm", "-Xclang", "-disable-llvm-passes", NULL});
     }
     if (isatty(STDERR_FILENO)) {
         cli_command_add(&command, "-fdiagnostics-color=always");
@@ -128,17 +141,51 @@ static int join(cc_settings *s, cc_bytes *ptx)
     return status;
 }
 
+/* Compiles LLVM text to PTX. In this language products and sums are fused where the text allows that, and nowhere else.
+ * The kernel's own text allows it, and the library's does not: its long numbers would lose their lower halves. */
+static int compile_text(cc_settings *s, const cli_command *clang, const cc_bytes *text, const char *result)
+{
+    cli_command command = {0};
+    char *source = cc_file(s, 0, "mended.ll"), *level = cli_format("-O%s", s->level);
+    cc_add_list(&command, clang);
+    cc_add(&command, (const char *const[]){"-x", "ir", "--target=nvptx64-nvidia-cuda", "-S", "-w", level, "-Xclang",
+                                           "-target-cpu", "-Xclang", gpu_arch(s), "-fno-crash-diagnostics", NULL});
+    add_ptx_version(s, &command);
+    cc_add(&command, (const char *const[]){"-o", result, source, NULL});
+    int status = CLI_OK;
+    if (!output_write(source, text->at, text->bytes)) {
+        status = cc_failed("%s: %s", source, strerror(errno));
+    } else if (cli_process_run(&command, s->verbose, NULL, NULL) != 0) {
+        status = cc_failed("%s failed for the GPU, with its library of mathematics", command.arguments[0]);
+    }
+    free(source);
+    free(level);
+    cli_command_release(&command);
+    return status;
+}
+
 static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, cc_bytes *ptx)
 {
     int status = CLI_OK;
     for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
         status = compile_by_clang(s, clang, math, i);
     }
-    if (status == CLI_OK) {
-        char *path = cc_file(s, s->sources.n - 1, "ptx");
-        status = cc_read(path, ptx);
-        free(path);
+    char *path = cc_file(s, s->sources.n - 1, "ptx");
+    if (status == CLI_OK && math != NULL) {
+        char *text_path = cc_file(s, s->sources.n - 1, "ll");
+        cc_bytes text = {0};
+        status = cc_read(text_path, &text);
+        if (status == CLI_OK) {
+            cc_math_mend(&text.at, &text.bytes, s->sources.n == 1);
+            status = compile_text(s, clang, &text, path);
+        }
+        free(text.at);
+        free(text_path);
     }
+    if (status == CLI_OK) {
+        status = cc_read(path, ptx);
+    }
+    free(path);
     return status;
 }
 
@@ -156,9 +203,6 @@ static int make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx
         free(ptx->at);
         ptx->at = NULL;
         status = compile_all_by_clang(s, clang, &math, ptx);
-    }
-    if (status == CLI_OK) {
-        cc_math_align(&ptx->at, &ptx->bytes);
     }
     free(math.file);
     return status;

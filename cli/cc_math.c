@@ -1,6 +1,7 @@
 /* cc_math.c - see cc_math.h. */
 #include "cli/cc_math.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,21 +86,116 @@ cc_math_library cc_math_find(const char *choice)
     return library;
 }
 
-void cc_math_align(void **ptx, size_t *bytes)
+/* ---- the text: line by line ---- */
+
+/* The first `from` of a line, which ends at `end`; NULL where it has none. */
+static const char *find_in(const char *line, const char *end, const char *from)
 {
-    static const char wrong[] = ".align 1 .b8 PIBITS_TBL[", right[] = ".align 16 .b8 PIBITS_TBL[";
-    const char *text = *ptx;
-    const char *at = memmem(text, *bytes, wrong, sizeof wrong - 1);
-    if (at == NULL) {
-        return;
+    return memmem(line, (size_t)(end - line), from, strlen(from));
+}
+
+/* Writes a line with every `from` as `to`. */
+static void write_replaced(FILE *out, const char *line, const char *end, const char *from, const char *to)
+{
+    for (const char *at; (at = find_in(line, end, from)) != NULL; line = at + strlen(from)) {
+        fwrite(line, 1, (size_t)(at - line), out);
+        fputs(to, out);
     }
-    size_t before = (size_t)(at - text), after = *bytes - before - (sizeof wrong - 1);
-    char *longer = cli_allocate(*bytes + 2); /* a zero behind it, as cli_read_file has it */
-    memcpy(longer, text, before);
-    memcpy(longer + before, right, sizeof right - 1);
-    memcpy(longer + before + sizeof right - 1, at + sizeof wrong - 1, after);
-    *bytes += 1;
-    longer[*bytes] = 0;
-    free(*ptx);
-    *ptx = longer;
+    fwrite(line, 1, (size_t)(end - line), out);
+}
+
+/* A rounding that libdevice means to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs. */
+static const struct rounding {
+    const char *name, *meant, *declaration;
+} roundings[] = {
+    {"@llvm.nvvm.round.f(", "@llvm.rint.f32(", "declare float @llvm.rint.f32(float)"},
+    {"@llvm.nvvm.round.d(", "@llvm.rint.f64(", "declare double @llvm.rint.f64(double)"},
+};
+enum { ROUNDINGS = sizeof roundings / sizeof roundings[0] };
+
+/* Whether the line, which has a rounding, was written. */
+static bool write_rounding(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < ROUNDINGS; i++) {
+        const struct rounding *r = &roundings[i];
+        if (find_in(line, end, r->name) == NULL) {
+            continue;
+        }
+        if (strncmp(line, "declare ", 8) != 0) {
+            write_replaced(out, line, end, r->name, r->meant);
+        } else if (memmem(text, bytes, r->declaration, strlen(r->declaration)) == NULL) {
+            fprintf(out, "%s\n", r->declaration);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The name of the constant by which libdevice asks whether square roots are rounded; NULL: it does not ask. */
+static char *question_about_roots(const char *text, size_t bytes)
+{
+    const char *at = memmem(text, bytes, "c\"__CUDA_PREC_SQRT\\00\"", 22), *line = at;
+    while (line != NULL && line > text && line[-1] != '\n') {
+        line--;
+    }
+    return line != NULL && *line == '@' ? cli_format("%.*s", (int)strcspn(line, " "), line) : NULL;
+}
+
+/* Whether the line, which asks `question`, was written. LLVM would answer no, and take approximate roots. */
+static bool write_answer(FILE *out, const char *line, const char *end, const char *question)
+{
+    const char *asked =
+        question != NULL && find_in(line, end, "@__nvvm_reflect(") != NULL ? find_in(line, end, question) : NULL;
+    const char *call = asked != NULL ? find_in(line, end, " = ") : NULL;
+    if (call == NULL || (asked[strlen(question)] != ',' && asked[strlen(question)] != ')')) {
+        return false;
+    }
+    fprintf(out, "%.*s = add i32 0, 1\n", (int)(call - line), line);
+    return true;
+}
+
+/* A table of libclc, such as @LOGE_TBL. The names of what kernels have in constant memory begin with _Z. */
+static bool defines_table(const char *line, const char *end)
+{
+    return strncmp(line, "@_", 2) != 0 && *line == '@' && find_in(line, end, " = internal ") != NULL &&
+           find_in(line, end, " addrspace(4) constant ") != NULL;
+}
+
+/* libclc's tables are in constant memory. That serves the threads of a warp one by one where they read different places, so the tables
+ * move to global memory. What a kernel has there itself is not read but through a cast, unless it was optimized before: then
+ * `to` is constant memory as well.
+ * The bits of 2/pi are aligned to what reads them: words of 16 bytes. */
+static void write_other(FILE *out, const char *line, const char *end, const char *to)
+{
+    bool table = defines_table(line, end);
+    const char *align = find_in(line, end, ", align 1\n");
+    if (table && align != NULL && strncmp(line, "@PIBITS_TBL ", 12) == 0) {
+        write_replaced(out, line, align, "addrspace(4)", to);
+        fputs(", align 16\n", out);
+    } else if (table || (*line != '@' && find_in(line, end, "addrspacecast") == NULL)) {
+        write_replaced(out, line, end, "addrspace(4)", to);
+    } else {
+        fwrite(line, 1, (size_t)(end - line), out);
+    }
+}
+
+void cc_math_mend(void **text, size_t *bytes, bool alone)
+{
+    const char *line = *text, *last = line + *bytes;
+    char *question = question_about_roots(line, *bytes), *mended = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&mended, &length);
+    for (const char *end; out != NULL && line < last; line = end) {
+        const char *newline = memchr(line, '\n', (size_t)(last - line));
+        end = newline != NULL ? newline + 1 : last;
+        if (!write_rounding(out, line, end, *text, *bytes) && !write_answer(out, line, end, question)) {
+            write_other(out, line, end, alone ? "addrspace(1)" : "addrspace(4)");
+        }
+    }
+    free(question);
+    if (out != NULL && fclose(out) == 0) {
+        free(*text);
+        *text = mended;
+        *bytes = length;
+    }
 }

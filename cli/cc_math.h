@@ -1,4 +1,5 @@
-/* cc_math.h - the library of mathematics that `heddle cc` links into the GPU's part: where it is, and what its PTX needs.
+/* cc_math.h - the library of mathematics that `heddle cc` links into the GPU's part: where it is, and what its text
+ * needs.
  *
  * Threads: the program's first. Locks: none.
  * Always: kernels that call no function of heddle/kernel_math.h that is in a library are compiled without one.
@@ -21,8 +22,8 @@ bool cc_math_is_called(const char *ptx, size_t bytes);
  * begins so, and libclc otherwise. */
 cc_math_library cc_math_find(const char *choice);
 
-/* Makes PTX with libclc's functions right: libclc 14 reads its bits of 2/pi in words of 16 bytes, from a table that it aligns to one. The
- * PTX is malloc'd, and *ptx may move. */
-void cc_math_align(void **ptx, size_t *bytes);
+/* Makes LLVM text of a kernel and its library right, before anything is optimized: clang's LLVM takes some of it in another sense.
+ * `alone`: no other source was linked into it. The text is malloc'd, and *text may move. */
+void cc_math_mend(void **text, size_t *bytes, bool alone);
 
 #endif

@@ -78,10 +78,38 @@
         return hd_math_##name##f(x, y);                                                                                \
     }
 
-HD_MATH_IS_WIDE_1(exp, "_Z3exp")
-HD_MATH_IS_WIDE_1(exp2, "_Z4exp2")
-HD_MATH_IS_WIDE_1(exp10, "_Z5exp10")
 HD_MATH_IS_1(expm1, "_Z5expm1")
+HD_MATH_1(exp, "_Z3exp")
+HD_MATH_1(exp2, "_Z4exp2")
+HD_MATH_F64_1(exp)
+HD_MATH_F64_1(exp2)
+#ifdef HD_MATH_LIBCLC
+/* libclc's have no subnormal results, and are long. Its expm1 is good and short: exp(fraction) 2^whole, in two products, of which the last
+ * one rounds. */
+HD_DEVICE float hd_math_exp_of(float fraction, float whole)
+{
+    int n = (int)whole, half = n / 2;
+    float near_1 = hd_math_expm1f(fraction) + 1;
+    return near_1 * __nvvm_bitcast_i2f((127 + half) << 23) * __nvvm_bitcast_i2f((127 + n - half) << 23);
+}
+HD_DEVICE float expf(float x)
+{
+    x = x < -110 ? -110 : x > 90 ? 90 : x;
+    float n = __builtin_rintf(x * 1.44269504f);
+    /* the logarithm of 2 is in two parts */
+    return hd_math_exp_of(__nvvm_fma_rn_f(n, 0x1.05c61p-29f, __nvvm_fma_rn_f(n, -0x1.62e43p-1f, x)), n);
+}
+HD_DEVICE float exp2f(float x)
+{
+    x = x < -160 ? -160 : x > 130 ? 130 : x;
+    float n = __builtin_rintf(x);
+    return hd_math_exp_of((x - n) * 0.693147181f, n);
+}
+#else
+HD_MATH_F32_1(exp)
+HD_MATH_F32_1(exp2)
+#endif
+HD_MATH_IS_1(exp10, "_Z5exp10")
 HD_MATH_IS_1(log, "_Z3log")
 HD_MATH_IS_1(log2, "_Z4log2")
 HD_MATH_IS_1(log10, "_Z5log10")
@@ -345,7 +373,6 @@ HD_MATH_BUILTIN_1(fabs)
 HD_MATH_BUILTIN_1(floor)
 HD_MATH_BUILTIN_1(ceil)
 HD_MATH_BUILTIN_1(trunc)
-HD_MATH_BUILTIN_1(round)
 HD_MATH_BUILTIN_1(rint)
 HD_MATH_BUILTIN_1(nearbyint)
 HD_MATH_BUILTIN_2(fmin)
@@ -353,6 +380,16 @@ HD_MATH_BUILTIN_2(fmax)
 HD_MATH_BUILTIN_2(copysign)
 #undef HD_MATH_BUILTIN_1
 #undef HD_MATH_BUILTIN_2
+
+/* The sum is rounded toward 0, so no number below a half comes to 1. */
+HD_DEVICE double round(double x)
+{
+    return __builtin_trunc(__nvvm_add_rz_d(x, __builtin_copysign(0.5, x)));
+}
+HD_DEVICE float roundf(float x)
+{
+    return __builtin_truncf(__nvvm_add_rz_f(x, __builtin_copysignf(0.5f, x)));
+}
 
 HD_DEVICE double sqrt(double x)
 {
@@ -409,6 +446,10 @@ HD_DEVICE long long llround(double x)
 HD_DEVICE long long llroundf(float x)
 {
     return (long long)roundf(x);
+}
+HD_DEVICE double rsqrt(double x)
+{
+    return __nvvm_rsqrt_approx_d(x);
 }
 HD_DEVICE float rsqrtf(float x)
 {
@@ -508,6 +549,13 @@ HD_DEVICE float hd_math_cospif(float x)
 {
     return (float)hd_math_cospi(x);
 }
+/* The quotient 1 / square root and one step of Newton's, whose residual is exact but for the last bit. */
+HD_DEVICE double hd_math_rsqrt(double x)
+{
+    double y = 1 / sqrt(x), root = x * y, rest = fma(x, y, -root);
+    double residual = fma(-root, y, 1) - rest * y;
+    return x > 0 && x < HUGE_VAL ? fma(0.5 * y, residual, y) : y;
+}
 HD_DEVICE float hd_math_rsqrtf(float x)
 {
     return (float)(1 / sqrt((double)x));
@@ -517,20 +565,7 @@ HD_DEVICE float hd_math_rsqrtf(float x)
 
 #if HD_KERNEL_GPU ? defined(__clang__) : !defined(__cplusplus)
 
-/* ------------------------------------------------------------------------------------------------ GPU and CPU: both
- * -- */
-
-/* The quotient 1 / square root and one step of Newton's, whose residual is exact but for the last bit. */
-#if HD_KERNEL_GPU
-HD_DEVICE double rsqrt(double x)
-#else
-HD_DEVICE double hd_math_rsqrt(double x)
-#endif
-{
-    double y = 1 / sqrt(x), root = x * y, rest = fma(x, y, -root);
-    double residual = fma(-root, y, 1) - rest * y;
-    return x > 0 && x < HUGE_VAL ? fma(0.5 * y, residual, y) : y;
-}
+/* --------------------------------------------------------------------------------------- GPU and CPU: constants -- */
 
 #ifndef M_PI
 #define M_E 2.7182818284590452354

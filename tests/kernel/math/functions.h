@@ -1,6 +1,7 @@
 /* functions.h - the functions of heddle/kernel_math.h, with the error bounds of CUDA's tables, for the sources that test them.
  *
  * A bound is the largest distance in ULP from the correctly rounded result. Where CUDA's releases differ it is the larger one.
+ * The program tests/gpu/math_sweep.c compares with these bounds, too, and with what nvcc's functions have on the same GPU.
  */
 #ifndef TESTS_KERNEL_MATH_FUNCTIONS_H
 #define TESTS_KERNEL_MATH_FUNCTIONS_H
