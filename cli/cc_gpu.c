@@ -176,7 +176,7 @@ static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const 
         cc_bytes text = {0};
         status = cc_read(text_path, &text);
         if (status == CLI_OK) {
-            cc_math_mend(&text.at, &text.bytes, s->sources.n == 1);
+            cc_math_mend(&text.at, &text.bytes);
             status = compile_text(s, clang, &text, path);
         }
         free(text.at);

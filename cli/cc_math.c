@@ -154,32 +154,18 @@ static bool write_answer(FILE *out, const char *line, const char *end, const cha
     return true;
 }
 
-/* A table of libclc, such as @LOGE_TBL. The names of what kernels have in constant memory begin with _Z. */
-static bool defines_table(const char *line, const char *end)
+/* The bits of 2/pi are aligned to what reads them: words of 16 bytes. */
+static void write_other(FILE *out, const char *line, const char *end)
 {
-    return strncmp(line, "@_", 2) != 0 && *line == '@' && find_in(line, end, " = internal ") != NULL &&
-           find_in(line, end, " addrspace(4) constant ") != NULL;
-}
-
-/* libclc's tables are in constant memory. That serves the threads of a warp one by one where they read different places, so the tables
- * move to global memory. What a kernel has there itself is not read but through a cast, unless it was optimized before: then
- * `to` is constant memory as well.
- * The bits of 2/pi are aligned to what reads them: words of 16 bytes. */
-static void write_other(FILE *out, const char *line, const char *end, const char *to)
-{
-    bool table = defines_table(line, end);
     const char *align = find_in(line, end, ", align 1\n");
-    if (table && align != NULL && strncmp(line, "@PIBITS_TBL ", 12) == 0) {
-        write_replaced(out, line, align, "addrspace(4)", to);
-        fputs(", align 16\n", out);
-    } else if (table || (*line != '@' && find_in(line, end, "addrspacecast") == NULL)) {
-        write_replaced(out, line, end, "addrspace(4)", to);
+    if (align != NULL && strncmp(line, "@PIBITS_TBL ", 12) == 0) {
+        fprintf(out, "%.*s, align 16\n", (int)(align - line), line);
     } else {
         fwrite(line, 1, (size_t)(end - line), out);
     }
 }
 
-void cc_math_mend(void **text, size_t *bytes, bool alone)
+void cc_math_mend(void **text, size_t *bytes)
 {
     const char *line = *text, *last = line + *bytes;
     char *question = question_about_roots(line, *bytes), *mended = NULL;
@@ -189,7 +175,7 @@ void cc_math_mend(void **text, size_t *bytes, bool alone)
         const char *newline = memchr(line, '\n', (size_t)(last - line));
         end = newline != NULL ? newline + 1 : last;
         if (!write_rounding(out, line, end, *text, *bytes) && !write_answer(out, line, end, question)) {
-            write_other(out, line, end, alone ? "addrspace(1)" : "addrspace(4)");
+            write_other(out, line, end);
         }
     }
     free(question);

@@ -23,7 +23,7 @@ bool cc_math_is_called(const char *ptx, size_t bytes);
 cc_math_library cc_math_find(const char *choice);
 
 /* Makes LLVM text of a kernel and its library right, before anything is optimized: clang's LLVM takes some of it in another sense.
- * `alone`: no other source was linked into it. The text is malloc'd, and *text may move. */
-void cc_math_mend(void **text, size_t *bytes, bool alone);
+ * The text is malloc'd, and *text may move. */
+void cc_math_mend(void **text, size_t *bytes);
 
 #endif
