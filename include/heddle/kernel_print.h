@@ -18,12 +18,17 @@
 #ifndef HEDDLE_KERNEL_PRINT_H
 #define HEDDLE_KERNEL_PRINT_H
 
-#if HD_KERNEL_GPU && defined(__clang__)
-
-/* The driver has both functions. vprintf takes the values in one piece, each promoted as C has it and aligned to its size. */
-extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
+#if HD_KERNEL_GPU && (defined(__clang__) || defined(__CUDACC_RTC__))
+/* The driver has it. */
 extern "C" __attribute__((device, noreturn)) void __assertfail(const char *assertion, const char *file, unsigned line,
                                                                const char *function, size_t character_bytes);
+#define HD_ASSERT_FAIL(text) __assertfail(text, __FILE__, __LINE__, __func__, 1)
+#endif
+
+#if HD_KERNEL_GPU && defined(__clang__)
+
+/* The driver has it, too. vprintf takes the values in one piece, each promoted as C has it and aligned to its size. */
+extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
 
 template <typename T> struct hd_print_promoted {
     typedef decltype(+T()) type;
@@ -50,8 +55,11 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
     return vprintf(format, values);
 }
 #define hd_printf(...) hd_print(__VA_ARGS__)
-#define HD_ASSERT_FAIL(text) __assertfail(text, __FILE__, __LINE__, __func__, 1)
 #define printf(...) hd_print(__VA_ARGS__)
+
+#elif defined(__CUDACC_RTC__)
+
+#define hd_printf(...) printf(__VA_ARGS__)
 
 #elif HD_KERNEL_GPU
 

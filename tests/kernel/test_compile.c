@@ -192,9 +192,13 @@ static const char *option_of(const char *variable)
 
 static const char source[] =
     "#include <heddle/kernel.h>\n"
-    "HD_KERNEL(ours, HD_OUT(float, y), HD_VALUE(uint64_t, n)) { if (hd_global_x() < n) y[hd_global_x()] = 1; }\n"
+    "#include <assert.h>\n#include <math.h>\n#include <stdio.h>\n"
+    "HD_KERNEL(ours, HD_OUT(float, y), HD_VALUE(uint64_t, n)) {\n"
+    "    assert(n > 0);\n    hd_assert(n < 9);\n    printf(\"%d\", 1);\n    hd_printf(\"2\");\n"
+    "    float x = hd_f16_to_f32(hd_f16_from_f32(expf(1))) + hd_warp_reduce_add_f32(1);\n"
+    "    if (hd_global_x() < n) hd_atomic_max_f32(y + hd_global_x(), x); }\n"
     "template <class T, int N> __global__ void fill(T *y, T v) { y[N] = v; }\n";
-static const char at_line_4[] = "__global__ void wrong() { undeclared = 1; }\n";
+static const char at_line_13[] = "__global__ void wrong() { undeclared = 1; }\n";
 
 static void check_real(const hdi_nvrtc *nvrtc, const char *arch, hdi_image_kind kind)
 {
@@ -237,11 +241,11 @@ static void the_real_compiler(void **state)
     check_real(&nvrtc, arch, HDI_IMAGE_BINARY);
     check_real(&nvrtc, "-arch=compute_80", HDI_IMAGE_PTX);
     char wrong[1024];
-    snprintf(wrong, sizeof wrong, "%s%s", source, at_line_4);
+    snprintf(wrong, sizeof wrong, "%s%s", source, at_line_13);
     hd_compile_options o = {.name = "b.cu"};
     hdi_made_code made;
     assert_status(hdi_nvrtc_compile(&nvrtc, wrong, &o, arch, &made), HD_ERROR_IMAGE);
-    assert_true(says("b.cu(4): error"));
+    assert_true(says("b.cu(13): error"));
     assert_true(says("undeclared"));
     o.options = (const char *const[]){"--no-such-option"};
     o.n_options = 1;
