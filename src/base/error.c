@@ -4,18 +4,17 @@
  * memory is out it is one of a few that are always there. When those are taken, too, it is one with a constant text. Always: the state is one
  * finished hd_error whose message is one zero-terminated line, and only a failure outside of attempts changes it.
  */
-#include "base/error.h"
-#include "base/handle.h"
-#include "base/presence.h"
-#include "base/sized.h"
-#include "base/thread.h"
-
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
+#include "base/handle.h"
+#include "base/presence.h"
+#include "base/sized.h"
+#include "base/thread.h"
 
 #undef hdi_fail /* macros for the static analyzer */
 #undef hdi_fail_driver

@@ -3,14 +3,13 @@
  * Threads: any; the number changes in the child's only one, right after a fork. Locks: the stable memory's, under which nothing is taken.
  * Always: the number grows with every generation of forks, so no ancestor's handle fits. Addresses of stable memory serve nothing else, ever.
  */
-#include "base/handle.h"
-
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "base/error.h"
+#include "base/handle.h"
 #include "base/lock.h"
 
 /* ---- stable memory ---- */

@@ -4,8 +4,6 @@
  * with secure_getenv); a parsed table is read-only. Locks: none.
  * Always: in a parsed table every option has a text, and a field that agrees with it. A process gets at most one line about its environment.
  */
-#include "base/options.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -18,6 +16,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "base/wait.h"
 
 typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;

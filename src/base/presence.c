@@ -1,9 +1,8 @@
 /* presence.c - see presence.h for threads, locks and what always holds. */
-#include "base/presence.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include "base/lock.h"
+#include "base/presence.h"
 #include "base/thread.h"
 #include "base/wait.h"
 

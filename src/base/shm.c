@@ -3,8 +3,6 @@
  * Threads: any; no locks. Always: the file keeps the size it was made with. So another process that shortens it cannot make a process
  * that maps it fault.
  */
-#include "base/shm.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shm.h"
 #include "base/text.h"
 
 /* Fails with the errno of the call `what`, after giving the descriptor back. */

@@ -1,8 +1,7 @@
 /* sized.c - structures that grow from release to release, and the release that is loaded. See sized.h for threads, locks and what always holds. */
-#include "base/sized.h"
-
 #include <heddle/version.h>
 #include "base/error.h"
+#include "base/sized.h"
 
 /* The library writes and reads these as a prefix and a rest, so `size` must be their first word. */
 #define FIRST_IS_SIZE(structure, last)                                                                                 \

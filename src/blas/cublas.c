@@ -6,13 +6,12 @@
  * Always: a handle gets its stream first and its workspace afterwards, since setting the stream takes the workspace away.
  * With a workspace of ours no product allocates or waits.
  */
-#include "blas/cublas.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "blas/blas.h"
+#include "blas/cublas.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
 

@@ -16,13 +16,13 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "buffer/part.h"
-#include "base/wait.h"
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/sized.h"
-#include "buffer/kind.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
+#include "buffer/kind.h"
+#include "buffer/part.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/arena.h"

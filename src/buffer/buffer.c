@@ -9,17 +9,16 @@
  * A record is walked only while the handle that led to it is good, which is checked under the order lock. hd_free makes the handle stale
  * first, and then waits for the thread that has the lock (alloc.c).
  */
-#include "buffer/part.h"
-#include "buffer/buffer.h"
-
 #include <stdlib.h>
 #include <string.h>
-#include "base/wait.h"
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/sized.h"
+#include "base/wait.h"
+#include "buffer/buffer.h"
 #include "buffer/kind.h"
+#include "buffer/part.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 

@@ -11,8 +11,8 @@
 #include "buffer/part.h"
 #include "buffer/uses.h"
 #include "memory/blocks.h"
-#include "memory/thread_cache.h"
 #include "memory/host_pool.h"
+#include "memory/thread_cache.h"
 
 #define HDI_OWNER_HOST (-1)
 #define HDI_LOST UINT64_MAX

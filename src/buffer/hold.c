@@ -8,10 +8,10 @@
  */
 
 #include <stdlib.h>
-#include "buffer/part.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "buffer/buffer.h"
+#include "buffer/part.h"
 #include "engine/engine.h"
 
 struct hd_hold {

@@ -14,15 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "memory/part.h"
-#include "buffer/part.h"
-#include "base/text.h"
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/text.h"
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
+#include "buffer/part.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
+#include "memory/part.h"
 
 static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle)
 {

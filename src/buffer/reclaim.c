@@ -30,25 +30,24 @@
  * Always: the callback does not run inside of itself on one thread. It is called at most CALLS_MOST times for one allocation.
  * After its stop the maintenance thread makes no request.
  */
-#include "memory/part.h"
-#include "buffer/part.h"
-#include "buffer/reclaim.h"
-
 #include <heddle/memory.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/text.h"
-#include "base/wait.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/presence.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
+#include "buffer/part.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/host_pool.h"
+#include "memory/part.h"
 #include "memory/share.h"
 #include "memory/thread_cache.h"
 

@@ -15,8 +15,8 @@
 #include <heddle/memory.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include "buffer/part.h"
 #include "base/lock.h"
+#include "buffer/part.h"
 #include "engine/runtime.h"
 #include "memory/arena.h"
 

@@ -14,10 +14,9 @@
  * Blocking: only on the slow path.
  * Always: nothing is changed before everything that can fail has succeeded.
  */
-#include "buffer/submit_fast.h"
-
 #include "base/error.h"
 #include "buffer/kind.h"
+#include "buffer/submit_fast.h"
 #include "engine/engine.h"
 
 /* The `hd_buffer.locks` of the operation's buffers together, with the order lock of the lane's device. */

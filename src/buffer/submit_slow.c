@@ -17,11 +17,10 @@
  * It fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the operation fails with it.
  * Without memory for dependencies, those collected so far stay good, and some of them are waited for first.
  */
-#include "buffer/submit_fast.h"
-
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
+#include "buffer/submit_fast.h"
 #include "engine/engine.h"
 
 /* ---- dependencies ---- */

@@ -4,11 +4,10 @@
  * Always: a process that is forked while a driver is started, or being started, has `forked` set before fork returns in
  * it. It calls no driver and takes no lock of a driver: threads that it does not have may hold them.
  */
-#include "driver/driver.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/error.h"
+#include "driver/driver.h"
 
 /* ---- codes ---- */
 

@@ -10,7 +10,6 @@
  * times at once with the same provider and settings, and counts for all of them together. Other settings are refused until
  * the last one is closed. Counters start at 0 at the first open.
  */
-#include "driver/driver.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/wait.h"
+#include "driver/driver.h"
 
 enum {
 #define ENTRY_INDEX(name, version, need, parameters, arguments) INDEX_##name,

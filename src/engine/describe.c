@@ -6,14 +6,13 @@
  * Blocking: hdi_device_await_loss, and what fails with the code of a lost device.
  * Always: text and fields name the same operation first. What is only likely is not reported as certain.
  */
-#include "engine/engine.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/text.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/wait.h"
+#include "engine/engine.h"
 
 #define GONE_NS 1000000000
 #define SLEEP_NS 1000000

@@ -13,15 +13,14 @@
  * - A full lane gets its turn after at most twice as many visits as there are full lanes. A lane that is not active is
  *   not full.
  */
-#include "engine/stream.h"
-
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include "base/lock.h"
-#include "base/wait.h"
 #include "base/error.h"
+#include "base/lock.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "blas/blas.h"
+#include "engine/stream.h"
 
 /* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is
  * lost at the end. With few processors it is a larger part, since the work may need them. */

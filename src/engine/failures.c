@@ -12,13 +12,12 @@
  * - Positions in the archive rise. Its entries yield exactly the records that went in. What lies between two of them
  *   has succeeded, also within an entry.
  */
-#include "engine/failures.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "base/lock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "engine/failures.h"
 
 #define TRIES 64 /* a writer needs less than one, unless it is held up */
 #define ROOM_FIRST 1024

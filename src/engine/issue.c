@@ -19,13 +19,12 @@
  * - The executables of all lanes together take no more memory, as counted here, than the option chain_memory. The graph
  *   of an executable lives as long as the executable, since the graph's nodes name those of the executable.
  */
-#include "engine/stream.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/wait.h"
 #include "blas/blas.h"
+#include "engine/stream.h"
 
 #define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */
 

@@ -8,13 +8,12 @@
  * - Whether a lane's failures are sticky is settled when it is made, on both sides.
  * - What a former owner left in a lane does not fail the next one's work.
  */
+#include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "engine/engine.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define DOUBT_SLEEP_NS 1000000
 

@@ -10,12 +10,11 @@
  *   it could not give back are `doomed`. They are cleared before the next `map` or `import`, or by another `unmap`.
  * - A module's number is the driver's handle for it. A chunk of the table of kernels, once made, stays.
  */
-#include "engine/port.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/lock.h"
+#include "engine/port.h"
 #include "engine/stream.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)

@@ -5,12 +5,11 @@
  * `auto` probes the unwrapped table. So the counts of the options fault and delay start with cuInit of the chosen
  * provider, whichever it is.
  */
-#include "engine/providers.h"
-
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "driver/driver.h"
+#include "engine/providers.h"
 #include "simulator/simulator.h"
 
 static const hdi_provider *const all[] = {&hdi_provider_nvidia, &hdi_provider_host};

@@ -7,10 +7,9 @@
  * Always: in a child made by fork() no runtime is open that its parent opened. A runtime is removed when its last
  * visitor has left.
  */
-#include "engine/engine.h"
-
 #include "base/error.h"
 #include "base/lock.h"
+#include "engine/engine.h"
 
 #define RUNTIMES_MAX 256
 

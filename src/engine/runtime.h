@@ -21,10 +21,10 @@
 #include <heddle/runtime.h>
 #include <pthread.h>
 #include <string.h>
-#include "base/wait.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/options.h"
+#include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/channel.h"
 #include "engine/failures.h"
@@ -258,8 +258,8 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
     return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
 
-/* What hd_open and hd_close call of a part of a runtime. NULL: nothing. All are called for a runtime that is only half
- * made, too, except `close`. */
+/* What hd_open and hd_close call of a part of a runtime. NULL: nothing. `stop` and `release` are also called where hd_open
+ * fails before the part's `create`, or in it. */
 typedef struct hdi_lifetime {
     hd_status (*create)(hd_runtime *rt);
     hd_status (*create_in)(hdi_device *device); /* of each device, all at the same time */

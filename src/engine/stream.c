@@ -21,13 +21,12 @@
  * - What is read from another lane is a dependency until its outcome is recorded. `done` never passes a position before
  *   the results that it reads from other lanes are done.
  */
-#include "engine/stream.h"
-
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/wait.h"
+#include "engine/stream.h"
 
 /* What a lane's work ends in, which decides how its end is signalled (hdi_stream.tail). */
 enum {

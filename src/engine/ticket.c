@@ -14,10 +14,9 @@
  * - A worker without fault is never given up, however slow it is: a count is loaded before the one that limits it. A
  *   worker that falsely reports possible positions or failures cannot be detected.
  */
-#include "engine/engine.h"
-
 #include "base/error.h"
 #include "base/wait.h"
+#include "engine/engine.h"
 
 #define INLINE_SLEEP_NS 20000
 #define DOUBT_SLEEP_NS 1000000

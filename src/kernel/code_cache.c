@@ -5,8 +5,6 @@
  *                  u64 bytes of the names, u64 bytes of the code
  *     contents     the key; the names: pairs of texts, each with its zero; the code
  */
-#include "kernel/code_cache.h"
-
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,6 +16,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/text.h"
+#include "kernel/code_cache.h"
 
 #define MAGIC "HDCODE1"
 #define FILE_MOST ((size_t)64 << 20)

@@ -6,12 +6,11 @@
  * Blocking: none.
  * Always: an image is copied, so the caller may free its bytes as soon as the image is open.
  */
-#include "kernel/describe_image.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "kernel/describe_image.h"
 #include "kernel/file.h"
 #include "kernel/module.h"
 #include "kernel/names.h"

@@ -7,11 +7,11 @@
 #ifndef HDI_KERNEL_DESCRIBE_IMAGE_H
 #define HDI_KERNEL_DESCRIBE_IMAGE_H
 
-#include "engine/port.h"
-#include "kernel/listing.h"
 #include <heddle/status.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "engine/port.h"
+#include "kernel/listing.h"
 
 typedef enum hdi_image_kind {
     HDI_IMAGE_NONE = 0,

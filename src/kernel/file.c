@@ -8,18 +8,17 @@
  * - sizes are compared by subtraction, so nothing overflows
  * - hdi_kernel_file_parse accepts every file that hd_kernel_file_build returns
  */
-#include "kernel/file.h"
-
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <heddle/kernel.h>
 #include <heddle/kernel_file.h>
 #include <heddle/module.h>
-#include "base/text.h"
 #include "base/error.h"
 #include "base/presence.h"
 #include "base/sized.h"
+#include "base/text.h"
+#include "kernel/file.h"
 #include "kernel/ptx.h"
 
 /* ---- ELF ---- */

@@ -3,13 +3,12 @@
  * Threads: any; no state. Locks: none. Blocking: as in listing.h.
  * Always: as in listing.h.
  */
-#include "kernel/listing.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <heddle/module.h>
 #include "base/error.h"
+#include "kernel/listing.h"
 #include "kernel/ptx.h"
 
 void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length)

@@ -6,7 +6,6 @@
  * Always: the file is closed, and its content released, when the call returns.
  */
 #include <heddle/module.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,8 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/text.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "engine/engine.h"
 
 static hd_status refused(const char *path, int error)

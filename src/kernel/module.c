@@ -28,15 +28,14 @@
  *   wrong, but leads nowhere outside.
  * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
-#include "kernel/part.h"
-#include "kernel/module.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/lock.h"
 #include "engine/engine.h"
+#include "kernel/module.h"
+#include "kernel/part.h"
 
 #define PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to one for each byte of an argument block */
 _Static_assert(1 << (PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");

@@ -7,11 +7,10 @@
  * - The cursor never passes `end`, and every word lies inside the text.
  * - The time is proportional to the length of the text, for any content.
  */
-#include "kernel/ptx.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "kernel/ptx.h"
 
 enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 4096, SHARED_MAX = 1 << 20 };
 

@@ -2,8 +2,6 @@
  *
  * Always: all signals are blocked while a library is opened, so that its threads take none of the program.
  */
-#include "kernel/toolkit.h"
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "blas/blas.h"
+#include "kernel/toolkit.h"
 
 void hdi_made_code_release(hdi_made_code *made)
 {

@@ -7,8 +7,6 @@
  * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
  * damages nothing. A save begins only when the one before it is finished. A buffer becomes live again only when its content is restored.
  */
-#include "kinds/kinds.h"
-
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/handle.h"
@@ -16,6 +14,7 @@
 #include "buffer/buffer.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
+#include "kinds/kinds.h"
 
 static const hdi_buffer_ops checkpoint_ops;
 

@@ -9,9 +9,6 @@
  * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the program's callback.
  * Always: findings are counted until hd_close, in their device's counters, too. The first HDI_REPORT_FINDINGS are kept as text.
  */
-#include "kinds/part.h"
-#include "kinds/kinds.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,16 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/text.h"
-#include "base/wait.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/sized.h"
-#include "base/file.h"
+#include "base/text.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
+#include "kinds/kinds.h"
+#include "kinds/part.h"
 #include "transfer/staging.h"
 
 static const hdi_buffer_ops guard_ops;

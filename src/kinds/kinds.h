@@ -16,8 +16,8 @@
 #define HDI_KINDS_KINDS_H
 
 #include <heddle/memory.h>
-#include "kinds/part.h"
 #include "buffer/kind.h"
+#include "kinds/part.h"
 
 /* ---- checkpoint.c ---- */
 

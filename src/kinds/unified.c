@@ -18,10 +18,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-#include "base/text.h"
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/lock.h"
+#include "base/text.h"
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "engine/engine.h"

@@ -5,14 +5,13 @@
  * Threads, locks, blocking: see arena.h. The fields of hdi_arena name the lock that covers them.
  * Always: see arena_internal.h.
  */
-#include "memory/arena_internal.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/text.h"
+#include "memory/arena_internal.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
 #define RANGE_TIMES 4 /* address space per memory, where the config has no size */

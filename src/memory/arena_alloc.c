@@ -11,12 +11,11 @@
  * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the claims of the plan are used.
  * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host memory.
  */
-#include "memory/arena_internal.h"
-
 #include <stdio.h>
-#include "base/wait.h"
-#include "base/text.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/wait.h"
+#include "memory/arena_internal.h"
 
 #define SLACK ((size_t)256 << 20) /* may be mapped to avoid waiting, beside a quarter of what was ever taken */
 #define ALWAYS ((size_t)64 << 20) /* nothing moves while at most so much is mapped */

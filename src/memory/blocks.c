@@ -6,12 +6,11 @@
  * Threads, locks, blocking: see blocks.h.
  * Always: what hdi_blocks_check verifies.
  */
-#include "memory/blocks_lists.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/text.h"
+#include "memory/blocks_lists.h"
 
 #define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
 

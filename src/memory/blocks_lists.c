@@ -13,13 +13,12 @@
  * Threads, locks, blocking: see blocks.h.
  * Always: of two free neighbours without a wall in between, one is in the queue.
  */
-#include "memory/blocks_lists.h"
-
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "memory/blocks_lists.h"
 
 #define BLOCKS_PER_SLAB 128
 #define NODES_PER_SLAB 256

@@ -10,15 +10,14 @@
  * Threads, locks, blocking: see host_pool.h.
  * Always: a space's superblocks lie in its allocator as they are listed in the space, each behind a gap.
  */
-#include "memory/host_pool.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/text.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/text.h"
+#include "memory/host_pool.h"
 
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
 #define SUPERBLOCK_MOST ((size_t)32 << 20)

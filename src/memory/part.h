@@ -3,7 +3,7 @@
  * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
  * and a layer sees only those below.
  * Threads, locks: as the files that own the members describe.
- * Always: hd_open sets every member before a handle leads to the runtime.
+ * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
  */
 #ifndef HDI_MEMORY_PART_H
 #define HDI_MEMORY_PART_H

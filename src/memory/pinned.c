@@ -8,21 +8,20 @@
  *
  * Threads, locks, blocking, and what always holds: see pinned.h.
  */
-#include "memory/pinned.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "base/text.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "memory/share.h"
 #include "memory/blocks.h"
+#include "memory/pinned.h"
+#include "memory/share.h"
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23

@@ -2,14 +2,13 @@
  *
  * Threads, locks, blocking, and what always holds: see share.h.
  */
-#include "memory/part.h"
-#include "memory/share.h"
-
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/lock.h"
 #include "engine/engine.h"
+#include "memory/part.h"
+#include "memory/share.h"
 
 /* An owner's range as a peer's worker has it. */
 typedef struct view {

@@ -5,15 +5,14 @@
  *
  * Threads, locks, blocking, and what always holds: see thread_cache.h.
  */
-#include "memory/part.h"
-#include "memory/thread_cache.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "memory/part.h"
+#include "memory/thread_cache.h"
 
 struct hdi_thread_caches {
     hdi_thread_caches_config config;

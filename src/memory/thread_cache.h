@@ -19,9 +19,9 @@
 #define HDI_MEMORY_THREAD_CACHE_H
 
 #include <pthread.h>
-#include "memory/part.h"
 #include "base/lock.h"
 #include "engine/runtime.h"
+#include "memory/part.h"
 
 /* ---- size classes of small device blocks ------------------------------------------------------------------------- */
 

@@ -9,10 +9,6 @@
  *
  * Threads, locks, blocking, and what always holds: see peers.h.
  */
-#include "peer/part.h"
-#include "peer/peers.h"
-#include "worker/workers.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +21,11 @@
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
+#include "peer/part.h"
+#include "peer/peers.h"
 #include "peer/test.h"
 #include "process/spawn.h"
+#include "worker/workers.h"
 
 #define HOST_MEMORY "256M" /* memory of each host device during a test */
 

@@ -2,8 +2,6 @@
  *
  * Threads, locks, blocking, and what always holds: see peers.h.
  */
-#include "peer/peers.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +14,7 @@
 #include "base/file.h"
 #include "base/wait.h"
 #include "driver/driver.h"
+#include "peer/peers.h"
 #include "peer/test.h"
 
 #define HEADING "heddle peer result 1"

@@ -2,8 +2,6 @@
  *
  * Threads, locks, blocking, and what always holds: see test.h.
  */
-#include "peer/test.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +15,7 @@
 #include "base/lock.h"
 #include "base/wait.h"
 #include "driver/driver.h"
+#include "peer/test.h"
 #include "process/spawn.h"
 
 #define END_NS 5000000000    /* time for a process to end after its last record, or after it was killed */

@@ -7,8 +7,6 @@
  * with the library's code. Only users that can write that file can write it, too. The name that the program was called by, the current
  * folder and the folders above have no influence.
  */
-#include "process/spawn.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,6 +24,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/thread.h"
+#include "process/spawn.h"
 
 /* From a program that is installed, and from the library, to where programs of the library's own are installed; "": they do not move
  * together. */

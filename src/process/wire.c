@@ -3,8 +3,6 @@
  * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first and sleeps in ppoll only when it could not be done at once.
  * So it does not matter whether the other side of the pair made its end non-blocking.
  */
-#include "process/wire.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -14,6 +12,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/wait.h"
+#include "process/wire.h"
 
 #define SLEEP_NS 1000000
 

@@ -8,7 +8,6 @@
 #include <heddle/runtime.h>
 #include <stdio.h>
 #include <string.h>
-#include "worker/part.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
@@ -18,6 +17,7 @@
 #include "memory/thread_cache.h"
 #include "peer/peers.h"
 #include "simulator/simulator.h"
+#include "worker/part.h"
 #include "worker/workers.h"
 
 static hd_status check(const hd_runtime *rt, int device, const void *out)

@@ -8,14 +8,14 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "memory/part.h"
-#include "base/wait.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "buffer/buffer.h"
-#include "kinds/kinds.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
+#include "kinds/kinds.h"
 #include "memory/arena.h"
+#include "memory/part.h"
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"

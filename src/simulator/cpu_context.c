@@ -3,12 +3,11 @@
  * Threads: any, each with contexts of its own. Locks: none.
  * Always: a context that is not running has on its stack, at stack_pointer, exactly the frame that the switch pops.
  */
-#include "simulator/cpu_fiber.h"
-
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
+#include "simulator/cpu_fiber.h"
 
 #ifdef HDI_CONTEXT_UCONTEXT
 

@@ -13,8 +13,6 @@
  * The handler leaves by returning, also when it ends kernel code: it changes where the thread continues. Handlers of the
  * program may leave with longjmp, so what is recorded while they run may be stale.
  */
-#include "simulator/cpu_fiber.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,6 +23,7 @@
 #include <unistd.h>
 #include "base/lock.h"
 #include "base/thread.h"
+#include "simulator/cpu_fiber.h"
 
 #ifdef HDI_ASAN
 #include <sanitizer/asan_interface.h>

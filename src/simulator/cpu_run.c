@@ -18,8 +18,6 @@
  * Always: a job is touched by its caller, and by workers that are counted in its `helpers`. Every fiber in use is running,
  * in `arrived`, in `ready` from ready_next on, or at a meeting of its warp.
  */
-#include "simulator/cpu_run.h"
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +30,7 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "simulator/cpu_fiber.h"
+#include "simulator/cpu_run.h"
 #include "simulator/cpu_warp.h"
 
 #define SPARE_CORES 16 /* kept for later callers */

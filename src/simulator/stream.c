@@ -11,8 +11,8 @@
  */
 #include <signal.h>
 #include <stdlib.h>
-#include "base/wait.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "simulator/host.h"
 
 struct hdi_host_item {

@@ -9,12 +9,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "stats/part.h"
-#include "base/text.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/text.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
+#include "stats/part.h"
 #include "stats/report.h"
 
 #define TABLE_FIRST 512

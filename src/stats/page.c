@@ -8,9 +8,6 @@
  * Nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
  * So pages are read, not mapped, and every number and text of a report is checked before it is used.
  */
-#include "stats/part.h"
-#include "stats/page.h"
-
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -26,6 +23,8 @@
 #include "base/presence.h"
 #include "base/shm.h"
 #include "base/wait.h"
+#include "stats/page.h"
+#include "stats/part.h"
 
 /* ---- publishing ---- */
 

@@ -9,10 +9,6 @@
  * Always: the text has no control characters, whatever labels and names contain, and the program's locale changes nothing. A name that fills
  * its array is read no further. At hd_close nothing is written unless `stats` or memory_debug=report asks for it, and a broken pipe raises no signal.
  */
-#include "memory/part.h"
-#include "kinds/part.h"
-#include "stats/report.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,11 +21,13 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "buffer/buffer.h"
-#include "kinds/kinds.h"
 #include "engine/engine.h"
 #include "kinds/kinds.h"
+#include "kinds/part.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"
+#include "memory/part.h"
+#include "stats/report.h"
 
 static uint64_t load(_Atomic uint64_t *counter)
 {

@@ -9,10 +9,10 @@
 
 #include <heddle/memory.h>
 #include <stdio.h>
-#include "base/text.h"
 #include "base/json.h"
-#include "kinds/kinds.h"
+#include "base/text.h"
 #include "engine/runtime.h"
+#include "kinds/kinds.h"
 
 #define HDI_REPORT_HOLDERS 16
 #define HDI_REPORT_LANES 16

@@ -24,13 +24,12 @@
  */
 #include <heddle/copy.h>
 #include <heddle/tensor.h>
-
 #include <stdio.h>
 #include <string.h>
-#include "tensor/part.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
+#include "tensor/part.h"
 #include "tensor/plan.h"
 #include "tensor/tensor.h"
 #include "transfer/transfer.h"

@@ -11,16 +11,15 @@
  * - c is written last. If an earlier step fails, c stays as it is.
  */
 #include <heddle/tensor.h>
-
 #include <stdio.h>
 #include <string.h>
-#include "transfer/route.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "buffer/submit.h"
 #include "engine/engine.h"
 #include "tensor/matmul.h"
 #include "tensor/plan.h"
+#include "transfer/route.h"
 
 #define CALLS_MOST 64 /* calls of a library, at most; beyond that the built-in kernel needs one launch */
 #define PACK_LEAST 64 /* m, n and k at least: each element of a copied operand must be used so often */

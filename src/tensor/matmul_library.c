@@ -1,9 +1,6 @@
 /* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul.h has threads, locks,
  * blocking and what always holds.
  */
-#include "tensor/part.h"
-#include "tensor/matmul.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +8,8 @@
 #include "base/lock.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"
+#include "tensor/matmul.h"
+#include "tensor/part.h"
 
 #define TYPES 16 /* more than there are types */
 

@@ -8,14 +8,13 @@
  * - sums and products of the program's numbers are checked for overflow
  * - `out` is written last, since it may be the tensor that is read
  */
-#include "tensor/tensor.h"
-
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/presence.h"
 #include "buffer/buffer.h"
 #include "engine/engine.h"
+#include "tensor/tensor.h"
 
 #define ELEMENTS_MAX ((uint64_t)INT64_MAX)
 

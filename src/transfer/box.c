@@ -9,14 +9,13 @@
  * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a
  * destination is written.
  */
-#include "transfer/transfer.h"
-
 #include <heddle/copy.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
 #include "buffer/buffer.h"
 #include "transfer/copy_pool.h"
+#include "transfer/transfer.h"
 
 /* ---- numbers and walks ---- */
 

@@ -14,10 +14,9 @@
  * A chunk is given back with the point of the last operation that uses it, also on failure. An operation uses its chunk as a whole, so
  * one segment of its use record is enough.
  */
-#include "transfer/transfer.h"
-
 #include <heddle/copy.h>
 #include "base/error.h"
+#include "transfer/transfer.h"
 
 hd_status hdi_copy_alive(hd_lane *lane)
 {

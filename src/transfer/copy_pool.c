@@ -14,17 +14,16 @@
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
  * worker that has counted itself out of a job does not touch the job any more.
  */
-#include "transfer/part.h"
-#include "transfer/copy_pool.h"
-
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/thread.h"
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "base/wait.h"
+#include "transfer/copy_pool.h"
+#include "transfer/part.h"
 
 /* ---- past the caches ---- */
 

@@ -10,10 +10,6 @@
  * Always: a positive answer changes only where one of the devices was lost and restarted, or where a requested test finds the pair corrupt.
  * What is mapped for a peer stays mapped, since work in flight may use it.
  */
-#include "transfer/part.h"
-#include "peer/part.h"
-#include "transfer/route.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/error.h"
@@ -22,7 +18,10 @@
 #include "buffer/buffer.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
+#include "peer/part.h"
 #include "peer/peers.h"
+#include "transfer/part.h"
+#include "transfer/route.h"
 
 /* ---- the plan ---- */
 

@@ -3,17 +3,16 @@
  * How much: a pool has at most `most` chunks. The pools of devices together have at most a quarter of what the option pinned_limit allows,
  * apart from the first chunk of each.
  */
-#include "transfer/part.h"
-#include "memory/part.h"
-#include "transfer/staging.h"
-
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
-#include "transfer/route.h"
-#include "transfer/copy_pool.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
+#include "memory/part.h"
+#include "transfer/copy_pool.h"
+#include "transfer/part.h"
+#include "transfer/route.h"
+#include "transfer/staging.h"
 
 static void wake_all(hd_runtime *rt);
 

@@ -1,10 +1,9 @@
 /* message.c - sizes of messages, and what is checked when one is received. Threads, locks and what always holds: see message.h. */
-#include "worker/message.h"
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "process/wire.h"
+#include "worker/message.h"
 
 _Static_assert(sizeof(hdi_message_header) == 64, "no padding: it goes to another process");
 _Static_assert(sizeof(hdi_message_kernel) == 16 + HDI_KERNEL_SYMBOL_BYTES, "likewise");

@@ -5,8 +5,6 @@
  * Always: only a thread that has both turns, and has taken the sockets out under `lock`, closes them. So a request may use its
  * line's socket while it has the turn. hdi_remote_port_disconnect, which has no turn, may use the sockets while it has `lock`.
  */
-#include "worker/remote.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,12 +12,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/wait.h"
 #include "base/lock.h"
 #include "base/shm.h"
+#include "base/wait.h"
 #include "driver/entries.h"
-#include "worker/message.h"
 #include "process/wire.h"
+#include "worker/message.h"
+#include "worker/remote.h"
 
 #define NS_PER_BYTE 4 /* what the time limit grows by: 250 MB/s */
 #define CODE_TIMES 10 /* the limits of one request about code */

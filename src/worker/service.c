@@ -21,10 +21,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/wait.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "engine/engine.h"
 #include "engine/providers.h"
 #include "process/wire.h"

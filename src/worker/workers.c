@@ -31,17 +31,17 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "worker/part.h"
-#include "base/wait.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "engine/engine.h"
 #include "engine/providers.h"
 #include "process/spawn.h"
 #include "process/wire.h"
 #include "simulator/simulator.h"
 #include "worker/message.h"
+#include "worker/part.h"
 #include "worker/remote.h"
 #include "worker/workers.h"
 

@@ -13,8 +13,8 @@
 #ifndef HDI_WORKER_WORKERS_H
 #define HDI_WORKER_WORKERS_H
 
-#include "worker/part.h"
 #include "engine/runtime.h"
+#include "worker/part.h"
 
 typedef struct hdi_workers hdi_workers;
 
