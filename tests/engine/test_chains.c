@@ -16,6 +16,7 @@
 #include "driver/driver.h"
 #include "engine/stream.h"
 #include "gate.h"
+#include "support/changed_driver.h"
 
 enum { BACKLOG = 600, WORDS = 16, ODD = 77, STRAYS = -1 };
 
@@ -25,11 +26,6 @@ static bool same_again;                                      /* launches are all
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
 static _Atomic int refuse_middle;    /* the code for one in a chain of 32, or STRAYS; 0: it was, or is not to be */
 static _Atomic uint32_t middle_grid; /* that one's */
-
-static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
-static hdi_driver changed;
-static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
-static void change_table(void);
 
 /* clang-format off */
 /* The same launch, of so many elements, in so many blocks, that it strays out of the device's memory. */
@@ -99,25 +95,18 @@ static hdcu_result launch_kernel(hdcu_function f, unsigned gx, unsigned gy, unsi
 }
 /* clang-format on */
 
-/* The library gets the host provider's table with the calls above in it. */
-hd_status __real_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+static void change_table(hdi_driver *table)
 {
-    pthread_once(&changed_once, change_table);
-    *out = &changed;
-    return HD_OK;
+    table->cuGraphExecKernelNodeSetParams = set_params;
+    table->cuGraphLaunch = launch_graph;
+    table->cuGraphInstantiateWithFlags = instantiate;
+    table->cuGraphExecDestroy = destroy_executable;
+    table->cuLaunchKernel = launch_kernel;
 }
 
-static void change_table(void)
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
 {
-    __real_hdi_driver_host(&real);
-    changed = *real;
-    changed.cuGraphExecKernelNodeSetParams = set_params;
-    changed.cuGraphLaunch = launch_graph;
-    changed.cuGraphInstantiateWithFlags = instantiate;
-    changed.cuGraphExecDestroy = destroy_executable;
-    changed.cuLaunchKernel = launch_kernel;
+    return give_changed(out);
 }
 
 typedef struct scene {

@@ -13,6 +13,7 @@
 #include "conformance/work.h"
 #include "driver/driver.h"
 #include "gate.h"
+#include "support/changed_driver.h"
 
 enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 40 };
 
@@ -31,11 +32,6 @@ static void given(unsigned grid)
     pass_gate();
 }
 
-static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
-static hdi_driver changed;
-static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
-static void change_table(void);
-
 static hdcu_result launch_kernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                  hdcu_stream stream, void **parameters, void **extra)
@@ -51,22 +47,15 @@ static hdcu_result set_params(hdcu_graphexec exec, hdcu_graphnode node, const hd
     return real->cuGraphExecKernelNodeSetParams(exec, node, params);
 }
 
-/* The library gets the host provider's table with the calls above in it. */
-hd_status __real_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+static void change_table(hdi_driver *table)
 {
-    pthread_once(&changed_once, change_table);
-    *out = &changed;
-    return HD_OK;
+    table->cuLaunchKernel = launch_kernel;
+    table->cuGraphExecKernelNodeSetParams = set_params;
 }
 
-static void change_table(void)
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
 {
-    __real_hdi_driver_host(&real);
-    changed = *real;
-    changed.cuLaunchKernel = launch_kernel;
-    changed.cuGraphExecKernelNodeSetParams = set_params;
+    return give_changed(out);
 }
 
 typedef struct lane {

@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "engine/stream.h"
 #include "sweeps/worker/shared.h"
+#include "support/changed_driver.h"
 
 counted_chains *counted;
 
@@ -49,11 +50,6 @@ static void count(counted_call which)
         atomic_fetch_add(&counted->calls[which], 1);
     }
 }
-
-static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
-static hdi_driver changed;
-static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
-static void change_table(void);
 
 /* clang-format off */
 static hdcu_result count_cuGraphCreate(hdcu_graph *graph, unsigned flags)
@@ -99,25 +95,18 @@ static hdcu_result count_cuGraphDestroy(hdcu_graph graph)
 }
 /* clang-format on */
 
-/* The library gets the host provider's table with the calls above in it. */
-hd_status __real_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out);
-hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+static void change_table(hdi_driver *table)
 {
-    pthread_once(&changed_once, change_table);
-    *out = &changed;
-    return HD_OK;
+    table->cuGraphCreate = count_cuGraphCreate;
+    table->cuGraphAddKernelNode = count_cuGraphAddKernelNode;
+    table->cuGraphInstantiateWithFlags = count_cuGraphInstantiateWithFlags;
+    table->cuGraphExecKernelNodeSetParams = count_cuGraphExecKernelNodeSetParams;
+    table->cuGraphLaunch = count_cuGraphLaunch;
+    table->cuGraphExecDestroy = count_cuGraphExecDestroy;
+    table->cuGraphDestroy = count_cuGraphDestroy;
 }
 
-static void change_table(void)
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
 {
-    __real_hdi_driver_host(&real);
-    changed = *real;
-    changed.cuGraphCreate = count_cuGraphCreate;
-    changed.cuGraphAddKernelNode = count_cuGraphAddKernelNode;
-    changed.cuGraphInstantiateWithFlags = count_cuGraphInstantiateWithFlags;
-    changed.cuGraphExecKernelNodeSetParams = count_cuGraphExecKernelNodeSetParams;
-    changed.cuGraphLaunch = count_cuGraphLaunch;
-    changed.cuGraphExecDestroy = count_cuGraphExecDestroy;
-    changed.cuGraphDestroy = count_cuGraphDestroy;
+    return give_changed(out);
 }
