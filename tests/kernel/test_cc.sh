@@ -11,29 +11,7 @@ heddle=$build/heddle
     echo "skipped: $heddle is not built"
     exit 77
 }
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-mkdir tmp
-TMPDIR=$work/tmp
-export TMPDIR
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# expect STATUS TEXT COMMAND...: the exit status, and text on stderr
-expect() {
-    expected=$1
-    text=$2
-    shift 2
-    "$@" >out 2>err
-    status=$?
-    [ $status -eq "$expected" ] || fail "exit status $status, not $expected: $* ($(cat err))"
-    grep -qF -- "$text" err || [ -z "$text" ] || fail "'$text' is not in the messages of $*: $(cat err)"
-    [ -z "$(ls -A tmp)" ] || fail "$* left $(ls tmp) behind"
-}
+. "$source/tests/kernel/cc_support.sh"
 
 cat >scale.c <<'END'
 #include <heddle/kernel.h>

@@ -6,32 +6,11 @@
 # Promise: Kernels of several sources are in one file, by clang and by nvcc, and what cannot be loaded is refused.
 # Tier: full.
 set -u
+source=$1
 build=$2
 heddle=$build/heddle
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-mkdir tmp
-TMPDIR=$work/tmp
-export TMPDIR
+. "$source/tests/kernel/cc_support.sh"
 unset NVCC CLANG
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# expect STATUS TEXT COMMAND...: the exit status, and text on stderr
-expect() {
-    expected=$1
-    text=$2
-    shift 2
-    "$@" >out 2>err
-    status=$?
-    [ $status -eq "$expected" ] || fail "exit status $status, not $expected: $* ($(cat err))"
-    grep -qF -- "$text" err || [ -z "$text" ] || fail "'$text' is not in the messages of $*: $(cat err)"
-    [ -z "$(ls -A tmp)" ] || fail "$* left $(ls tmp) behind"
-}
 
 # lines N: so many lines were on stderr
 lines() {
