@@ -104,31 +104,70 @@ static void write_replaced(FILE *out, const char *line, const char *end, const c
     fwrite(line, 1, (size_t)(end - line), out);
 }
 
-/* A rounding that libdevice means to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs. */
-static const struct rounding {
+/* What LLVM takes in another sense than the library, or makes longer than it is on GPUs: the name, the one that takes its place, and
+ * what declares that. It stands where the first one is declared.
+ * Roundings are to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs.
+ * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles. */
+static const struct meaning {
     const char *name, *meant, *declaration;
-} roundings[] = {
-    {"@llvm.nvvm.round.f(", "@llvm.rint.f32(", "declare float @llvm.rint.f32(float)"},
-    {"@llvm.nvvm.round.d(", "@llvm.rint.f64(", "declare double @llvm.rint.f64(double)"},
+} meanings[] = {
+    {"@llvm.nvvm.round.f(", "@llvm.rint.f32(", "declare float @llvm.rint.f32(float)\n"},
+    {"@llvm.nvvm.round.d(", "@llvm.rint.f64(", "declare double @llvm.rint.f64(double)\n"},
+    {"@llvm.copysign.f32(", "@hd_math_copysign_f32(",
+     "define internal float @hd_math_copysign_f32(float %x, float %y) alwaysinline nounwind readnone {\n"
+     "  %r = call float asm \"copysign.f32 $0, $1, $2;\", \"=f,f,f\"(float %y, float %x) nounwind readnone\n"
+     "  ret float %r\n}\n"},
+    {"@llvm.copysign.f64(", "@hd_math_copysign_f64(",
+     "define internal double @hd_math_copysign_f64(double %x, double %y) alwaysinline nounwind readnone {\n"
+     "  %r = call double asm \"copysign.f64 $0, $1, $2;\", \"=d,d,d\"(double %y, double %x) nounwind readnone\n"
+     "  ret double %r\n}\n"},
 };
-enum { ROUNDINGS = sizeof roundings / sizeof roundings[0] };
+enum { MEANINGS = sizeof meanings / sizeof meanings[0] };
 
-/* Whether the line, which has a rounding, was written. */
-static bool write_rounding(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
+/* Whether the line, which has such a name, was written. */
+static bool write_meant(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < ROUNDINGS; i++) {
-        const struct rounding *r = &roundings[i];
-        if (find_in(line, end, r->name) == NULL) {
+    for (size_t i = 0; i < MEANINGS; i++) {
+        const struct meaning *m = &meanings[i];
+        if (find_in(line, end, m->name) == NULL) {
             continue;
         }
         if (strncmp(line, "declare ", 8) != 0) {
-            write_replaced(out, line, end, r->name, r->meant);
-        } else if (memmem(text, bytes, r->declaration, strlen(r->declaration)) == NULL) {
-            fprintf(out, "%s\n", r->declaration);
+            write_replaced(out, line, end, m->name, m->meant);
+        } else if (memmem(text, bytes, m->declaration, strlen(m->declaration) - 1) == NULL) {
+            fputs(m->declaration, out);
         }
         return true;
     }
     return false;
+}
+
+/* A product and sum of doubles that is all that a condition guards. LLVM would compute it always and choose between the results, which
+ * takes two instructions more for doubles; left where it is, it is an instruction with a condition. */
+#define FMA "@llvm.nvvm.fma.rn.d("
+#define FMA_HERE "@hd_math_fma_here("
+static const char fma_here[] =
+    "define internal double @hd_math_fma_here(double %x, double %y, double %z) alwaysinline nounwind readnone {\n"
+    "  %r = call double asm \"fma.rn.f64 $0, $1, $2, $3;\", \"=d,d,d,d\"(double %x, double %y, double %z) nounwind "
+    "readnone\n"
+    "  ret double %r\n}\n";
+
+/* Whether the line, which has or declares that, was written. `after_label`: the line before begins a block. */
+static bool write_fma(FILE *out, const char *line, const char *end, const char *last, bool after_label)
+{
+    if (find_in(line, end, FMA) == NULL) {
+        return false;
+    }
+    if (strncmp(line, "declare ", 8) == 0) {
+        fwrite(line, 1, (size_t)(end - line), out);
+        fputs(fma_here, out);
+        return true;
+    }
+    if (!after_label || last - end < 11 || strncmp(end, "  br label ", 11) != 0) {
+        return false;
+    }
+    write_replaced(out, line, end, FMA, FMA_HERE);
+    return true;
 }
 
 /* The name of the constant by which libdevice asks whether square roots are rounded; NULL: it does not ask. */
@@ -171,12 +210,15 @@ void cc_math_mend(void **text, size_t *bytes)
     char *question = question_about_roots(line, *bytes), *mended = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&mended, &length);
+    bool label = false;
     for (const char *end; out != NULL && line < last; line = end) {
         const char *newline = memchr(line, '\n', (size_t)(last - line));
         end = newline != NULL ? newline + 1 : last;
-        if (!write_rounding(out, line, end, *text, *bytes) && !write_answer(out, line, end, question)) {
+        if (!write_meant(out, line, end, *text, *bytes) && !write_answer(out, line, end, question) &&
+            !write_fma(out, line, end, last, label)) {
             write_other(out, line, end);
         }
+        label = *line != ' ' && find_in(line, end, ": ") != NULL;
     }
     free(question);
     if (out != NULL && fclose(out) == 0) {

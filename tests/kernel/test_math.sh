@@ -68,6 +68,8 @@ for library in libclc libdevice; do
         [ "$(grep -c '\.visible \.entry f[36][24]_' $library.ptx)" -ge 100 ] || fail "with $library there are no kernels"
         grep -q 'PIBITS_TBL' $library.ptx && ! grep -q '\.align 16 \.b8 PIBITS_TBL\[' $library.ptx &&
             fail "libclc's table is not aligned to what reads it"
+        # the header's and the library's own: f32_copysign, f32_round and others
+        [ "$(grep -c 'copysign\.f\(32\|64\)' $library.ptx)" -ge 8 ] || fail "with $library a sign is not copied by the instruction"
         # what the assembler may fuse has no rounding in its name
         grep '\(mul\|add\|sub\)\.\(f32\|f64\)' $library.ptx && fail "with $library the assembler may fuse products and sums"
         grep -q '@__nvvm_reflect(.*@\.str\.2[,)]' kept.ll && fail "with $library square roots are approximate"
@@ -113,6 +115,7 @@ run_here() {
         -e 's/= call i32 @__nvvm_reflect(.*/= add i32 0, 0/' \
         -e 's/asm "\(r[a-z]*\)\.approx\.ftz\.f32[^(]*(/@gpu.\1.approx.ftz.f(/' -e 's/asm "rsqrt\.approx\.ftz\.f64[^(]*(/@gpu.rsqrt.approx.ftz.d(/' \
         -e 's/asm "sub\.rn\.[ftz.]*32[^(]*(/@gpu.sub.rn.f(/' -e 's/asm "{ \.reg \.pred[^(]*(/@gpu.choose.d(/' \
+        -e 's/asm "copysign\.f\([36][24]\)[^(]*(/@gpu.copysign.f\1(/' -e 's/asm "fma\.rn\.f64[^(]*(/@gpu.fma.rn.d(/' \
         -e 's/asm "[^"]*mad\.lo\.cc\.u32   \$0[^"]*", "[^"]*"(/@gpu.wide.fma.i32(/' \
         -e 's/asm "[^"]*sub\.cc\.u32 [^"]*", "[^"]*"(/@gpu.wide.sub.i64(/' \
         -e 's/asm "[^"]*add\.cc\.u32 [^"]*", "[^"]*"(/@gpu.wide.add.i64(/' \
@@ -130,7 +133,8 @@ run_here() {
         esac
     done >declared
     for name in 'float @gpu_rcp_approx_ftz_f(float)' 'float @gpu_sub_rn_f(float, float)' \
-        'double @gpu_rsqrt_approx_ftz_d(double)' 'double @gpu_choose_d(double, double, double, double)' \
+        'float @gpu_copysign_f32(float, float)' 'double @gpu_copysign_f64(double, double)' \
+        'double @gpu_fma_rn_d(double, double, double)' 'double @gpu_rsqrt_approx_ftz_d(double)' 'double @gpu_choose_d(double, double, double, double)' \
         'i32 @gpu_shl_i32(i32, i32)' 'i64 @gpu_shl_i64(i64, i64)' 'i32 @gpu_lshr_i32(i32, i32)' 'i64 @gpu_lshr_i64(i64, i64)' \
         '{ i32, i32 } @gpu_wide_fma_i32(i32, i32, i32)' '{ i64, i64 } @gpu_wide_fma_i64(i64, i64, i64)' \
         '{ i64, i64 } @gpu_wide_mul_i64(i64, i64)' '{ i64, i64 } @gpu_wide_add_i64(i64, i64, i64, i64)' \

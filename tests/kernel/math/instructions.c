@@ -107,6 +107,8 @@ INSTRUCTION(double, add_rn_d, (double x, double y), x + y)
 INSTRUCTION(double, fmin_d, (double x, double y), fmin(x, y))
 INSTRUCTION(double, fma_rn_d, (double x, double y, double z), fma(x, y, z))
 
+INSTRUCTION(float, copysign_f32, (float sign, float x), copysignf(x, sign))
+INSTRUCTION(double, copysign_f64, (double sign, double x), copysign(x, sign))
 INSTRUCTION(double, choose_d, (double x, double y, double equal, double other),
             x == y || x != x || y != y ? equal : other)
 
