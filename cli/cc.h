@@ -3,7 +3,7 @@
  * - cc.c: options and flow
  * - cc_compilers.c: finds and runs compilers
  * - cc_cpu.c, cc_gpu.c: make the two parts
- * - cc_math.c: finds the library of mathematics
+ * - cc_math.c: finds the library of mathematics, and mends its text; cc_tables.c: moves its tables
  * - cc_join.c: joins texts of PTX
  * - cc_results.c: writes what a build needs
  * - cc_messages.c: words what compilers report

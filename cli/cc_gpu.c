@@ -14,6 +14,7 @@
 #include "cli/process.h"
 #include "cli/cc_math.h"
 #include "cli/cc_messages.h"
+#include "cli/cc_tables.h"
 #include "cli/cli.h"
 
 /* What the last source is linked with: the bitcode of the other sources, then the library, which has what any of them calls. */
@@ -177,6 +178,7 @@ static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const 
         status = cc_read(text_path, &text);
         if (status == CLI_OK) {
             cc_math_mend(&text.at, &text.bytes);
+            cc_tables_move(&text.at, &text.bytes);
             status = compile_text(s, clang, &text, path);
         }
         free(text.at);

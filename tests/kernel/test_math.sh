@@ -68,6 +68,9 @@ for library in libclc libdevice; do
         [ "$(grep -c '\.visible \.entry f[36][24]_' $library.ptx)" -ge 100 ] || fail "with $library there are no kernels"
         grep -q 'PIBITS_TBL' $library.ptx && ! grep -q '\.align 16 \.b8 PIBITS_TBL\[' $library.ptx &&
             fail "libclc's table is not aligned to what reads it"
+        # what a warp's threads read at different places is in global memory; those bits are read where an argument is large
+        grep '^\.const' $library.ptx | grep -v PIBITS_TBL && fail "with $library a table is in constant memory"
+        grep 'getelementptr.* addrspace(1)\* @[A-Z].*, i64 0, i64 %[0-9]' kept.ll && fail "with $library an index is not held in its range"
         # the header's and the library's own: f32_copysign, f32_round and others
         [ "$(grep -c 'copysign\.f\(32\|64\)' $library.ptx)" -ge 8 ] || fail "with $library a sign is not copied by the instruction"
         # what the assembler may fuse has no rounding in its name
@@ -103,7 +106,7 @@ HD_KERNEL(sin, HD_INOUT(float, y)) { y[0] = hd_fast_sin(y[0]); }' >plain.c # ker
 fi
 
 # The functions of a library as the GPU's compiler got them: their LLVM text, for this processor. On GPUs conversions saturate,
-# and shifts by more than all bits give 0.
+# and shifts by more than all bits give 0. An int of a double that is no number is -2^31: as an index it ends the program here, too.
 # What libdevice asks of its compiler is answered as for sm_70: 0 for what can be asked, but the architecture.
 run_here() {
     local library=$1 name
@@ -123,6 +126,7 @@ run_here() {
         -e 's/asm "[^"]*{alo,ahi}[^"]*", "[^"]*"(/@gpu.wide.mul.i64(/' \
         -e 's/, !srcloc ![0-9]*//' \
         -e 's/= \(l*sh[lr]\) \(i[36][24]\) \(%[^ ,]*\), \(%[^ ,]*\)/= call \2 @gpu.\1.\2(\2 \3, \2 \4)/' \
+        -e 's/fptosi double \([^ ,]*\) to i32/call i32 @gpu.d2i.rz(double \1)/' \
         -e 's/fpto\([su]\)i float \([^ ,]*\) to i\([0-9]*\)/call i\3 @llvm.fpto\1i.sat.i\3.f32(float \2)/' \
         -e 's/fpto\([su]\)i double \([^ ,]*\) to i\([0-9]*\)/call i\3 @llvm.fpto\1i.sat.i\3.f64(double \2)/' \
         -e ':again' -e 's/@gpu\([a-z0-9_]*\)\./@gpu\1_/' -e 't again' "$library.ll" >cpu.ll
@@ -138,7 +142,7 @@ run_here() {
         'i32 @gpu_shl_i32(i32, i32)' 'i64 @gpu_shl_i64(i64, i64)' 'i32 @gpu_lshr_i32(i32, i32)' 'i64 @gpu_lshr_i64(i64, i64)' \
         '{ i32, i32 } @gpu_wide_fma_i32(i32, i32, i32)' '{ i64, i64 } @gpu_wide_fma_i64(i64, i64, i64)' \
         '{ i64, i64 } @gpu_wide_mul_i64(i64, i64)' '{ i64, i64 } @gpu_wide_add_i64(i64, i64, i64, i64)' \
-        '{ i64, i64 } @gpu_wide_sub_i64(i64, i64, i64, i64)'; do
+        '{ i64, i64 } @gpu_wide_sub_i64(i64, i64, i64, i64)' 'i32 @gpu_d2i_rz(double)'; do
         grep -q "declare ${name%%(*}(" cpu.ll || echo "declare $name"
     done >>declared
     cat declared >>cpu.ll

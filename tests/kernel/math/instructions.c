@@ -50,9 +50,9 @@ static double joined(int low, int high)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-static int to_int(double x) /* GPUs have the nearest int of what is out of range */
+static int to_int(double x, int of_nan) /* GPUs have the nearest int of what is out of range */
 {
-    return x != x ? 0 : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int)x;
+    return x != x ? of_nan : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int)x;
 }
 
 static float float_of(int bits)
@@ -86,11 +86,12 @@ ROUNDED(float, fma_rz_ftz_f, (float x, float y, float z), FE_TOWARDZERO, fmaf(x,
 ROUNDED(float, add_rz_f, (float x, float y), FE_TOWARDZERO, x + y)
 ROUNDED(float, add_rz_ftz_f, (float x, float y), FE_TOWARDZERO, x + y)
 ROUNDED(double, add_rz_d, (double x, double y), FE_TOWARDZERO, x + y)
-INSTRUCTION(int, f2i_rn, (float x), to_int(rintf(x)))
-INSTRUCTION(int, f2i_rn_ftz, (float x), to_int(rintf(x)))
-INSTRUCTION(int, f2i_rz, (float x), to_int(truncf(x)))
-INSTRUCTION(int, f2i_rz_ftz, (float x), to_int(truncf(x)))
-INSTRUCTION(int, d2i_rn, (double x), to_int(rint(x)))
+INSTRUCTION(int, f2i_rn, (float x), to_int(rintf(x), 0))
+INSTRUCTION(int, f2i_rn_ftz, (float x), to_int(rintf(x), 0))
+INSTRUCTION(int, f2i_rz, (float x), to_int(truncf(x), 0))
+INSTRUCTION(int, f2i_rz_ftz, (float x), to_int(truncf(x), 0))
+INSTRUCTION(int, d2i_rn, (double x), to_int(rint(x), INT32_MIN))
+INSTRUCTION(int, d2i_rz, (double x), to_int(trunc(x), INT32_MIN))
 INSTRUCTION(int, d2i_hi, (double x), half_of(x, 32))
 INSTRUCTION(int, d2i_lo, (double x), half_of(x, 0))
 INSTRUCTION(float, bitcast_i2f, (int bits), float_of(bits))
