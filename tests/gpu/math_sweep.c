@@ -4,10 +4,11 @@
  *
  * Both files are made of math_sweep_kernels.c, in the root of the tree.
  * The first line takes clang, the second one nvcc:
- *     heddle cc --math libclc -I. -o KERNELS.hdk tests/gpu/math_sweep_kernels.c
+ *     for l in libdevice libclc; do heddle cc --no-cpu --math $l -I. -o FOLDER/$l.hdk tests/gpu/math_sweep_kernels.c; done
  *     nvcc -x cu -w -O3 -ptx -arch=sm_80 -Iinclude -I. -o NVCC.ptx tests/gpu/math_sweep_kernels.c
  *     heddle cc --no-cpu -I. --ptx NVCC.ptx -o NVCC.hdk tests/gpu/math_sweep_kernels.c
  *     cc -std=gnu11 -O2 -Iinclude -I. -o math_sweep tests/gpu/math_sweep.c -LBUILD -lheddle -lm
+ * `PARTS=math MATH=FOLDER tools/gpu-run OUT` does the rest.
  *
  * Every float function of one argument gets all 2^32 inputs, and is compared with the double one of
  * the same library, rounded. Ratios above 1 are faster than nvcc's.
