@@ -104,8 +104,8 @@ static void write_replaced(FILE *out, const char *line, const char *end, const c
     fwrite(line, 1, (size_t)(end - line), out);
 }
 
-/* What LLVM takes in another sense than the library, or makes longer than it is on GPUs: the name, the one that takes its place, and
- * what declares that. It stands where the first one is declared.
+/* What LLVM takes in another sense than the library, or makes longer than it is on GPUs.
+ * A row has the name, the one that takes its place, and what declares that.
  * Roundings are to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs.
  * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles. */
 static const struct meaning {
@@ -142,8 +142,8 @@ static bool write_meant(FILE *out, const char *line, const char *end, const char
     return false;
 }
 
-/* A product and sum of doubles that is all that a condition guards. LLVM would compute it always and choose between the results, which
- * takes two instructions more for doubles; left where it is, it is an instruction with a condition. */
+/* A product and sum of doubles that is all that a condition guards: on GPUs one instruction with a condition.
+ * LLVM would compute it always, and choose between the results, which is two instructions more for doubles. */
 #define FMA "@llvm.nvvm.fma.rn.d("
 #define FMA_HERE "@hd_math_fma_here("
 static const char fma_here[] =

@@ -3,11 +3,11 @@
  * libclc's tables are in constant memory. That serves the threads of a warp one by one where they read different places, as they do in
  * a table of logarithms. Global memory is read through the cache, all at once.
  *
- * An index may be out of range: sinh, cosh and others make one of the argument and leave the result unused where the argument is no
- * number. GPUs convert such a double to -2^31. Constant memory answers any address, and global memory does not, so
- * an index is held in its range. LLVM's passes take that away again where they can tell that it is.
+ * An index may be out of range. For example sinh makes one of any argument, and leaves what it read unused where that is no number.
+ * GPUs convert such a double to -2^31. Constant memory answers any address, and global memory does not.
+ * So an index is held in its range; LLVM's passes take that away again where bits are masked.
  *
- * A table moves when each of its uses is the address of an element by one index, and each use of that address is a read.
+ * A table moves when each of its uses is the address of an element, and each use of that address is a read.
  * Threads: the program's first. Locks: none.
  */
 #include "cli/cc_tables.h"
@@ -116,8 +116,9 @@ static void add_address(tables *t, piece name, table *of)
     t->addresses[t->used++] = (address){name, of};
 }
 
-/* A table's definition: @NAME = internal ... addrspace(4) constant [N x ...]. What kernels have in constant memory has names of C++, which
- * begin with @_, and what the host may write says so. Bytes that are read as other types stay: so are the bits of 2/pi. */
+/* A table's definition: @NAME = internal ... addrspace(4) constant [N x ...].
+ * What kernels have in constant memory is none: its names are those of C++, which begin with @_, or the host may write it.
+ * Bytes that are read as other types stay, too: the bits of 2/pi. */
 static void add_table(tables *t, piece line)
 {
     piece name = name_at(line), array = behind(line, " " CONSTANT " constant [");
@@ -213,7 +214,7 @@ static void write_global(FILE *out, piece line)
     fwrite(last.at + strlen(CONSTANT), 1, last.length - strlen(CONSTANT), out);
 }
 
-/* Writes the address of an element, with an index that is held in its range: it counts as unsigned, so what is negative is the last one. */
+/* Writes the address of an element. The index is held in its range as an unsigned number: a negative one is that of the last element. */
 static void write_element(FILE *out, piece line, piece index, const table *of)
 {
     piece result = name_at((piece){line.at + 2, line.length - 2});

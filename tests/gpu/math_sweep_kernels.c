@@ -51,8 +51,8 @@ HD_DEVICE void record(uint64_t *worst, float got, float expected, uint32_t bits)
             record(worst, name##f(x), (float)name((double)x), (uint32_t)(from + i));                                   \
         }                                                                                                              \
     }
-/* The function alone is timed. How a compiler unrolls the loop around it or counts its turns is no part of it: the loop stays one, and
- * the count is a register of which neither compiler can tell anything. The empty statement adds no instruction.
+/* The function alone is timed. How a compiler unrolls the loop around it, or counts its turns, is no part of it.
+ * So the loop stays one, and its count is opaque to both compilers, by an empty statement that adds no instruction.
  * Nor is a last product that it fuses with a sum of results, so the results are joined as bits. */
 #ifdef __clang__
 #define NOT_UNROLLED _Pragma("nounroll")
