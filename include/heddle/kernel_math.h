@@ -12,6 +12,9 @@
  *
  * On GPUs square roots, divisions, fma and rounding are instructions, and correctly rounded. The others are in a library of LLVM
  * bitcode, which `heddle cc` adds: libdevice of a CUDA toolkit, or libclc. nvcc has them built in. On the CPU they are in libm.
+ * Their algorithms are the libraries'. Those that are the header's own name their source, and DLMF is NIST's Digital Library of
+ * Mathematical Functions. All are within the error bounds of the CUDA C++ Programming Guide, Mathematical Functions.
+ * The table of these bounds is tests/kernel/math/functions.h; what was measured is in docs/benchmarks.md.
  * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either the functions are external names that begin
  * with hd_math_.
  */
@@ -85,7 +88,7 @@ HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
 /* libclc's have no subnormal results, and are long. Its expm1 is good and short: exp(fraction) 2^whole, in two products, of which the last
- * one rounds. */
+ * one rounds. The reduction is that of Cody and Waite (Software Manual for the Elementary Functions, 1980): a constant in two parts. */
 HD_DEVICE float hd_math_exp_of(float fraction, float whole)
 {
     int n = (int)whole, half = n / 2;
@@ -228,7 +231,7 @@ HD_MATH_1(lgamma, "_Z6lgamma")
 HD_MATH_2(fmod, "_Z4fmod")
 HD_MATH_2(remainder, "_Z9remainder")
 
-/* The gamma function of x >= 16 as a product of two, each in range where the product is not: Stirling's series. */
+/* The gamma function of x >= 16 as a product of two, each in range where the product is not: Stirling's series (DLMF 5.11.1). */
 HD_DEVICE double hd_math_stirling(double x, double *other)
 {
     double y = 1 / x, z = y * y;
@@ -240,8 +243,8 @@ HD_DEVICE double hd_math_stirling(double x, double *other)
     *other = half * 2.50662827463100050242;
     return half * exp(-x) * (1 + expm1(series));
 }
-/* libclc's is exp(lgamma(x)), thousands of ULP off for large x. It is good from 1 to 3. Elsewhere this takes the recurrence, the series
- * or the reflection. */
+/* libclc's is exp(lgamma(x)), thousands of ULP off for large x. It is good from 1 to 3. Elsewhere this takes the recurrence
+ * (DLMF 5.5.1), the series or the reflection (DLMF 5.5.3). */
 HD_DEVICE double tgamma(double x)
 {
     double t = __builtin_fabs(x), a, b = 1;
@@ -660,7 +663,7 @@ HD_DEVICE float hd_fast_rsqrt(float x)
 {
     return HD_MATH_FAST(__nvvm_rsqrt_approx_f(x), rsqrtf(x), rsqrtf(x));
 }
-/* On GPUs by exp(2 x), whose errors are absolute ones. */
+/* On GPUs by exp(2 x): tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute ones. */
 HD_DEVICE float hd_math_fast_tanh(float x)
 {
     float y = 1 - hd_fast_div(2, hd_fast_exp(2 * fabsf(x)) + 1);

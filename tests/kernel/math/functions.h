@@ -1,6 +1,9 @@
 /* functions.h - the functions of heddle/kernel_math.h, with the error bounds of CUDA's tables, for the sources that test them.
  *
- * A bound is the largest distance in ULP from the correctly rounded result. Where CUDA's releases differ it is the larger one.
+ * A bound is the largest distance in ULP from the correctly rounded result.
+ * The bounds are those of the CUDA C++ Programming Guide: Mathematical Functions, Standard Functions, both tables, as of CUDA 13.
+ * Older releases have others, such as 4 for asinf. The guide has none for fmin and fmax, which are exact.
+ * Its bounds of lgamma and lgammaf are for arguments outside of the interval that has their negative zeros.
  * The program tests/gpu/math_sweep.c compares with these bounds, too, and with what nvcc's functions have on the same GPU.
  */
 #ifndef TESTS_KERNEL_MATH_FUNCTIONS_H
