@@ -107,7 +107,9 @@ static void write_replaced(FILE *out, const char *line, const char *end, const c
 /* What LLVM takes in another sense than the library, or makes longer than it is on GPUs.
  * A row has the name, the one that takes its place, and what declares that.
  * Roundings are to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs.
- * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles. */
+ * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles.
+ * A loop that stays one does so in the assembler, too, where LLVM's passes keep the word: the registers of four turns are as many threads
+ * less. */
 static const struct meaning {
     const char *name, *meant, *declaration;
 } meanings[] = {
@@ -121,6 +123,7 @@ static const struct meaning {
      "define internal double @hd_math_copysign_f64(double %x, double %y) alwaysinline nounwind readnone {\n"
      "  %r = call double asm \"copysign.f64 $0, $1, $2;\", \"=d,d,d\"(double %y, double %x) nounwind readnone\n"
      "  ret double %r\n}\n"},
+    {"!\"llvm.loop.unroll.count\", i32 1}", "!\"llvm.loop.unroll.disable\"}", ""},
 };
 enum { MEANINGS = sizeof meanings / sizeof meanings[0] };
 

@@ -45,13 +45,15 @@
     HD_MATH_EXTERN(double, hd_math_##name, HD_MATH_SYMBOL(#name, mangled, "dd"), double, double)                       \
     HD_MATH_EXTERN(float, hd_math_##name##f, HD_MATH_SYMBOL(#name "f", mangled, "ff"), float, float)
 
+/* A function that is the library's own is a part of what calls it, as in nvcc. */
+#define HD_MATH_HERE HD_DEVICE __attribute__((always_inline))
 #define HD_MATH_F64_1(name)                                                                                            \
-    HD_DEVICE double name(double x)                                                                                    \
+    HD_MATH_HERE double name(double x)                                                                                 \
     {                                                                                                                  \
         return hd_math_##name(x);                                                                                      \
     }
 #define HD_MATH_F32_1(name)                                                                                            \
-    HD_DEVICE float name##f(float x)                                                                                   \
+    HD_MATH_HERE float name##f(float x)                                                                                \
     {                                                                                                                  \
         return hd_math_##name##f(x);                                                                                   \
     }
@@ -72,11 +74,11 @@
 #define HD_MATH_IS_WIDE_1(name, mangled) HD_MATH_1(name, mangled) HD_MATH_F64_1(name) HD_MATH_F32_WIDE_1(name)
 #define HD_MATH_IS_2(name, mangled)                                                                                    \
     HD_MATH_2(name, mangled)                                                                                           \
-    HD_DEVICE double name(double x, double y)                                                                          \
+    HD_MATH_HERE double name(double x, double y)                                                                       \
     {                                                                                                                  \
         return hd_math_##name(x, y);                                                                                   \
     }                                                                                                                  \
-    HD_DEVICE float name##f(float x, float y)                                                                          \
+    HD_MATH_HERE float name##f(float x, float y)                                                                       \
     {                                                                                                                  \
         return hd_math_##name##f(x, y);                                                                                \
     }
@@ -330,6 +332,7 @@ HD_DEVICE float remquof(float x, float y, int *quotient)
 #endif
 HD_MATH_F32_WIDE_1(tgamma)
 HD_MATH_F32_WIDE_1(lgamma)
+#undef HD_MATH_HERE
 #undef HD_MATH_F64_1
 #undef HD_MATH_F32_1
 #undef HD_MATH_F32_WIDE_1
