@@ -108,8 +108,8 @@ static void write_replaced(FILE *out, const char *line, const char *end, const c
  * A row has the name, the one that takes its place, and what declares that.
  * Roundings are to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs.
  * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles.
- * A loop that stays one does so in the assembler, too, where LLVM's passes keep the word: the registers of four turns are as many threads
- * less. */
+ * A loop that is not to be unrolled is marked in a way that LLVM's passes keep for the assembler.
+ * Unrolled, it takes registers of which a processor has not enough for all of its threads. */
 static const struct meaning {
     const char *name, *meant, *declaration;
 } meanings[] = {

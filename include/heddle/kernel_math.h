@@ -89,26 +89,21 @@ HD_MATH_1(exp2, "_Z4exp2")
 HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
-/* libclc's have no subnormal results, and are long. Its expm1 is good and short: exp(fraction) 2^whole, in two products, of which the last
- * one rounds. The reduction is that of Cody and Waite (Software Manual for the Elementary Functions, 1980): a constant in two parts. */
-HD_DEVICE float hd_math_exp_of(float fraction, float whole)
+/* libclc's have no subnormal results, and are long. The instruction has all results, within 2 ULP: the bound of both.
+ * The reduction is that of Cody and Waite (Software Manual for the Elementary Functions, 1980): a constant in two parts. A power of 2
+ * that is no normal number is made by both, the instruction and the product. */
+HD_DEVICE float exp2f(float x)
 {
-    int n = (int)whole, half = n / 2;
-    float near_1 = hd_math_expm1f(fraction) + 1;
-    return near_1 * __nvvm_bitcast_i2f((127 + half) << 23) * __nvvm_bitcast_i2f((127 + n - half) << 23);
+    return __nvvm_ex2_approx_f(x);
 }
 HD_DEVICE float expf(float x)
 {
-    x = x < -110 ? -110 : x > 90 ? 90 : x;
-    float n = __builtin_rintf(x * 1.44269504f);
-    /* the logarithm of 2 is in two parts */
-    return hd_math_exp_of(__nvvm_fma_rn_f(n, 0x1.05c61p-29f, __nvvm_fma_rn_f(n, -0x1.62e43p-1f, x)), n);
-}
-HD_DEVICE float exp2f(float x)
-{
-    x = x < -160 ? -160 : x > 130 ? 130 : x;
-    float n = __builtin_rintf(x);
-    return hd_math_exp_of((x - n) * 0.693147181f, n);
+    const float last = 0x1.8p23f; /* the last bits of a sum with it are a whole number */
+    float sum = __nvvm_fma_rn_f(x, 1.44269504f, last);
+    sum = __builtin_fminf(__builtin_fmaxf(sum, last - 126), last + 127);
+    float rest = __nvvm_fma_rn_f(x, 0x1.4ae0cp-26f, __nvvm_fma_rn_f(x, 0x1.715476p+0f, last - sum));
+    unsigned power = ((unsigned)__nvvm_bitcast_f2i(sum) << 23) + (127u << 23);
+    return __nvvm_ex2_approx_ftz_f(rest) * __nvvm_bitcast_i2f((int)power);
 }
 #else
 HD_MATH_F32_1(exp)

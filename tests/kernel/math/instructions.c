@@ -55,6 +55,12 @@ static int to_int(double x, int of_nan) /* GPUs have the nearest int of what is 
     return x != x ? of_nan : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int)x;
 }
 
+static int bits_of(float x)
+{
+    int bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 static float float_of(int bits)
 {
     float x;
@@ -94,6 +100,7 @@ INSTRUCTION(int, d2i_rn, (double x), to_int(rint(x), INT32_MIN))
 INSTRUCTION(int, d2i_rz, (double x), to_int(trunc(x), INT32_MIN))
 INSTRUCTION(int, d2i_hi, (double x), half_of(x, 32))
 INSTRUCTION(int, d2i_lo, (double x), half_of(x, 0))
+INSTRUCTION(int, bitcast_f2i, (float x), bits_of(x))
 INSTRUCTION(float, bitcast_i2f, (int bits), float_of(bits))
 INSTRUCTION(double, lohi_i2d, (int low, int high), joined(low, high))
 INSTRUCTION(double, rsqrt_approx_d, (double x), (double)(1 / sqrtl((long double)x)))
