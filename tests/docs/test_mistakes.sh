@@ -3,6 +3,7 @@
 # only line. A table's row has the code: parts between backticks, each a line; the last is a kernel's body where no part is a kernel.
 #
 # Promise: Each mistake that docs/kernels.md lists gives the one line that stands there.
+# Tier: full.
 set -u
 source=$1
 build=$2
@@ -80,10 +81,11 @@ check_rows() {
     [ "$count" -ge "$2" ] || fail "table $1 has $count rows"
 }
 
-check_rows 1 25 --no-gpu
+found=0
 for compiler in gcc clang; do
-    command -v $compiler >/dev/null && CC=$compiler check_rows 1 25 --no-gpu
+    command -v $compiler >/dev/null && found=1 && CC=$compiler check_rows 1 25 --no-gpu
 done
+[ $found -eq 1 ] || check_rows 1 25 --no-gpu
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_INOUT(float, y)) { y[0] = 1; }\n' >good.c
 if "$build/heddle" cc good.c 2>err; then
     check_rows 2 5
