@@ -171,7 +171,7 @@ static line_kind kind_of(const char *line, const char *const *sources)
 {
     if (cc_has(line, ": note: ") || strncmp(line, "note: ", 6) == 0) {
         bool foreign = line[0] == '<' || strncmp(line, "/usr/", 5) == 0 || strncmp(line, "note: ", 6) == 0 ||
-                       cc_has(line, "heddle/kernel.h:") || cc_has(line, "heddle/kernel_math.h:");
+                       cc_has(line, "heddle/kernel");
         return foreign && !is_about(line, sources) ? ASIDE : HEADING;
     }
     if (strncmp(line, "In file included from ", 22) == 0 || strncmp(line, "                 from ", 22) == 0) {
