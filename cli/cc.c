@@ -315,6 +315,8 @@ static int pack(const cc_settings *s, const cc_bytes *ptx, const cc_bytes *cpu, 
     if (kernel != NULL && cc_messages_kernel(kernel + 2, (const char *const *)s->sources.arguments)) {
         return CLI_FAILED;
     }
+    const char *call = "hd_kernel_file_build: ";
+    message += strncmp(message, call, strlen(call)) == 0 ? strlen(call) : 0;
     return cc_failed("%s%s: %s", s->sources.arguments[0], s->sources.n > 1 ? " and others" : "", message);
 }
 

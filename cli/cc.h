@@ -7,6 +7,8 @@
  * - cc_join.c: joins texts of PTX
  * - cc_results.c: writes what a build needs
  * - cc_messages.c: words what compilers report
+ * - cc_mistakes.c: explains usual mistakes
+ * - cc_source.c: finds kernels and names in sources
  *
  * Threads: the program's first. Locks: none. Always: what returns an int returns CLI_OK, or CLI_FAILED after a message.
  */

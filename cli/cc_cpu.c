@@ -33,6 +33,10 @@ static int compile(cc_settings *s, const cli_command *compiler, bool clang, size
     /* messages about HD_KERNEL are about the line that has it, not about the macros behind it */
     cli_command_add(&command, clang ? "-fmacro-backtrace-limit=1" : "-ftrack-macro-expansion=0");
     cc_add(&command, (const char *const[]){"-std=gnu11", "-fPIC", "-fvisibility=hidden", "-DHD_CPU_MODULE", NULL});
+    /* what C++ refuses in the GPU's part, where it may go unnoticed in C */
+    cc_add(&command,
+           (const char *const[]){"-Wformat", "-Werror=implicit-function-declaration", "-Werror=int-conversion",
+                                 "-Werror=incompatible-pointer-types", "-Werror=vla", NULL});
     char *level = cli_format("-O%s", s->level);
     cli_command_add(&command, level);
     free(level);

@@ -213,6 +213,8 @@ typedef struct hd_cpu_module {
     static inline void name_##_hd_body(__attribute__((unused))                                                         \
                                        hd_kernel_thread *hd_self HD_PP_EACH(HD_PP_PARAMETER, name_, ##__VA_ARGS__))
 
+#include <stdbool.h> /* C++ has it in the language */
+
 #define HD_IN(type, name) (const type *, name, 1)
 #define HD_OUT(type, name) (type *, name, 2)
 #define HD_INOUT(type, name) (type *, name, 3)
@@ -285,7 +287,16 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_PARAMETER(kernel, type, name, access) , type name
 #define HD_PP_ARGUMENT(kernel, type, name, access) , hd_a->name
 #define HD_PP_CHECK(kernel, type, name, access)                                                                        \
-    _Static_assert(sizeof(#name) <= 64, "parameter name: 63 characters at most");
+    _Static_assert(sizeof(#name) <= 64, "parameter name: 63 characters at most");                                      \
+    _Static_assert(__builtin_classify_type(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type)) != 5, /* a pointer */              \
+                   "kernel " #kernel ": " #name                                                                        \
+                   ": the type is a pointer; a buffer is HD_IN, HD_OUT or HD_INOUT(type of an element, "               \
+                   "name), an address is HD_VALUE(uint64_t, name)");
+/* A value of the type, or of a buffer's elements, that is never read. */
+#define HD_PP_SAMPLE_0(type) (*(type *)0)
+#define HD_PP_SAMPLE_1(type) (*_Generic((type)0, void * : (int *)0, const void * : (int *)0, default : (type)0))
+#define HD_PP_SAMPLE_2(type) HD_PP_SAMPLE_1(type)
+#define HD_PP_SAMPLE_3(type) HD_PP_SAMPLE_1(type)
 #define HD_PP_RECORD(kernel, type, name, access)                                                                       \
     {#name, access ? 1 : HD_PP_KIND(type), access, offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
 

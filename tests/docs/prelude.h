@@ -1,4 +1,4 @@
-/* prelude.h - what the fragments of docs/using.md find there: a runtime on host devices, and something in every buffer they name.
+/* prelude.h - what the fragments of the guides find there: a runtime on host devices, and something in every buffer they name.
  *
  * test_examples.sh makes a function of each fragment, in a program of its own. Threads: the main one. Locks: none.
  * Always: a call of a fragment that fails leaves its message, and so fails the fragment.

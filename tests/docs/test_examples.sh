@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# test_examples.sh - the blocks of C and C++ in README.md and docs/using.md compile without a warning, and run on host devices without a failing
-# call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function for
-# the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
+# test_examples.sh - the blocks of C, C++ and CUDA in README.md and the guides of docs compile without a warning, and run on host devices without
+# a failing call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function
+# for the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
+# Blocks of CUDA C++ are compiled where there is an nvcc.
 #
-# Promise: Every C example in README.md and docs/using.md compiles without a warning and runs.
+# Promise: Every example in README.md and the guides compiles without a warning, and those in C run.
 set -u
 source=$1
 build=$2
@@ -27,13 +28,14 @@ compile() {
 }
 
 # DOCUMENT-LINE.c for each block
-for document in README.md docs/using.md; do
+for document in README.md docs/using.md docs/kernels.md docs/from-cuda.md; do
     awk -v at="$work/$(basename $document .md)" '
         /^```c$/ { file = sprintf("%s-%04d.c", at, FNR + 1); next }
+        /^```cuda$/ { file = sprintf("%s-%04d.cu", at, FNR + 1); next }
         /^```/ { file = "" }
         file { if ($0 ~ /^ *\.\.\.( |$)/) sub(/\.\.\./, ""); print >file }' "$source/$document"
 done
-[ "$(find "$work" -name '*.c' | wc -l)" -ge 12 ] || fail "found too few blocks"
+[ "$(find "$work" -name '*.c' | wc -l)" -ge 30 ] && [ "$(find "$work" -name '*.cu' | wc -l)" -ge 4 ] || fail "found too few blocks"
 
 # Whether the block declares the name itself.
 declares() {
@@ -59,7 +61,14 @@ for block in "$work"/*-*.c; do
     kernels+=("$name")
 done
 "$build/heddle" cc --no-gpu --embed waves -o "$work/waves.c" "$work/scale.c" || fail "the kernel scale is not embedded"
-[ "${kernels[*]}" = "scale sum normalise total axpy invert" ] || fail "the kernels are ${kernels[*]}"
+[ "${kernels[*]}" = "block_sum scale apply add_rows sum reverse squares smooth histogram sum_by_last total normalise axpy invert" ] ||
+    fail "the kernels are ${kernels[*]}"
+"$build/heddle" cc --no-gpu -o "$work/kernels.hdk" "$work/scale.c" "$work/smooth.c" || fail "two sources make no file"
+if nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
+    for block in "$work"/*.cu; do
+        "$nvcc" -Werror all-warnings -c -o "$work/cuda.o" "$block" >"$work/messages" 2>&1 || fail "$(basename "$block"): $(cat "$work/messages")"
+    done
+fi
 
 : >"$work/functions.h"
 for block in "$work"/*-*.c; do
@@ -68,7 +77,7 @@ for block in "$work"/*-*.c; do
         continue
     elif grep -q '^int main(' "$block"; then
         compile "$work/$name" "$block" || fail "$name: $(cat "$work/messages")"
-        "$work/$name" >"$work/out" 2>&1 || fail "$name ends with $?: $(cat "$work/out")"
+        (cd "$work" && "./$name") >"$work/out" 2>&1 || fail "$name ends with $?: $(cat "$work/out")"
         continue
     elif head -n 1 "$block" | grep -q '^static '; then
         cat "$block" >>"$work/functions.h"
@@ -113,5 +122,8 @@ for block in $(awk '/^```cpp$/ { print FNR }' "$source/docs/using.md"); do
     "$work/plus" >"$work/out" 2>&1 || fail "using.md:$block ends with $?: $(cat "$work/out")"
 done
 
-compile "$work/sum" "$source/tests/docs/sum.c" && "$work/sum" "$work/sum.hdk" || fail "the kernel sum: $(cat "$work/messages")"
+compile "$work/sums" "$source/tests/docs/sum.c" || fail "sum.c: $(cat "$work/messages")"
+for name in sum total block_sum; do
+    "$work/sums" "$work/$name.hdk" $name || fail "the kernel $name"
+done
 exit $failed

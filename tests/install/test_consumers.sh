@@ -99,7 +99,7 @@ grep -qw usable "$work/verdicts"
 [ -s "$prefix/share/man/man1/heddle.1" ]
 # the documents are those that the manual page names, their links lead to files, and the examples compile
 documents=$prefix/share/doc/heddle
-for named in $(grep -oE 'share/doc/heddle/[a-z.]+' "$prefix/share/man/man1/heddle.1"); do
+for named in $(grep -oE 'share/doc/heddle/[a-z.-]+' "$prefix/share/man/man1/heddle.1"); do
     [ -e "$prefix/$named" ]
 done
 for link in $(grep -ohE '\]\([a-z][^)#]*\)' "$documents"/*.md | sed 's/^](//; s/)$//' | sort -u); do

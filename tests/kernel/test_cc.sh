@@ -91,7 +91,7 @@ fi
 
 # What is wrong is said, and an older result stays.
 cp scale.hdk before.hdk
-echo 'HD_KERNEL(' >broken.c
+printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = 1 }\n' >broken.c
 expect 1 "failed for the CPU" "$heddle" cc --no-gpu -o scale.hdk broken.c
 cmp -s scale.hdk before.hdk || fail "a failure changed the result of before"
 echo 'int x;' >none.c

@@ -1,0 +1,151 @@
+/* cc_source.c - see cc_source.h. */
+#include "cli/cc_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cli/process.h"
+
+static char *read_text(const char *file)
+{
+    size_t bytes = 0;
+    return cli_read_file(file, &bytes);
+}
+
+static int line_at(const char *text, const char *at)
+{
+    int line = 1;
+    for (; text < at; text++) {
+        line += *text == '\n';
+    }
+    return line;
+}
+
+const char *cc_source_find(const char *text, const char *word)
+{
+    size_t length = strlen(word);
+    bool begins = word[length - 1] == '*';
+    length -= begins;
+    for (const char *at = text; *at != 0; at++) {
+        if (strncmp(at, word, length) == 0 && (at == text || !cc_is_name(at[-1])) &&
+            (begins || !cc_is_name(word[length - 1]) || !cc_is_name(at[length]))) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+int cc_source_call(const char *file, const char *name)
+{
+    static const char builtin[] = "__builtin_";
+    size_t length = strlen(name), prefix = sizeof builtin - 1;
+    char *text = read_text(file);
+    int line = 0;
+    bool sure = false;
+    for (const char *at = text; at != NULL && !sure && (at = strstr(at, name)) != NULL; at += length) {
+        const char *begin = at, *end = at + length + strspn(at + length, " \t");
+        if ((size_t)(begin - text) >= prefix && strncmp(begin - prefix, builtin, prefix) == 0) {
+            begin -= prefix;
+        }
+        if (*end == '(' && !cc_is_name(at[length]) && (begin == text || !cc_is_name(begin[-1]))) {
+            while (begin > text && strchr(" \t\n", begin[-1]) != NULL) {
+                begin--;
+            }
+            sure = begin > text && begin[-1] != '*' && !cc_is_name(begin[-1]); /* else it may be a declaration */
+            line = line_at(text, at);
+        }
+    }
+    free(text);
+    return line;
+}
+
+int cc_source_word(const char *file, const char *name)
+{
+    char *text = read_text(file);
+    const char *at = text != NULL ? cc_source_find(text, name) : NULL;
+    int line = at != NULL ? line_at(text, at) : 0;
+    free(text);
+    return line;
+}
+
+/* The next HD_KERNEL(NAME or HD_KERNEL_BOUNDS(NAME; *name is where its name begins. NULL: there is no more. */
+static const char *next_kernel(const char *text, const char **name)
+{
+    for (const char *at = text; (at = cc_source_find(at, "HD_KERNEL*")) != NULL; at++) {
+        const char *end = at + strlen("HD_KERNEL");
+        end += strncmp(end, "_BOUNDS", 7) == 0 ? 7 : 0;
+        end += strspn(end, " \t");
+        if (*end == '(') {
+            *name = end + 1 + strspn(end + 1, " \t\n");
+            return at;
+        }
+    }
+    return NULL;
+}
+
+int cc_source_kernel(const char *file, const char *name)
+{
+    size_t length = strlen(name);
+    char *text = read_text(file);
+    const char *word = NULL;
+    int line = 0;
+    for (const char *at = text; at != NULL && line == 0 && (at = next_kernel(at, &word)) != NULL; at = word) {
+        if (strncmp(word, name, length) == 0 && !cc_is_name(word[length])) {
+            line = line_at(text, at);
+        }
+    }
+    free(text);
+    return line;
+}
+
+/* Behind the parenthesis that closes the one before `at`. */
+static const char *behind_closing(const char *at)
+{
+    int open = 1;
+    for (; *at != 0 && open > 0; at++) {
+        open += (*at == '(') - (*at == ')');
+    }
+    return at;
+}
+
+char *cc_source_kernel_at(const char *file, int line, int column)
+{
+    char *text = read_text(file), *found = NULL;
+    const char *place = text, *name = NULL;
+    for (int i = 1; place != NULL && i < line; i++) {
+        place = strchr(place, '\n');
+        place = place != NULL ? place + 1 : NULL;
+    }
+    if (place == NULL || column < 1 || (size_t)column > strcspn(place, "\n") + 1) {
+        free(text);
+        return NULL;
+    }
+    place += column - 1;
+    for (const char *at = text; found == NULL && (at = next_kernel(at, &name)) != NULL && at <= place; at = name) {
+        if (place < behind_closing(name)) {
+            size_t length = 0;
+            while (cc_is_name(name[length])) {
+                length++;
+            }
+            found = cli_format("%.*s", (int)length, name);
+        }
+    }
+    free(text);
+    return found;
+}
+
+char *cc_source_line(const char *file, int line)
+{
+    char *text = read_text(file);
+    const char *at = text;
+    for (int i = 1; at != NULL && i < line; i++) {
+        at = strchr(at, '\n');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    char *found = cli_format("%.*s", at != NULL && line > 0 ? (int)strcspn(at, "\n") : 0, at != NULL ? at : "");
+    char *comment = strstr(found, "//");
+    if (comment != NULL) {
+        *comment = 0;
+    }
+    free(text);
+    return found;
+}
