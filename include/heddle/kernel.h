@@ -54,8 +54,12 @@ template <class T> struct hd_plain_type<T &> {
 #define HD_INOUT(type, name) type *name
 #define HD_VALUE(type, name) type name
 
-#define HD_KERNEL(name, ...) extern "C" __attribute__((global)) void name(__VA_ARGS__)
+/* The declaration in front is for -Wmissing-prototypes. */
+#define HD_KERNEL(name, ...)                                                                                           \
+    extern "C" __attribute__((global)) void name(__VA_ARGS__);                                                         \
+    extern "C" __attribute__((global)) void name(__VA_ARGS__)
 #define HD_KERNEL_BOUNDS(name, max_threads, ...)                                                                       \
+    extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__);             \
     extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__)
 
 #define HD_DEVICE static inline __attribute__((device, unused))
