@@ -375,6 +375,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define hd_global_z() ((uint64_t)hd_block_z() * hd_block_dim_z() + hd_thread_z())
 
 #include <heddle/kernel_atomic.h>
+#include <heddle/kernel_bits.h>
 #include <heddle/kernel_half.h>
 #include <heddle/kernel_math.h>
 #include <heddle/kernel_print.h>
