@@ -58,6 +58,13 @@ for placement in thread process inline; do
 done
 grep -q '^[3-9][0-9] kernels' out || fail "less than thirty kernels: $(cat out)"
 
+# Where the processor can, products are fused with sums, as GPUs do it.
+if "$make_pairs" "$build" fused source --no-gpu -march=native 2>err; then
+    HEDDLE_DRIVER=host ./pairs apart=hdk fused=fused >out 2>&1 || fail "fused: $(cat out)"
+else
+    without "fused products and sums ($(head -1 err))"
+fi
+
 # A wrong result is found, and named. Two sets are compared with each other, too.
 mkdir wrong
 cp hdk/*.hdk wrong
@@ -72,7 +79,7 @@ grep -q "kernel 'blur', argument 0: sets right and wrong differ in their bits" o
 # What nvcc makes of both.
 if [ -n "$nvcc" ]; then
     NVCC=$nvcc "$make_pairs" "$build" nvcc source --no-cpu 2>err || fail "nvcc does not compile kernel source: $(cat err)"
-    NVCC=$nvcc "$make_pairs" "$build" cuda cuda 2>err || fail "nvcc does not compile CUDA C++: $(cat err)"
+    NVCC=$nvcc "$make_pairs" "$build" cuda cuda --gpu-arch sm_80 2>err || fail "nvcc does not compile CUDA C++: $(cat err)"
     describe nvcc
     describe cuda
     NVCC=$nvcc "$build/heddle" cc -o textures.fatbin "$source/tests/kernel/pairs/textures.cu" 2>err && fail "a texture reference is compiled"
