@@ -32,10 +32,12 @@ describe() {
     esac
 }
 
-# assembles PTX
+# assembles FOLDER: the PTX in it
 assembles() {
     [ -n "$ptxas" ] || return 0
-    "$ptxas" -arch=sm_90 -o cubin "$1" >err 2>&1 || fail "$1 does not assemble: $(head -5 err)"
+    for ptx in "$1"/*.ptx; do
+        [ ! -e "$ptx" ] || "$ptxas" -arch=sm_90 -o cubin "$ptx" >err 2>&1 || fail "$ptx does not assemble: $(head -5 err)"
+    done
 }
 
 "$make_pairs" "$build" . pairs && "$make_pairs" "$build" . describe || fail "the programs do not compile"
@@ -49,9 +51,7 @@ else
     set -- --no-gpu
 fi
 "$make_pairs" "$build" hdk source -Wall -Wextra -Werror "$@" || fail "kernel source does not compile"
-for ptx in hdk/*.ptx; do
-    [ ! -e "$ptx" ] || assembles "$ptx"
-done
+assembles hdk
 describe hdk
 for placement in thread process inline; do
     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=$placement ./pairs "$placement=hdk" >out 2>&1 || fail "$placement: $(cat out)"
@@ -78,8 +78,9 @@ grep -q "kernel 'blur', argument 0: sets right and wrong differ in their bits" o
 
 # What nvcc makes of both.
 if [ -n "$nvcc" ]; then
-    NVCC=$nvcc "$make_pairs" "$build" nvcc source --no-cpu 2>err || fail "nvcc does not compile kernel source: $(cat err)"
+    NVCC=$nvcc "$make_pairs" "$build" nvcc source --no-cpu --emit-ptx nvcc/NAME.ptx 2>err || fail "nvcc does not compile kernel source: $(cat err)"
     NVCC=$nvcc "$make_pairs" "$build" cuda cuda --gpu-arch sm_80 2>err || fail "nvcc does not compile CUDA C++: $(cat err)"
+    assembles nvcc
     describe nvcc
     describe cuda
     NVCC=$nvcc "$build/heddle" cc -o textures.fatbin "$source/tests/kernel/pairs/textures.cu" 2>err && fail "a texture reference is compiled"
