@@ -385,9 +385,10 @@ static const char *declared_name(const char *at)
 bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources)
 {
     static const char *const there[] = {"vprintf", "malloc", "free", "__assertfail"}; /* in every driver */
-    static const char *const declarations[] = {".extern .func", ".extern .global", ".extern .const"};
+    static const char *const declarations[] = {".extern .func",   ".extern .global",  ".extern .const",
+                                               ".global .texref", ".global .surfref", ".global .samplerref"};
     static const char mathematics[] = "hd_math_"; /* how heddle/kernel_math.h names what is in a library */
-    names missing = {.n = 0}, variables = {.n = 0}, math = {.n = 0};
+    names missing = {.n = 0}, variables = {.n = 0}, textures = {.n = 0}, math = {.n = 0};
     char *text = cli_format("%.*s", (int)strnlen(ptx, bytes), ptx);
     for (size_t d = 0; d < sizeof declarations / sizeof declarations[0]; d++) {
         for (const char *at = text; (at = strstr(at, declarations[d])) != NULL;) {
@@ -397,7 +398,7 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources)
                 at += strcspn(at, ")");
                 at += strspn(at, ") \t\n");
             }
-            const char *name = d == 0 ? at : declared_name(at);
+            const char *name = d == 1 || d == 2 ? declared_name(at) : at;
             bool known = false;
             for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
                 known |= strncmp(name, there[i], strlen(there[i])) == 0 && !cc_is_name(name[strlen(there[i])]);
@@ -405,7 +406,7 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources)
             if (strncmp(name, mathematics, sizeof mathematics - 1) == 0) {
                 add_name(&math, name + sizeof mathematics - 1);
             } else if (!known) {
-                add_name(d == 0 ? &missing : &variables, name);
+                add_name(d == 0 ? &missing : d < 3 ? &variables : &textures, name);
             }
         }
     }
@@ -414,8 +415,10 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources)
     char *nowhere = cli_format(" is defined nowhere%s", where_defined);
     tell_missing(&variables, sources, "the variable ", nowhere);
     free(nowhere);
+    tell_missing(&textures, sources, "the texture or surface reference ",
+                 " stays unbound: use a buffer, or a texture object as a parameter");
     tell_missing(
         &math, sources, "",
         " is in a library for GPUs: install libclc (Debian: libclc-14) or a CUDA toolkit, or name one with --math");
-    return missing.n + variables.n + math.n > 0;
+    return missing.n + variables.n + textures.n + math.n > 0;
 }

@@ -54,8 +54,12 @@ template <class T> struct hd_plain_type<T &> {
 #define HD_INOUT(type, name) type *name
 #define HD_VALUE(type, name) type name
 
-#define HD_KERNEL(name, ...) extern "C" __attribute__((global)) void name(__VA_ARGS__)
+/* The declaration in front is for -Wmissing-prototypes. */
+#define HD_KERNEL(name, ...)                                                                                           \
+    extern "C" __attribute__((global)) void name(__VA_ARGS__);                                                         \
+    extern "C" __attribute__((global)) void name(__VA_ARGS__)
 #define HD_KERNEL_BOUNDS(name, max_threads, ...)                                                                       \
+    extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__);             \
     extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__)
 
 #define HD_DEVICE static inline __attribute__((device, unused))
@@ -382,6 +386,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define hd_global_z() ((uint64_t)hd_block_z() * hd_block_dim_z() + hd_thread_z())
 
 #include <heddle/kernel_atomic.h>
+#include <heddle/kernel_bits.h>
 #include <heddle/kernel_half.h>
 #include <heddle/kernel_math.h>
 #include <heddle/kernel_print.h>

@@ -72,7 +72,7 @@ HD_DEVICE float hd_half_odd_of_i32(int32_t x)
 }
 HD_DEVICE int32_t hd_half_i32_of(float x)
 {
-    return x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x;
+    return x != x ? 0 : x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)x;
 }
 /* Both kinds of numbers as integers in their order, -0 before +0. */
 HD_DEVICE int hd_half_key(uint16_t bits)
@@ -230,7 +230,8 @@ HD_DEVICE float hd_half_quotient(float a, float b)
  * products with sums changes nothing. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
-    double p = (double)a * b, s = p + c, other = s - p, rest = (p - (s - other)) + (c - other);
+    double wide = (double)c, p = (double)a * (double)b, s = p + wide, other = s - p;
+    double rest = (p - (s - other)) + (wide - other);
     uint64_t bits;
     if (s - s == 0 && rest != 0) {
         __builtin_memcpy(&bits, &s, sizeof bits);

@@ -556,11 +556,11 @@ HD_DEVICE double hd_math_sinpi(double x)
 }
 HD_DEVICE float hd_math_sinpif(float x)
 {
-    return (float)hd_math_sinpi(x);
+    return (float)hd_math_sinpi((double)x);
 }
 HD_DEVICE float hd_math_cospif(float x)
 {
-    return (float)hd_math_cospi(x);
+    return (float)hd_math_cospi((double)x);
 }
 /* The quotient 1 / square root and one step of Newton's, whose residual is exact but for the last bit. */
 HD_DEVICE double hd_math_rsqrt(double x)

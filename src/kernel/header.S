@@ -13,6 +13,8 @@ hdi_kernel_header:
     .byte 0
     .incbin "heddle/kernel_atomic.h"
     .byte 0
+    .incbin "heddle/kernel_bits.h"
+    .byte 0
     .incbin "heddle/kernel_half.h"
     .byte 0
     .incbin "heddle/kernel_math.h"

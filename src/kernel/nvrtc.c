@@ -57,9 +57,10 @@ static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\
 static const char instead[] = "#include <heddle/kernel.h>\n"; /* of what the system's headers are for */
 
 /* First those of the library, in the order of header.S. */
-#define HEADERS_OWN 6
+#define HEADERS_OWN 7
 static const char *const header_names[] = {"heddle/kernel.h",
                                            "heddle/kernel_atomic.h",
+                                           "heddle/kernel_bits.h",
                                            "heddle/kernel_half.h",
                                            "heddle/kernel_math.h",
                                            "heddle/kernel_print.h",

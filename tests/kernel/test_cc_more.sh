@@ -56,6 +56,30 @@ printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { int unused; y
 expect 0 "warned.c:2:" "$heddle" cc --no-gpu -Wall warned.c
 expect 1 "warned.c:2:" "$heddle" cc --no-gpu -Wall -Werror warned.c
 
+# The headers make no warnings, whichever a program asks for.
+cat >clean.c <<'END'
+#include <heddle/kernel.h>
+HD_SHARED float tile[4];
+HD_KERNEL_BOUNDS(clean, 64, HD_INOUT(float, y), HD_IN(hd_f16, x), HD_VALUE(int, n))
+{
+    HD_DYNAMIC_SHARED(float, extra);
+    tile[0] = extra[0] = hd_f16_to_f32(x[0]) + expf(y[1]);
+    hd_barrier();
+    if (hd_warp_any(n)) {
+        hd_assert(n > 0);
+    }
+    hd_atomic_max_f32(y, hd_block_reduce_add_f32(hd_warp_shuffle_down_f32(tile[0], 1)));
+}
+END
+for parts in --no-gpu --no-cpu; do
+    "$heddle" cc $parts clean.c 2>/dev/null || [ $parts = --no-cpu ] || fail "clean.c does not compile"
+    [ $parts = --no-gpu ] || [ -e clean.hdk ] || continue # there is no compiler for GPUs, or no library
+    expect 0 "" "$heddle" cc $parts -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wdouble-promotion -Wshadow \
+        -Wcast-qual -Wmissing-prototypes -Wundef clean.c
+    grep -v 'note: the GPU' err >rest && fail "warnings of the headers: $(cat rest)"
+    rm clean.hdk
+done
+
 # Libraries and linker options are for the CPU; what a program would not find is refused.
 printf 'int seven(void) { return 7; }\n' >seven.c
 ${CC:-cc} -shared -fPIC -o libseven.so seven.c
@@ -67,6 +91,23 @@ lines 1
 expect 0 "" "$heddle" cc --no-gpu use.c -L. -l seven -Wl,-rpath,"$work"
 expect 1 "cannot find -lnowhere" "$heddle" cc --no-gpu use.c -lnowhere
 expect 0 "-std=c17" "$heddle" cc --no-gpu --verbose -std=c17 one.c
+
+# Texture references, which nvcc has up to CUDA 11, stay unbound. This nvcc makes one of every source.
+cat >old_nvcc <<END
+#!/bin/sh
+[ "\$1" != --list-gpu-arch ] || exec echo compute_75
+while [ \$# -gt 1 ]; do
+    [ "\$1" != -o ] || cp "$source/tests/kernel/images/texture.ptx" "\$2"
+    shift
+done
+END
+chmod +x old_nvcc
+echo 'texture<float, 1> picture; __global__ void sample(float *y) { *y = tex1Dfetch(picture, 0); }' >old.cu
+NVCC=$work/old_nvcc
+export NVCC
+expect 1 "heddle cc: old.cu: the texture or surface reference 'picture' stays unbound" "$heddle" cc old.cu
+[ ! -e old.fatbin ] || fail "a texture reference is in a fatbin"
+unset NVCC
 
 # C source with the file, and a rule for make.
 expect 0 "" "$heddle" cc --no-gpu --embed kernels --depfile rule one.c two.c

@@ -1,0 +1,99 @@
+/* pairs.h - kernels that are there twice, as CUDA C++ and as kernel source: what a launch gets, and what it is to make of that.
+ *
+ * A row is a kernel. Its function makes the arguments of one launch. It computes the expected result from them in plain C, in double. It
+ * shares no text with the kernels.
+ *
+ * Threads: one. Blocking: none.
+ */
+#ifndef HDI_TEST_PAIRS_H
+#define HDI_TEST_PAIRS_H
+
+#include <heddle.h>
+#include <stdbool.h>
+
+typedef enum pairs_type {
+    PAIRS_U8,
+    PAIRS_I32,
+    PAIRS_U32,
+    PAIRS_U64,
+    PAIRS_F16,
+    PAIRS_BF16,
+    PAIRS_F32,
+    PAIRS_F64
+} pairs_type;
+
+enum {
+    PAIRS_ARGUMENTS_MOST = 12,
+    PAIRS_BYTES_MOST = 64,
+    PAIRS_GUARD = 64 /* bytes behind each array, which no kernel may change */
+};
+
+/* One argument: an array, or a value. */
+typedef struct pairs_argument {
+    hd_arg value;     /* not of arrays; `bytes` has what a structure consists of */
+    uint32_t access;  /* of an array; 0: a value */
+    pairs_type type;  /* of the elements, as the next ones are */
+    size_t count;     /* elements */
+    void *before;     /* owned: what the array has before the launch */
+    double *expected; /* owned: what it is to have after; NULL: as before */
+    double *slack;    /* owned: how much further off an element may be; NULL: no further */
+    bool any_order;   /* the elements may be in any order */
+    size_t bytes;     /* of a value */
+    unsigned char structure[PAIRS_BYTES_MOST];
+} pairs_argument;
+
+typedef struct pairs_launch {
+    hd_dims grid, block;
+    size_t shared;
+    size_t n_arguments;
+    pairs_argument arguments[PAIRS_ARGUMENTS_MOST];
+    uint64_t random;
+} pairs_launch;
+
+typedef struct pairs_row {
+    const char *file;   /* of the kernel, without its suffix */
+    const char *kernel; /* its name in kernel source */
+    const char *cuda;   /* its name in CUDA C++; NULL: the same */
+    void (*make)(pairs_launch *launch);
+    double absolute,
+        relative;        /* a floating-point result may be off by absolute + relative * |expected|; 0, 0: it is exact */
+    const char *because; /* why it may be */
+} pairs_row;
+
+/* One for each file, ending with a row without a file. */
+extern const pairs_row pairs_reductions[], pairs_neural[], pairs_stencils[], pairs_transforms[], pairs_random[],
+    pairs_linear[], pairs_images[], pairs_half[];
+
+/* All of these, ending with NULL. */
+extern const pairs_row *const pairs_all[];
+
+/* ---- making a launch; arguments come in their order ---- */
+
+/* An array that the kernel reads: `count` elements, which the caller fills in. */
+void *pairs_in(pairs_launch *launch, pairs_type type, size_t count);
+/* An array that the kernel writes. Returns the expected elements, which the caller fills in. Before the launch it has no sensible value. */
+double *pairs_out(pairs_launch *launch, pairs_type type, size_t count);
+/* An array that the kernel reads and writes, and both of the above. What it has before is 0 unless the caller fills it in. */
+double *pairs_inout(pairs_launch *launch, pairs_type type, size_t count, void **before);
+/* Of the last array: how much further off its elements may be. The caller fills it in. */
+double *pairs_slack(pairs_launch *launch);
+/* The last array's elements may come in any order. */
+void pairs_any_order(pairs_launch *launch);
+void pairs_value(pairs_launch *launch, hd_arg value);
+void pairs_structure(pairs_launch *launch, const void *bytes, size_t size);
+void pairs_release(pairs_launch *launch);
+
+/* Numbers that are the same in every run: 32 bits; from low (included) to high, as a float has it. */
+uint32_t pairs_bits(pairs_launch *launch);
+float pairs_random_f32(pairs_launch *launch, double low, double high);
+/* An array of floats like that, for a kernel to read. */
+float *pairs_in_f32(pairs_launch *launch, size_t count, double low, double high);
+
+/* ---- elements ---- */
+
+size_t pairs_type_bytes(pairs_type type);
+bool pairs_type_is_float(pairs_type type);
+double pairs_get(pairs_type type, const void *array, size_t index);
+void pairs_set(pairs_type type, void *array, size_t index, double value); /* rounded to the type */
+
+#endif
