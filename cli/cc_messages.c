@@ -316,8 +316,9 @@ static void quoted_name(const char *line, const char *before, char *out)
 
 static const char is_no_helper[] =
     "kernels cannot call '%s', which is no kernel source: a helper begins with HD_DEVICE";
-static const char is_no_variable[] = "kernels cannot use the variable '%s': HD_CONSTANT is for constants, HD_SHARED "
-                                     "for what a block shares, the rest are parameters";
+static const char is_no_variable[] =
+    "kernels cannot use the variable '%s': HD_CONSTANT is for constants, HD_GLOBAL "
+    "for what programs set, HD_SHARED for what a block shares, the rest are parameters";
 
 /* What clang states about a call of a function of the host: of the source, or of the C library. */
 static char *explain_call(const lines *all, size_t i, const char *name)
@@ -481,17 +482,22 @@ static bool has_error_in(const char *text, const char *const *sources)
 
 bool cc_messages_print(const char *messages, const char *const *sources, bool only_warned, bool *wrong)
 {
-    names cpu = {.n = 0}, gpu = {.n = 0}, twice = {.n = 0};
+    names cpu = {.n = 0}, gpu = {.n = 0}, twice = {.n = 0}, again = {.n = 0};
     char *plain = without_colours(messages);
     find_names(&cpu, plain, "undefined reference to `");
     find_names(&cpu, plain, "undefined symbol: "); /* the text of lld and mold */
     find_names(&gpu, plain, "error in backend: Undefined external symbol \"");
     find_names(&twice, plain, "Linking globals named '");
-    bool all = !has_error_in(plain, sources) && cpu.n + gpu.n + twice.n > 0;
+    find_names(&again, plain, "multiple definition of `");
+    find_names(&again, plain, "duplicate symbol: ");
+    bool all = !has_error_in(plain, sources) && cpu.n + gpu.n + twice.n + again.n > 0;
     if (all) {
         tell_missing(&cpu, sources, "",
                      " is defined nowhere: what kernels call is in the same source, or in a library of -l");
         tell_missing(&gpu, sources, no_gpu_function, no_library);
+        tell_missing(&again, sources, "",
+                     " is defined in more than one of the sources: a kernel file has each name once, but for HD_DEVICE "
+                     "and HD_CONSTANT");
         for (int i = 0; i < twice.n; i++) {
             cc_messages_twice(twice.name[i], sources);
         }
@@ -547,7 +553,8 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources)
     }
     free(text);
     tell_missing(&missing, sources, no_gpu_function, no_library);
-    tell_missing(&variables, sources, "the variable ", " is defined nowhere: HD_CONSTANT and HD_SHARED define it");
+    tell_missing(&variables, sources, "the variable ",
+                 " is defined nowhere: HD_CONSTANT, HD_GLOBAL and HD_SHARED define it");
     tell_missing(
         &math, sources, "",
         " is in a library for GPUs: install libclc (Debian: libclc-14) or a CUDA toolkit, or name one with --math");
