@@ -59,7 +59,7 @@ for block in "$work"/*-*.c; do
     kernels+=("$name")
 done
 "$build/heddle" cc --no-gpu --embed waves -o "$work/waves.c" "$work/scale.c" || fail "the kernel scale is not embedded"
-[ "${kernels[*]}" = "scale sum normalise total axpy invert" ] || fail "the kernels are ${kernels[*]}"
+[ "${kernels[*]}" = "scale sum smooth normalise total axpy invert" ] || fail "the kernels are ${kernels[*]}"
 
 : >"$work/functions.h"
 for block in "$work"/*-*.c; do
