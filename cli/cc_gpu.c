@@ -108,7 +108,8 @@ static int compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *
     cli_command command = {0};
     char *arch = cli_format("-arch=compute_%s", of), *result = cc_file(s, source, "ptx");
     add_nvcc(s, nvcc, &command);
-    cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", arch, NULL});
+    /* relocatable, so that variables which programs reach are visible, and keep their names where texts are joined */
+    cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", "-rdc=true", arch, NULL});
     int status = cc_compile(s, &command, source, "GPU", result);
     free(arch);
     free(result);

@@ -108,8 +108,8 @@ bool cc_messages_kernel(const char *message, const char *const *sources)
 
 /* ---- compilers and linkers ---- */
 
-static const char where_defined[] = ": HD_CONSTANT is for constants, HD_SHARED for what a block shares, the rest are "
-                                    "parameters";
+static const char where_defined[] = ": HD_CONSTANT is for constants, HD_GLOBAL for what programs set, HD_SHARED for "
+                                    "what a block shares, the rest are parameters";
 
 /* Whether a sanitizer has a function of this name, which begins with two underscores. */
 static bool is_of_sanitizer(const char *name)
@@ -346,16 +346,21 @@ static void tell_undefined(const names *list, const char *const *sources)
 
 bool cc_messages_print(const char *messages, const char *const *sources, bool only_warned, bool *wrong)
 {
-    names cpu = {.n = 0}, gpu = {.n = 0}, twice = {.n = 0};
+    names cpu = {.n = 0}, gpu = {.n = 0}, twice = {.n = 0}, again = {.n = 0};
     char *plain = without_colours(messages);
     find_names(&cpu, plain, "undefined reference to `");
     find_names(&cpu, plain, "undefined symbol: "); /* the text of lld and mold */
     find_names(&gpu, plain, "error in backend: Undefined external symbol \"");
     find_names(&twice, plain, "Linking globals named '");
-    bool all = !has_error_in(plain, sources) && cpu.n + gpu.n + twice.n > 0;
+    find_names(&again, plain, "multiple definition of `");
+    find_names(&again, plain, "duplicate symbol: ");
+    bool all = !has_error_in(plain, sources) && cpu.n + gpu.n + twice.n + again.n > 0;
     if (all) {
         tell_undefined(&cpu, sources);
         tell_missing(&gpu, sources, cc_no_gpu_function, cc_no_library);
+        tell_missing(&again, sources, "",
+                     " is defined in more than one of the sources: a kernel file has each name once, but for HD_DEVICE "
+                     "and HD_CONSTANT");
         for (int i = 0; i < twice.n; i++) {
             cc_messages_twice(twice.name[i], sources);
         }

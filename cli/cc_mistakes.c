@@ -210,8 +210,9 @@ static char *explain_header(const char *line, const spot *at)
 
 static const char is_no_helper[] =
     "kernels cannot call '%s', which is no kernel source: a helper begins with HD_DEVICE";
-static const char is_no_variable[] = "kernels cannot use the variable '%s': HD_CONSTANT is for constants, HD_SHARED "
-                                     "for what a block shares, the rest are parameters";
+static const char is_no_variable[] =
+    "kernels cannot use the variable '%s': HD_CONSTANT is for constants, HD_GLOBAL for what programs set, HD_SHARED "
+    "for what a block shares, the rest are parameters";
 
 /* What clang states about a call of a function of the host: of the source, or of the C library. */
 static char *explain_call(const cli_command *lines, size_t i, const char *name)

@@ -17,6 +17,13 @@
  * kernel reads, writes, or both, seen as a pointer (to const, for HD_IN). HD_VALUE is a number or a structure by value. A kernel has
  * 32 parameters and 4096 bytes of them at most.
  *
+ * A variable outside of kernels is HD_CONSTANT, which has its values in the source, or one that programs set and read.
+ * The latter is HD_GLOBAL_CONSTANT, which no kernel writes, or HD_GLOBAL; hd_module_get_global gives it as a buffer. Each device has its
+ * own. It begins as the source initialises it, or as zeros. Its name is in one source of a kernel file.
+ *
+ *     HD_GLOBAL_CONSTANT float coefficients[16];
+ *     HD_GLOBAL uint32_t hits;
+ *
  * Ordinary C and C++ code may include this header too. It gets the structures below. C code may define CPU kernels with it. In C++
  * there are no macros for writing kernels.
  */
@@ -64,6 +71,8 @@ template <class T> struct hd_plain_type<T &> {
 
 #define HD_DEVICE static inline __attribute__((device, unused))
 #define HD_CONSTANT static __attribute__((constant)) const
+#define HD_GLOBAL __attribute__((device))
+#define HD_GLOBAL_CONSTANT __attribute__((constant))
 #define HD_SHARED static __attribute__((shared))
 #define HD_DYNAMIC_SHARED(type, name) extern __attribute__((shared, aligned(16))) type name[]
 
@@ -226,6 +235,9 @@ typedef struct hd_cpu_module {
 
 #define HD_DEVICE __attribute__((unused)) static inline
 #define HD_CONSTANT static const
+/* Exported, and in sections by which the library recognises them. The module itself always uses its own. */
+#define HD_GLOBAL __attribute__((section("hd_globals"), visibility("protected"), used))
+#define HD_GLOBAL_CONSTANT __attribute__((section("hd_constants"), visibility("protected"), used))
 #define HD_SHARED static __thread /* the threads of a block are fibers of one system thread */
 #define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
 

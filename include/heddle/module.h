@@ -92,6 +92,23 @@ HD_API hd_status hd_module_link(hd_runtime *runtime, const hd_code_part *parts, 
  * than 4096 bytes of arguments), MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
 
+/* A variable of the module on a device, as a buffer: `__constant__` and `__device__` of CUDA C++, HD_GLOBAL_CONSTANT and HD_GLOBAL of kernel
+ * source. Each device has its own. The name is as written in the source, with its namespaces or without, or the symbol, as for kernels.
+ *
+ * The buffer is one like any other: hd_write, hd_read, hd_copy, hd_fill, and arguments of launches on that device. Kernels of other devices
+ * do not reach it: UNREACHABLE; hd_copy does.
+ * From now on each launch of a kernel of the module on that device counts as a use of the variable. It reads it, and writes it, too, unless
+ * it is constant. So hd_write comes behind launches submitted before it, and launches after it see what it wrote.
+ *
+ * The memory belongs to the module, and is in no report. The buffer is the same for every call until hd_free ends its handle, which leaves
+ * the variable as it is. Launches are then no uses of it, until it is asked for again. hd_module_unload ends the handle, too.
+ * It takes no hold: UNSUPPORTED. When the device is lost the buffer is, too. After a restart the variable has its first value, and is
+ * asked for again.
+ * Loads the module's code on the device, unless that was done. Errors: ARGUMENT, HANDLE, NO_DEVICE, NOT_FOUND (the message lists what there
+ * is), LIMIT (more than 64 variables of the module on the device), IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, TIMEOUT (the option
+ * submit_timeout). */
+HD_API hd_status hd_module_get_global(hd_module *module, int device, const char *name, hd_buffer **out);
+
 /* Heddle's own kernels: a module that belongs to the runtime and holds
  *   - hd_fill_u32(out u32 *y, u64 n, u32 value)                   one thread per element
  *   - hd_copy_u32(out u32 *y, in u32 *x, u64 n)                   one thread per element

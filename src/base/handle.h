@@ -38,7 +38,9 @@ typedef struct hdi_handle_head {
 enum {
     HDI_HANDLE_DEAD = 0,
     HDI_HANDLE_LIVE = 1,
-    HDI_HANDLE_LOST = 2 /* the object is there, what it stood for is not: it can only be given back */
+    HDI_HANDLE_LOST = 2, /* the object is there, what it stood for is not: it can only be given back */
+    HDI_HANDLE_CAREFUL =
+        3 /* good, and users take a slow way. The bits above are theirs: with them a state has 16 bits */
 };
 
 /* Goes into every head and every comparison, and is another number in each process that was forked. Changes only in the child of a
@@ -115,6 +117,12 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
 {
     return atomic_load_explicit(&head->word, memory_order_acquire) ==
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
+}
+
+/* Whether an object whose head has `word` is still that of a handle that was good with the word `before`: as it was, or CAREFUL. */
+static inline bool hdi_handle_word_is_good(uint64_t word, uint64_t before)
+{
+    return word == before || ((word ^ before) << 16 == 0 && (word >> 48 & 3) == HDI_HANDLE_CAREFUL);
 }
 
 /* Fails with HANDLE. Whatever the handle is, only stable memory is read. `kind` is, for example, "buffer". Then the message is one of

@@ -21,6 +21,7 @@
     ENTRY(LOADING)           /* code on its way to a device */                                                         \
     ENTRY(MODULES)           /* the lists of modules and kernels */                                                    \
     ENTRY(PARAMS)            /* tables of kernels' parameters */                                                       \
+    ENTRY(GLOBALS)           /* the lists of modules' variables */                                                     \
     ENTRY(LINKING)           /* peer access between devices */                                                         \
     ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
     ENTRY(HOLDS)             /* holds */                                                                               \

@@ -269,6 +269,15 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     return status;
 }
 
+hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses)
+{
+    const hdi_points none = {0};
+    b->special |= HDI_BUFFER_BORROWED | HDI_BUFFER_OWN;
+    return settle_in(b, device->lane_on, bytes, HDI_CLASS_LARGE, address, &none, losses)
+               ? HD_OK
+               : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
+}
+
 /* Puts more blocks of the class into the magazine that was empty, where the arena has them at hand. */
 static void refill(hd_lane *lane, const struct hd_buffer *like)
 {
@@ -479,9 +488,11 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
         hdi_buffer_of(b->runtime)->guarded->check(b);
     }
     hdi_point on_stack[HDI_POINTS_ON_STACK];
-    hdi_point *points;
-    size_t n = hdi_buffer_pending(b, on_stack, &points);
-    if (b->owner == HDI_OWNER_HOST) {
+    hdi_point *points = on_stack;
+    size_t n = hdi_buffer_is_borrowed(b) ? 0 : hdi_buffer_pending(b, on_stack, &points);
+    if (hdi_buffer_is_borrowed(b)) {
+        /* its owner gives it back */
+    } else if (b->owner == HDI_OWNER_HOST) {
         hdi_host_release(b, points, n);
     } else if (hdi_buffer_of_now(b)) {
         hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, points, n);
@@ -555,13 +566,13 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
         return;
     }
     flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
-    if (b->owner != HDI_OWNER_HOST) {
+    bool on_device = b->owner != HDI_OWNER_HOST && !hdi_buffer_is_borrowed(b);
+    if (on_device) {
         count_free(rt, b);
     }
     if (hdi_hold_keeps(b)) {
         return;
     }
-    bool on_device = b->owner != HDI_OWNER_HOST;
     hdi_device *device = on_device ? rt->devices[b->owner] : NULL;
     hdi_buffer_release_memory(b);
     hdi_buffer_give(rt, b);

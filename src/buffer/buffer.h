@@ -26,10 +26,11 @@
 
 /* Why a buffer takes the careful ways (hd_buffer.special). */
 enum {
-    HDI_BUFFER_OF_KIND = 1, /* of a kind (kind.h): no plain device memory */
-    HDI_BUFFER_GUARDED = 2, /* with guard bytes (hd_runtime.guarded) */
-    HDI_BUFFER_HELD = 4,    /* in a hold (hold.c) */
-    HDI_BUFFER_OWN = 8      /* the library's own: in no list of what the program holds */
+    HDI_BUFFER_OF_KIND = 1,  /* of a kind (kind.h): no plain device memory */
+    HDI_BUFFER_GUARDED = 2,  /* with guard bytes (hd_runtime.guarded) */
+    HDI_BUFFER_HELD = 4,     /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 8,      /* the library's own: in no list of what the program holds */
+    HDI_BUFFER_BORROWED = 16 /* its memory belongs to a module: it is in no arena, and no peer reaches it */
 };
 
 struct hd_buffer {
@@ -87,6 +88,11 @@ static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
     while (value > seen &&
            !atomic_compare_exchange_weak_explicit(peak, &seen, value, memory_order_relaxed, memory_order_relaxed)) {
     }
+}
+
+static inline bool hdi_buffer_is_borrowed(const struct hd_buffer *b)
+{
+    return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_BORROWED) != 0;
 }
 
 /* For HDI_INSIDE, before a check whether it is a buffer: only to be compared. */
@@ -196,6 +202,10 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
  * guards where the option memory_debug is on. Its errors are also those of hdi_submit then. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
+
+/* Device memory at `address` that is in no arena becomes the buffer's, which is not live yet. Its end gives no memory back.
+ * `losses`: of the device, before the address was taken. Errors: HOST_MEMORY. */
+hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses);
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);

@@ -167,6 +167,13 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     if (b->runtime != h->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "the buffer is of another runtime than the hold");
     }
+    if (hdi_buffer_is_borrowed(b)) {
+        return hdi_buffer_is_gone(b, buffer)
+                   ? hdi_buffer_refused(buffer)
+                   : hdi_fail(HD_ERROR_UNSUPPORTED,
+                              "the buffer is a variable of a module, which keeps its address until hd_module_unload; "
+                              "it takes no hold");
+    }
     struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
     if (!from_handle(handle)) {

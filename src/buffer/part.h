@@ -19,6 +19,9 @@ typedef struct hdi_parts_group {
     uint32_t n_spare;
 } hdi_parts_group;
 
+struct hdi_use;
+struct hdi_same;
+
 typedef struct hdi_buffer_part {
     hdi_peer_part below; /* first: the runtime's address is that of each part */
     struct hdi_buffers *buffers;
@@ -34,6 +37,9 @@ typedef struct hdi_buffer_part {
     /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation
      * that fails at a limit. The text is "" where host memory is short. Leaves the thread's message alone. */
     void (*on_full)(hd_runtime *rt, int device, char *out, size_t room);
+    /* A launch whose kernel needs more uses than these: it adds them, and submits. Errors: as hdi_submit. */
+    hd_status (*on_changed)(hd_lane *lane, const struct hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            const struct hdi_same *same, hd_ticket *out);
     /* Called a few times a second while memory is in use. Publishes figures. False: they are not complete, and the
      * caller calls again soon. */
     bool (*on_tick)(hd_runtime *rt);

@@ -93,6 +93,9 @@ hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     hd_ticket ticket = {NULL, 0};
     hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, link, locks, &ticket)
                               : hdi_submit_linked(lane, uses, n_uses, command, link, &ticket);
+    if (status == HD_ERROR_NOT_FOUND) {
+        status = hdi_buffer_of(lane->runtime)->on_changed(lane, uses, n_uses, command, same, &ticket);
+    }
     return await_launch(lane, command, status, ticket, out);
 }
 

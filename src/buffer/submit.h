@@ -38,7 +38,8 @@ typedef struct hdi_linked {
     const hdi_same *same; /* NULL: no handles but those of buffers */
 } hdi_linked;
 
-/* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted.
+/* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted. With a kernel in `link.same`
+ * NOT_FOUND, without a message: hdi_kernel_is_changed.
  * Errors: FAILED or DEVICE_LOST (a failed operation made a buffer's content, or its device was lost), LANE_FAILED, DEVICE_LOST, HANDLE (freed
  * or destroyed meanwhile), HOST_MEMORY, LIMIT (a command longer than half the ring), TIMEOUT (option submit_timeout). */
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out);

@@ -56,6 +56,13 @@ static inline bool hdi_kernel_is_same(const hdi_same *same)
     return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
 }
 
+/* Whether the kernel is that one, and has come to need more uses (hdi_buffer_part.on_changed). */
+static inline bool hdi_kernel_is_changed(const hdi_same *same)
+{
+    uint64_t word = atomic_load_explicit(&same->kernel->word, memory_order_acquire);
+    return word != same->kernel_word && hdi_handle_word_is_good(word, same->kernel_word);
+}
+
 /* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. After that the structure may be another lane's. */
 static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
 {

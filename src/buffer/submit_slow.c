@@ -692,7 +692,8 @@ static hd_status look_at_lane(submission *s)
     }
     if (__builtin_expect(same && same->kernel && !hdi_kernel_is_same(same), 0)) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HANDLE, "the kernel's module was unloaded meanwhile");
+        return hdi_kernel_is_changed(same) ? HD_ERROR_NOT_FOUND
+                                           : hdi_fail(HD_ERROR_HANDLE, "the kernel's module was unloaded meanwhile");
     }
     return HD_OK;
 }

@@ -85,6 +85,7 @@
     X(cuModuleLoadDataEx, 2010, REQUIRED, (hdcu_module *module, const void *image, unsigned count, int *options, void **values), (module, image, count, options, values)) \
     X(cuModuleUnload, 2000, REQUIRED, (hdcu_module module), (module)) \
     X(cuModuleGetFunction, 2000, REQUIRED, (hdcu_function *function, hdcu_module module, const char *name), (function, module, name)) \
+    X(cuModuleGetGlobal, 3020, REQUIRED, (hdcu_deviceptr *pointer, size_t *bytes, hdcu_module module, const char *name), (pointer, bytes, module, name)) \
     X(cuModuleGetFunctionCount, 12040, OPTIONAL, (unsigned *count, hdcu_module module), (count, module)) \
     X(cuModuleEnumerateFunctions, 12040, OPTIONAL, (hdcu_function *functions, unsigned count, hdcu_module module), (functions, count, module)) \
     X(cuFuncGetName, 12030, OPTIONAL, (const char **name, hdcu_function function), (name, function)) \

@@ -75,6 +75,11 @@ typedef struct hdi_kernel_facts {
     } params[HDI_FUNCTION_PARAMS_MAX];
 } hdi_kernel_facts;
 
+/* Where a variable of a module is on the device. Plain data: it travels between processes. */
+typedef struct hdi_global_place {
+    uint64_t address, bytes;
+} hdi_global_place;
+
 typedef struct hdi_port hdi_port;
 
 typedef struct hdi_port_calls {
@@ -120,6 +125,9 @@ typedef struct hdi_port_calls {
     hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
     /* Allows launches of the kernel with up to `bytes` of dynamic shared memory. */
     hdi_answer (*kernel_shared)(hdi_port *port, uint32_t number, uint32_t bytes);
+
+    /* The address and the size of a variable of the module, by its symbol. It stays there until the module is unloaded. */
+    hdi_answer (*global)(hdi_port *port, uint64_t module, const char *name, hdi_global_place *out);
 
     /* ---- libraries ---- */
     /* Opens the library of the option blas for matrix products in lane `number`, which has been made. The workspace is

@@ -714,6 +714,25 @@ static hdi_answer local_kernel_shared(hdi_port *port, uint32_t number, uint32_t 
     return answer;
 }
 
+static hdi_answer local_global(hdi_port *port, uint64_t module, const char *name, hdi_global_place *out)
+{
+    local_port *p = local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdcu_deviceptr address = 0;
+    size_t bytes = 0;
+    answer = local_answer(p->config.driver->cuModuleGetGlobal(&address, &bytes, (hdcu_module)(uintptr_t)module, name),
+                          "cuModuleGetGlobal");
+    hdi_current_leave(&current);
+    if (hdi_answered(answer)) {
+        *out = (hdi_global_place){.address = address, .bytes = bytes};
+    }
+    return answer;
+}
+
 /* ---- libraries ---- */
 
 static hdi_answer local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
@@ -767,6 +786,7 @@ static const hdi_port_calls calls = {
     .unload = local_unload,
     .kernel = local_kernel,
     .kernel_shared = local_kernel_shared,
+    .global = local_global,
     .blas = local_blas,
 };
 

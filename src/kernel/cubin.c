@@ -1,8 +1,9 @@
-/* cubin.c - the kernels of a cubin, an ELF file of GPU code.
+/* cubin.c - the kernels and variables of a cubin, an ELF file of GPU code.
  *
  * What is read:
  * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler reference is a symbol of
- *   its own type. Functions without a section are missing, but for those that every driver has.
+ *   its own type. Functions without a section are missing, but for those that every driver has. A variable is an object in
+ *   a section .nv.global or .nv.constant3, with what else those names begin with.
  * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With format 4 the value is the
  *   number of bytes that follow.
  * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the older form the upper 14
@@ -33,7 +34,7 @@ typedef struct cubin {
     const char *at;
     size_t bytes;
     Elf64_Ehdr header;
-    Elf64_Shdr symbols, names;
+    Elf64_Shdr symbols, names, section_names;
     uint32_t *info; /* by section of code: the section of its attributes; 0: there is none */
 } cubin;
 
@@ -67,6 +68,12 @@ static bool open_cubin(cubin *c)
         if (s.sh_type == SHT_SYMTAB && s.sh_link < h->e_shnum) {
             c->symbols = s;
             c->names = section(c, s.sh_link);
+        }
+    }
+    if (h->e_shstrndx < h->e_shnum) {
+        c->section_names = section(c, h->e_shstrndx);
+        if (!inside(c->section_names.sh_offset, c->section_names.sh_size, c->bytes)) {
+            c->section_names.sh_size = 0;
         }
     }
     return c->symbols.sh_type == SHT_SYMTAB && inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
@@ -129,7 +136,7 @@ static bool read_param(const attribute *a, uint16_t *number, hdi_listed_param *o
 }
 
 /* Describes a kernel by a section of attributes. Leaves it without a description where the section is not complete. */
-static hd_status describe(const cubin *c, uint32_t of, hdi_listed_kernel *kernel)
+static hd_status describe(const cubin *c, uint32_t of, hdi_listed *kernel)
 {
     Elf64_Shdr s = section(c, of);
     const char *from = c->at + s.sh_offset, *end = from + s.sh_size;
@@ -190,6 +197,27 @@ static bool is_name(const char *name, size_t length)
     return length > 0;
 }
 
+/* Whether the name of a section begins like that. */
+static bool section_begins(const cubin *c, uint32_t i, const char *text)
+{
+    Elf64_Shdr s = section(c, i);
+    size_t n = strlen(text), room = (size_t)c->section_names.sh_size;
+    return s.sh_name < room && n <= room - s.sh_name &&
+           memcmp(c->at + c->section_names.sh_offset + s.sh_name, text, n) == 0;
+}
+
+static hd_status add_object(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
+                            size_t length)
+{
+    if (symbol->st_shndx >= c->header.e_shnum || symbol->st_size == 0 || !is_name(name, length)) {
+        return HD_OK;
+    }
+    bool constant = section_begins(c, symbol->st_shndx, ".nv.constant3");
+    return constant || section_begins(c, symbol->st_shndx, ".nv.global")
+               ? hdi_listing_variable(listing, name, length, constant)
+               : HD_OK;
+}
+
 static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
                             size_t length)
 {
@@ -203,12 +231,14 @@ static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sy
             hdi_listing_name(listing->missing, name, length);
         }
     } else if (type == STT_FUNC && (symbol->st_other & ENTRY) && is_name(name, length)) {
-        hdi_listed_kernel *kernel = hdi_listing_kernel(listing, name, length);
+        hdi_listed *kernel = hdi_listing_kernel(listing, name, length);
         if (!kernel) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
         }
         uint32_t of = symbol->st_shndx < c->header.e_shnum ? c->info[symbol->st_shndx] : 0;
         return of && !kernel->described ? describe(c, of, kernel) : HD_OK;
+    } else if (type == STT_OBJECT) {
+        return add_object(listing, c, symbol, name, length);
     }
     return HD_OK;
 }

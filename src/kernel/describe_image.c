@@ -1,4 +1,4 @@
-/* describe_image.c - recognises images, and finds their kernels and the kernels' parameters. The source is a kernel file's
+/* describe_image.c - recognises images, and finds their kernels, the kernels' parameters, and their variables. The source is a kernel file's
  * description, the listing of PTX, a cubin or a fatbin, or the driver.
  *
  * Threads: any.
@@ -72,14 +72,22 @@ static hd_status check_listing(const hdi_listing *l)
     return HD_OK;
 }
 
-/* Lists the kernels of PTX, a cubin or a fatbin. */
-static hd_status list_kernels(hdi_image *image)
+static void demangle(hdi_listed_names *names)
+{
+    for (uint32_t i = 0; i < names->n; i++) {
+        names->of[i].readable = hdi_name_demangle(names->of[i].symbol);
+    }
+}
+
+/* Lists the kernels and variables of PTX, a cubin or a fatbin. */
+static hd_status list_names(hdi_image *image)
 {
     hdi_listing *l = &image->listing;
     hd_status status = hdi_listing_read(image->bytes, image->size, l);
     status = status ? status : check_listing(l);
-    for (uint32_t i = 0; i < l->n_kernels && !status; i++) {
-        l->kernels[i].readable = hdi_name_demangle(l->kernels[i].symbol);
+    if (!status) {
+        demangle(&l->kernels);
+        demangle(&l->variables);
     }
     return status;
 }
@@ -105,7 +113,7 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     *code = image.bytes;
     *code_bytes = size + 1;
     hd_status status =
-        image.kind == HDI_IMAGE_KERNEL_FILE ? code_of_file(&image, host, code, code_bytes) : list_kernels(&image);
+        image.kind == HDI_IMAGE_KERNEL_FILE ? code_of_file(&image, host, code, code_bytes) : list_names(&image);
     if (status) {
         hdi_image_release(&image);
         return status;
@@ -152,25 +160,58 @@ static hd_status make_params(hdi_signature *out, uint32_t n)
     return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
 }
 
+/* For the end of a message that lists names. */
+static const char *symbols_only(const hdi_image *image)
+{
+    return image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler()
+               ? "; ask by these names, since neither libstdc++.so.6 nor libc++abi.so.1 is there to read others"
+               : "";
+}
+
 static hd_status no_such_kernel(const hdi_image *image, const char *name)
 {
     char names[256] = "";
     hdi_image_kernel_names(image, names, sizeof names);
-    bool symbols_only = image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler();
     return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no kernel '%.100s'; it has: %s%s", name, names,
-                    symbols_only ? "; ask by these names, since neither libstdc++.so.6 nor libc++abi.so.1 is there to "
-                                   "read others"
-                                 : "");
+                    symbols_only(image));
 }
 
-static const hdi_listed_kernel *listed(const hdi_image *image, const char *symbol)
+static hd_status no_such_global(const hdi_image *image, const char *name)
 {
-    for (uint32_t i = 0; i < image->listing.n_kernels; i++) {
-        if (strcmp(image->listing.kernels[i].symbol, symbol) == 0) {
-            return &image->listing.kernels[i];
+    char names[256] = "";
+    hdi_image_global_names(image, names, sizeof names);
+    if (names[0]) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no variable '%.100s'; it has: %s%s", name, names,
+                        symbols_only(image));
+    }
+    return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no variable '%.100s', and no other; %s", name,
+                    image->kind == HDI_IMAGE_KERNEL_FILE
+                        ? "in kernel source it begins with HD_GLOBAL or HD_GLOBAL_CONSTANT (HD_CONSTANT is the "
+                          "source's own), or pass a buffer to the kernel"
+                        : "compilers leave out what no kernel uses");
+}
+
+static const hdi_listed *listed(const hdi_listed_names *names, const char *symbol)
+{
+    for (uint32_t i = 0; i < names->n; i++) {
+        if (strcmp(names->of[i].symbol, symbol) == 0) {
+            return &names->of[i];
         }
     }
     return NULL;
+}
+
+/* The failure of hdi_name_find to find one name of `what`. HD_OK: there is none. */
+static hd_status not_one(int found, const char *what, const char *wanted, const char *candidates)
+{
+    if (found == HDI_NAME_NO_MEMORY) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory to compare the names of %s", what);
+    }
+    if (found == HDI_NAME_AMBIGUOUS) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "several %s are called '%.100s'; ask for one of these: %s", what, wanted,
+                        candidates);
+    }
+    return HD_OK;
 }
 
 hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char **symbol,
@@ -188,20 +229,47 @@ hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char 
         }
     }
     char candidates[320];
-    int found = hdi_name_find(&image->listing, wanted, candidates, sizeof candidates);
+    int found = hdi_name_find(&image->listing.kernels, wanted, candidates, sizeof candidates);
     if (found >= 0) {
-        *symbol = image->listing.kernels[found].symbol;
-        hdi_name_short(&image->listing.kernels[found], shown, HDI_KERNEL_NAME_BYTES);
+        *symbol = image->listing.kernels.of[found].symbol;
+        hdi_name_short(&image->listing.kernels.of[found], shown, HDI_KERNEL_NAME_BYTES);
         return HD_OK;
     }
-    if (found == HDI_NAME_NO_MEMORY) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory to compare the names of kernels");
+    hd_status status = not_one(found, "kernels", wanted, candidates);
+    return status || image->listing.unread[0] ? status : no_such_kernel(image, wanted);
+}
+
+static hd_status find_global_in_file(const hdi_image *image, const char *wanted, hdi_image_global *out)
+{
+    hdi_kernel_file file;
+    hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
+    if (status) {
+        return status;
     }
-    if (found == HDI_NAME_AMBIGUOUS) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "several kernels are called '%.100s'; ask for one of these: %s", wanted,
-                        candidates);
+    const hdi_kernel_global *g = hdi_kernel_file_find_global(&file, wanted);
+    bool found = g != NULL;
+    if (found) {
+        *out = (hdi_image_global){.symbol = g->name, .constant = g->constant}; /* the name is in the image */
     }
-    return image->listing.unread[0] ? HD_OK : no_such_kernel(image, wanted);
+    hdi_kernel_file_release(&file);
+    return found ? HD_OK : no_such_global(image, wanted);
+}
+
+hd_status hdi_image_find_global(const hdi_image *image, const char *wanted, hdi_image_global *out)
+{
+    if (image->kind == HDI_IMAGE_KERNEL_FILE) {
+        return find_global_in_file(image, wanted, out);
+    }
+    char candidates[320];
+    const hdi_listed_names *names = &image->listing.variables;
+    int found = hdi_name_find(names, wanted, candidates, sizeof candidates);
+    if (found >= 0) {
+        *out = (hdi_image_global){.symbol = names->of[found].symbol, .constant = names->of[found].constant};
+        return HD_OK;
+    }
+    *out = (hdi_image_global){.symbol = wanted};
+    hd_status status = not_one(found, "variables", wanted, candidates);
+    return status || image->listing.unread[0] ? status : no_such_global(image, wanted);
 }
 
 static hd_status describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
@@ -243,7 +311,7 @@ static hd_status check_params(const hdi_signature *signature, const char *name)
 }
 
 /* Names a parameter by its type in the source, where that is known. Cubins have sizes only, so the type also shows the kind. */
-static void name_param(const hdi_listed_kernel *kernel, uint32_t i, hdi_param *p)
+static void name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
 {
     if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {
         if (p->size == 4 && strcmp(p->name, "float") == 0) {
@@ -256,7 +324,7 @@ static void name_param(const hdi_listed_kernel *kernel, uint32_t i, hdi_param *p
 
 static hd_status describe_from_listing(const hdi_image *image, const char *symbol, hdi_signature *out)
 {
-    const hdi_listed_kernel *kernel = listed(image, symbol);
+    const hdi_listed *kernel = listed(&image->listing.kernels, symbol);
     if (!kernel) {
         return image->listing.unread[0] ? HD_OK : no_such_kernel(image, symbol);
     }
@@ -302,20 +370,35 @@ static void append(char *out, size_t bytes, const char *name)
     snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", name);
 }
 
+static void append_all(char *out, size_t bytes, const hdi_listed_names *names)
+{
+    for (uint32_t i = 0; i < names->n; i++) {
+        append(out, bytes, names->of[i].readable ? names->of[i].readable : names->of[i].symbol);
+    }
+}
+
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes)
 {
+    hdi_kernel_file file;
     out[0] = 0;
-    if (image->kind == HDI_IMAGE_KERNEL_FILE) {
-        hdi_kernel_file file;
-        if (hdi_kernel_file_parse(image->bytes, image->size, &file) == HD_OK) {
-            for (uint32_t i = 0; i < file.n_kernels; i++) {
-                append(out, bytes, file.kernels[i].name);
-            }
-            hdi_kernel_file_release(&file);
+    append_all(out, bytes, &image->listing.kernels);
+    if (image->kind == HDI_IMAGE_KERNEL_FILE && hdi_kernel_file_parse(image->bytes, image->size, &file) == HD_OK) {
+        for (uint32_t i = 0; i < file.n_kernels; i++) {
+            append(out, bytes, file.kernels[i].name);
         }
+        hdi_kernel_file_release(&file);
     }
-    for (uint32_t i = 0; i < image->listing.n_kernels; i++) {
-        const hdi_listed_kernel *k = &image->listing.kernels[i];
-        append(out, bytes, k->readable ? k->readable : k->symbol);
+}
+
+void hdi_image_global_names(const hdi_image *image, char *out, size_t bytes)
+{
+    hdi_kernel_file file;
+    out[0] = 0;
+    append_all(out, bytes, &image->listing.variables);
+    if (image->kind == HDI_IMAGE_KERNEL_FILE && hdi_kernel_file_parse(image->bytes, image->size, &file) == HD_OK) {
+        for (uint32_t i = 0; i < file.n_globals; i++) {
+            append(out, bytes, file.globals[i].name);
+        }
+        hdi_kernel_file_release(&file);
     }
 }

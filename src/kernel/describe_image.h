@@ -1,4 +1,5 @@
-/* describe_image.h - recognises an image, selects the part that a driver can load, and finds its kernels' parameters.
+/* describe_image.h - recognises an image, selects the part that a driver can load, and finds its kernels' parameters and
+ * its variables.
  *
  * Threads: any. An hdi_image belongs to its module and is read-only once opened.
  * Locks: none.
@@ -55,6 +56,18 @@ hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *sy
 hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char **symbol,
                          char shown[HDI_KERNEL_NAME_BYTES]);
 
+/* A variable that a program means. */
+typedef struct hdi_image_global {
+    const char *symbol; /* which the image owns, or the text that was asked for */
+    bool constant;      /* no kernel writes it */
+} hdi_image_global;
+
+/* The same for a variable. Where part of the image could not be read, the symbol may be none of a variable.
+ * Errors:
+ * - NOT_FOUND: no such variable, or several; the message lists them
+ * - HOST_MEMORY, IMAGE */
+hd_status hdi_image_find_global(const hdi_image *image, const char *wanted, hdi_image_global *out);
+
 /* How hd_launch packs the usual argument of a parameter (hdi_param.usual). */
 enum {
     HDI_PARAM_ODD = 0,
@@ -91,7 +104,8 @@ hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signa
  * Errors: LIMIT (likewise), HOST_MEMORY. */
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 
-/* The names of the kernels as "a, b, c", cut to `bytes`. */
+/* The names of the kernels, or of the variables, as "a, b, c", cut to `bytes`. */
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes);
+void hdi_image_global_names(const hdi_image *image, char *out, size_t bytes);
 
 #endif

@@ -24,6 +24,7 @@
 /* ---- ELF ---- */
 
 #define SECTION_NAME "hd_kernels"
+#define NAME_BYTES 128u /* of kernels and variables */
 
 static bool inside(uint64_t offset, uint64_t size, size_t bytes)
 {
@@ -72,39 +73,134 @@ hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machin
     return HD_OK;
 }
 
-/* The section's bytes; *section stays NULL where there is none. */
-static hd_status find_section(const char *image, size_t bytes, const char **section, size_t *section_bytes)
-{
+/* An ELF file whose headers and section names are inside it. */
+typedef struct elf {
+    const char *at;
+    size_t bytes;
     Elf64_Ehdr header;
-    hd_status status = read_header(image, bytes, &header);
+    Elf64_Shdr names;
+} elf;
+
+static hd_status open_elf(const void *image, size_t bytes, elf *e)
+{
+    *e = (elf){.at = image, .bytes = bytes};
+    hd_status status = read_header(image, bytes, &e->header);
     if (status != HD_OK) {
         return status;
     }
-    if (header.e_shnum == 0 || header.e_shstrndx >= header.e_shnum) {
+    if (e->header.e_shnum == 0 || e->header.e_shstrndx >= e->header.e_shnum) {
         return hdi_fail(HD_ERROR_IMAGE,
                         "CPU code: it has no section names, so the kernels' descriptions cannot be read");
     }
-    Elf64_Shdr names, s;
-    memcpy(&names, image + header.e_shoff + header.e_shstrndx * sizeof names, sizeof names);
-    if (!inside(names.sh_offset, names.sh_size, bytes)) {
-        return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section names are damaged or cut off");
-    }
-    for (unsigned i = 0; i < header.e_shnum; i++) {
-        memcpy(&s, image + header.e_shoff + i * sizeof s, sizeof s);
-        if (s.sh_type != SHT_PROGBITS || s.sh_name >= names.sh_size ||
-            names.sh_size - s.sh_name < sizeof SECTION_NAME ||
-            memcmp(image + names.sh_offset + s.sh_name, SECTION_NAME, sizeof SECTION_NAME) != 0) {
+    memcpy(&e->names, e->at + e->header.e_shoff + e->header.e_shstrndx * sizeof e->names, sizeof e->names);
+    return inside(e->names.sh_offset, e->names.sh_size, bytes)
+               ? HD_OK
+               : hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section names are damaged or cut off");
+}
+
+static Elf64_Shdr section_at(const elf *e, uint32_t i)
+{
+    Elf64_Shdr s;
+    memcpy(&s, e->at + e->header.e_shoff + i * sizeof s, sizeof s);
+    return s;
+}
+
+static bool section_is(const elf *e, const Elf64_Shdr *s, const char *name)
+{
+    size_t n = strlen(name) + 1;
+    return s->sh_name < e->names.sh_size && e->names.sh_size - s->sh_name >= n &&
+           memcmp(e->at + e->names.sh_offset + s->sh_name, name, n) == 0;
+}
+
+/* The section's bytes; *section stays NULL where there is none. */
+static hd_status find_section(const elf *e, const char **section, size_t *section_bytes)
+{
+    for (uint32_t i = 0; i < e->header.e_shnum; i++) {
+        Elf64_Shdr s = section_at(e, i);
+        if (s.sh_type != SHT_PROGBITS || !section_is(e, &s, SECTION_NAME)) {
             continue;
         }
-        if (!inside(s.sh_offset, s.sh_size, bytes)) {
+        if (!inside(s.sh_offset, s.sh_size, e->bytes)) {
             return hdi_fail(HD_ERROR_IMAGE, "CPU code: the section " SECTION_NAME " is damaged or cut off");
         }
-        *section = image + s.sh_offset;
+        *section = e->at + s.sh_offset;
         *section_bytes = s.sh_size;
         return HD_OK;
     }
     return HD_OK;
 }
+
+/* ---- variables of an ELF file ---- */
+
+/* Reads one symbol. False: it is no variable that programs reach. Errors in *status. */
+static bool read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64_Shdr *names, hdi_kernel_global *out,
+                          hd_status *status)
+{
+    if (ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL ||
+        symbol->st_shndx >= e->header.e_shnum) {
+        return false;
+    }
+    Elf64_Shdr s = section_at(e, symbol->st_shndx);
+    out->constant = section_is(e, &s, "hd_constants");
+    if (!out->constant && !section_is(e, &s, "hd_globals")) {
+        return false;
+    }
+    const char *name = e->at + names->sh_offset + symbol->st_name;
+    size_t room = symbol->st_name < names->sh_size ? (size_t)(names->sh_size - symbol->st_name) : 0;
+    size_t length = strnlen(name, room < NAME_BYTES ? room : NAME_BYTES);
+    out->name = name;
+    out->bytes = symbol->st_size;
+    if (length == 0 || length == room || out->bytes == 0) {
+        *status = hdi_fail(HD_ERROR_IMAGE, "CPU code: the name of a variable is damaged");
+    } else if (length == NAME_BYTES) {
+        *status = hdi_fail(HD_ERROR_LIMIT, "variable %.40s...: a name has %u characters at most", name, NAME_BYTES - 1);
+    }
+    return true;
+}
+
+/* Adds the variables in a table of symbols. */
+static hd_status add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel_file *out)
+{
+    Elf64_Shdr names = table->sh_link < e->header.e_shnum ? section_at(e, table->sh_link) : (Elf64_Shdr){0};
+    if (!inside(table->sh_offset, table->sh_size, e->bytes) || !inside(names.sh_offset, names.sh_size, e->bytes)) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: a table of symbols is damaged or cut off");
+    }
+    hd_status status = HD_OK;
+    for (uint64_t i = 0; i < table->sh_size / sizeof(Elf64_Sym) && status == HD_OK; i++) {
+        Elf64_Sym symbol;
+        hdi_kernel_global found;
+        memcpy(&symbol, e->at + table->sh_offset + i * sizeof symbol, sizeof symbol);
+        if (!read_variable(e, &symbol, &names, &found, &status) || status != HD_OK ||
+            hdi_kernel_file_find_global(out, found.name) != NULL) {
+            continue;
+        }
+        if (out->n_globals == HDI_KERNEL_FILE_GLOBALS_MAX) {
+            return hdi_fail(HD_ERROR_LIMIT, "more than %d variables", HDI_KERNEL_FILE_GLOBALS_MAX);
+        }
+        hdi_kernel_global *more = realloc(out->globals, (out->n_globals + 1) * sizeof *more);
+        if (more == NULL) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the descriptions of variables");
+        }
+        out->globals = more;
+        out->globals[out->n_globals++] = found;
+    }
+    return status;
+}
+
+/* An object file has one table of symbols. A shared object also has one for the loader, which stays when the other is stripped. */
+static hd_status describe_variables(const elf *e, hdi_kernel_file *out)
+{
+    hd_status status = HD_OK;
+    for (uint32_t i = 0; i < e->header.e_shnum && status == HD_OK; i++) {
+        Elf64_Shdr s = section_at(e, i);
+        if (s.sh_type == SHT_SYMTAB || s.sh_type == SHT_DYNSYM) {
+            status = add_variables(e, &s, out);
+        }
+    }
+    return status;
+}
+
+/* ---- kernels of an ELF file ---- */
 
 /* The next record at or after *at, skipping padding; false at the end. */
 static bool next_record(const char *section, size_t bytes, size_t *at, hd_cpu_kernel *out)
@@ -140,7 +236,9 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
 {
     const char *section = NULL;
     size_t section_bytes = 0, n_kernels = 0, n_params = 0, at = 0;
-    hd_status status = find_section(image, bytes, &section, &section_bytes);
+    elf e;
+    hd_status status = open_elf(image, bytes, &e);
+    status = status ? status : find_section(&e, &section, &section_bytes);
     if (status != HD_OK) {
         return status;
     }
@@ -181,7 +279,11 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
     }
     out->kernels = kernels;
     out->n_kernels = (uint32_t)n_kernels;
-    return HD_OK;
+    status = describe_variables(&e, out);
+    if (status != HD_OK) {
+        hdi_kernel_file_release(out);
+    }
+    return status;
 }
 
 /* ---- kernel files ---- */
@@ -189,14 +291,14 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
 #define VERSION 1u
 #define HEADER_BYTES 32u
 #define SECTION_BYTES 24u
-#define SECTIONS_MAX (HDI_KERNEL_FILE_CPUS_MAX + 2u)
-#define NAME_BYTES 128u
+#define SECTIONS_MAX (HDI_KERNEL_FILE_CPUS_MAX + 3u)
 #define KERNEL_BYTES (NAME_BYTES + 16u)
+#define GLOBAL_BYTES (NAME_BYTES + 16u)
 #define PARAM_NAME_BYTES 64u
 #define PARAM_BYTES (PARAM_NAME_BYTES + 16u)
 #define ALIGNMENT 64u
 
-enum { SECTION_PTX = 1, SECTION_CPU = 2, SECTION_KERNELS = 3 };
+enum { SECTION_PTX = 1, SECTION_CPU = 2, SECTION_KERNELS = 3, SECTION_GLOBALS = 4 };
 
 /* heddle/kernel.h cannot include the headers that define these numbers, so it repeats them. */
 _Static_assert(HD_PP_KIND(float) == HD_ARG_F32 && HD_PP_KIND(double) == HD_ARG_F64, "kinds of kernel.h");
@@ -345,6 +447,33 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
     return HD_OK;
 }
 
+static hd_status parse_globals(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
+{
+    uint32_t n = bytes < 8 ? 0 : get32(p);
+    if (n == 0 || n > HDI_KERNEL_FILE_GLOBALS_MAX || get32(p + 4) != 0 || bytes - 8 != n * (size_t)GLOBAL_BYTES) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of variables is damaged (%u variables in %zu bytes)", n,
+                        bytes);
+    }
+    out->globals = calloc(n, sizeof *out->globals);
+    if (out->globals == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for the descriptions of %u variables", n);
+    }
+    p += 8;
+    for (uint32_t i = 0; i < n; i++, p += GLOBAL_BYTES) {
+        uint64_t size = get64(p + NAME_BYTES);
+        uint32_t constant = get32(p + NAME_BYTES + 8);
+        if (!name_is_good(p, NAME_BYTES) || size == 0 || constant > 1 || get32(p + NAME_BYTES + 12) != 0) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: the description of variable %u of %u is damaged", i, n);
+        }
+        out->globals[i] = (hdi_kernel_global){(const char *)p, size, constant != 0};
+        out->n_globals = i + 1;
+        if (hdi_kernel_file_find_global(out, (const char *)p) != &out->globals[i]) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: there are two variables %s", (const char *)p);
+        }
+    }
+    return HD_OK;
+}
+
 static hd_status parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry,
                                hdi_kernel_file *out)
 {
@@ -384,6 +513,11 @@ static hd_status parse_section(const unsigned char *image, size_t bytes, const u
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is there twice");
         }
         return parse_kernels(p, size, out);
+    case SECTION_GLOBALS:
+        if (out->globals != NULL) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of variables is there twice");
+        }
+        return parse_globals(p, size, out);
     default:
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: unknown section type %u", type);
     }
@@ -434,6 +568,7 @@ hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file
 void hdi_kernel_file_release(hdi_kernel_file *file)
 {
     free(file->kernels);
+    free(file->globals);
     memset(file, 0, sizeof *file);
 }
 
@@ -442,6 +577,16 @@ const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const 
     for (uint32_t i = 0; i < file->n_kernels; i++) {
         if (strcmp(file->kernels[i].name, name) == 0) {
             return &file->kernels[i];
+        }
+    }
+    return NULL;
+}
+
+const hdi_kernel_global *hdi_kernel_file_find_global(const hdi_kernel_file *file, const char *name)
+{
+    for (uint32_t i = 0; i < file->n_globals; i++) {
+        if (strcmp(file->globals[i].name, name) == 0) {
+            return &file->globals[i];
         }
     }
     return NULL;
@@ -493,10 +638,22 @@ static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, 
     return image + offset;
 }
 
+static void write_globals(const hdi_kernel_file *file, unsigned char *p)
+{
+    put32(p, file->n_globals);
+    p += 8;
+    for (uint32_t i = 0; i < file->n_globals; i++, p += GLOBAL_BYTES) {
+        const hdi_kernel_global *g = &file->globals[i];
+        memcpy(p, g->name, strlen(g->name));
+        put64(p + NAME_BYTES, g->bytes);
+        put32(p + NAME_BYTES + 8, g->constant);
+    }
+}
+
 /* Computes the layout, and writes the image unless `image` is NULL. Returns the size. */
 static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
 {
-    uint32_t n_sections = file->n_cpu + 1 + (file->ptx != NULL), index = 0;
+    uint32_t n_sections = file->n_cpu + 1 + (file->ptx != NULL) + (file->n_globals != 0), index = 0;
     size_t end = HEADER_BYTES + n_sections * (size_t)SECTION_BYTES;
     size_t bytes = 8;
     for (uint32_t i = 0; i < file->n_kernels; i++) {
@@ -524,6 +681,12 @@ static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
             }
         }
     }
+    if (file->n_globals != 0) {
+        p = place(image, &index, &end, SECTION_GLOBALS, 0, 8 + file->n_globals * (size_t)GLOBAL_BYTES);
+        if (p != NULL) {
+            write_globals(file, p);
+        }
+    }
     if (file->ptx != NULL) {
         p = place(image, &index, &end, SECTION_PTX, 0, file->ptx_bytes);
         if (p != NULL) {
@@ -548,9 +711,11 @@ static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
 
 hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes)
 {
-    if (file->n_kernels > HDI_KERNEL_FILE_KERNELS_MAX || file->n_cpu > HDI_KERNEL_FILE_CPUS_MAX) {
-        return hdi_fail(HD_ERROR_LIMIT, "kernel file: %u kernels and %u machines; at most %d and %d", file->n_kernels,
-                        file->n_cpu, HDI_KERNEL_FILE_KERNELS_MAX, HDI_KERNEL_FILE_CPUS_MAX);
+    if (file->n_kernels > HDI_KERNEL_FILE_KERNELS_MAX || file->n_cpu > HDI_KERNEL_FILE_CPUS_MAX ||
+        file->n_globals > HDI_KERNEL_FILE_GLOBALS_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "kernel file: %u kernels, %u variables and %u machines; at most %d, %d and %d",
+                        file->n_kernels, file->n_globals, file->n_cpu, HDI_KERNEL_FILE_KERNELS_MAX,
+                        HDI_KERNEL_FILE_GLOBALS_MAX, HDI_KERNEL_FILE_CPUS_MAX);
     }
     for (uint32_t i = 0; i < file->n_kernels; i++) {
         const hdi_kernel_entry *k = &file->kernels[i];
@@ -579,6 +744,16 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
 /* That a kernel may declare, on any GPU: the driver loads no code with more. */
 enum { SHARED_BYTES_MAX = 49152 };
 
+static bool has_same_globals(const hdi_kernel_file *a, const hdi_kernel_file *b)
+{
+    bool equal = a->n_globals == b->n_globals;
+    for (uint32_t i = 0; equal && i < a->n_globals; i++) {
+        const hdi_kernel_global *g = &a->globals[i], *other = hdi_kernel_file_find_global(b, g->name);
+        equal = other != NULL && g->bytes == other->bytes && g->constant == other->constant;
+    }
+    return equal;
+}
+
 /* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes into the file. */
 static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
@@ -588,7 +763,7 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
     if (status != HD_OK) {
         return status;
     }
-    bool equal = other.n_kernels == file->n_kernels;
+    bool equal = other.n_kernels == file->n_kernels && has_same_globals(file, &other);
     for (uint32_t i = 0; equal && i < file->n_kernels; i++) {
         const hdi_kernel_entry *a = &file->kernels[i], *b = hdi_kernel_file_find(&other, a->name);
         equal = b != NULL && a->n_params == b->n_params && a->argument_bytes == b->argument_bytes &&
@@ -604,6 +779,24 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
                  : hdi_fail(HD_ERROR_IMAGE,
                             "the CPU code for %s is not made from the source that the description is from",
                             machine_name(cpu->machine));
+}
+
+/* Checks that the PTX has every described variable, of the same size and in the same memory. */
+static hd_status check_ptx_variables(const hdi_kernel_file *file, const hdi_ptx *ptx)
+{
+    for (uint32_t i = 0; i < file->n_globals; i++) {
+        const hdi_kernel_global *g = &file->globals[i];
+        const hdi_ptx_variable *v = hdi_ptx_find_variable(ptx, g->name);
+        if (v == NULL) {
+            return hdi_fail(HD_ERROR_IMAGE, "the PTX has no variable %s; its type needs a name", g->name);
+        }
+        if (v->bytes != g->bytes || v->constant != g->constant) {
+            return hdi_fail(HD_ERROR_IMAGE, "variable %s has %llu bytes%s in the source, %llu%s in the PTX", g->name,
+                            (unsigned long long)g->bytes, g->constant ? ", constant," : "",
+                            (unsigned long long)v->bytes, v->constant ? ", constant," : "");
+        }
+    }
+    return HD_OK;
 }
 
 /* Checks that the PTX has every described kernel, with the same parameters. Copies static_shared_bytes from the PTX,
@@ -641,6 +834,7 @@ static hd_status check_ptx(hdi_kernel_file *file)
             }
         }
     }
+    status = status ? status : check_ptx_variables(file, &ptx);
     hdi_ptx_release(&ptx);
     return status;
 }

@@ -9,11 +9,14 @@
  *     1            PTX text with a zero at its end
  *     2            an ELF shared object: CPU code
  *     3            kernels: u32 their number, u32 0; then the kernels, each followed by its parameters
+ *     4            variables, where there are any: u32 their number, u32 0; then the variables
  *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads
  *       parameter  name[64], u32 kind, u32 access, u32 offset, u32 size
+ *       variable   name[128], u64 bytes, u32 whether it is in constant memory, u32 0
  *
  * CPU code is ELF. Only 64-bit little-endian files are read, and they may be damaged. The descriptions of their kernels are
- * in the section "hd_kernels", where heddle/kernel.h puts them.
+ * in the section "hd_kernels", where heddle/kernel.h puts them. Its variables are the global symbols in the sections "hd_globals" and
+ * "hd_constants".
  *
  * Threads: any; no state.
  * Locks: none.
@@ -32,6 +35,7 @@ enum {
     HDI_KERNEL_PARAMS_MAX = 32,
     HDI_KERNEL_ARGUMENT_BYTES_MAX = 4096,
     HDI_KERNEL_FILE_KERNELS_MAX = 4096,
+    HDI_KERNEL_FILE_GLOBALS_MAX = 1024,
     HDI_KERNEL_FILE_CPUS_MAX = 8
 };
 
@@ -52,13 +56,20 @@ typedef struct hdi_kernel_entry {
     uint32_t max_threads;         /* per block; 0: only the device's own limit */
 } hdi_kernel_entry;
 
+/* A variable that programs reach: HD_GLOBAL or HD_GLOBAL_CONSTANT. */
+typedef struct hdi_kernel_global {
+    const char *name;
+    uint64_t bytes;
+    bool constant;
+} hdi_kernel_global;
+
 typedef struct hdi_kernel_cpu {
     const void *image;
     size_t bytes;
     uint32_t machine;
 } hdi_kernel_cpu;
 
-/* Everything points into an image, which must outlive this. Only `kernels` is owned. */
+/* Everything points into an image, which must outlive this. Only `kernels` and `globals` are owned. */
 typedef struct hdi_kernel_file {
     const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
@@ -66,6 +77,8 @@ typedef struct hdi_kernel_file {
     uint32_t n_cpu;
     hdi_kernel_entry *kernels;
     uint32_t n_kernels;
+    hdi_kernel_global *globals;
+    uint32_t n_globals;
 } hdi_kernel_file;
 
 /* Whether the bytes begin like a kernel file. */
@@ -76,8 +89,9 @@ bool hdi_kernel_file_detect(const void *image, size_t bytes);
 hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file *out);
 void hdi_kernel_file_release(hdi_kernel_file *file);
 
-/* The kernel of that name; NULL: there is none. */
+/* The kernel, or the variable, of that name; NULL: there is none. */
 const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const char *name);
+const hdi_kernel_global *hdi_kernel_file_find_global(const hdi_kernel_file *file, const char *name);
 
 /* The code for the machine that this library was compiled for. NULL: there is none. */
 const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file);
@@ -107,8 +121,9 @@ enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_R
  * Errors: IMAGE. */
 hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine);
 
-/* The kernels that an object file or shared object describes; `out` gets kernels and n_kernels (release with
- * hdi_kernel_file_release), names are views into the image. Errors: IMAGE, LIMIT, HOST_MEMORY. */
+/* The kernels and variables that an object file or shared object describes. `out` gets `kernels` and `globals` with their numbers,
+ * to be released with hdi_kernel_file_release. Names are views into the image.
+ * Errors: IMAGE, LIMIT, HOST_MEMORY. */
 hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out);
 
 #endif

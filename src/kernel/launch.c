@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "buffer/submit_fast.h"
 #include "engine/engine.h"
+#include "kernel/globals.h"
 #include "kernel/module.h"
 #include "transfer/route.h"
 
@@ -134,11 +135,11 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
                         (unsigned long long)b->bytes);
     }
     int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
-    if (owner != device->index && !hdi_peer_access(device->runtime, device->index, owner)) {
+    if (!hdi_buffer_is_reached(b, owner, device->index)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(a);
         }
-        return about_argument(a, hdi_peer_access_failed(device->runtime, device->index, owner));
+        return about_argument(a, hdi_buffer_reach_failed(b, owner, device->index));
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {
@@ -397,7 +398,7 @@ static hd_status count_failed(const hdi_params *params, const char *name, size_t
 static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
 {
     atomic_thread_fence(memory_order_acquire);
-    bool there = atomic_load_explicit(&kernel->head.word, memory_order_relaxed) == word;
+    bool there = hdi_handle_word_is_good(atomic_load_explicit(&kernel->head.word, memory_order_relaxed), word);
     return there ? status : hdi_kernel_refused();
 }
 
@@ -406,6 +407,67 @@ static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, 
 _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_command, launch.arguments) >=
                    HDI_ARGUMENT_BYTES_MAX + sizeof(uint64_t),
                "room behind an argument block");
+
+/* ---- kernels of modules with variables that were asked for (globals.c) ---- */
+
+/* Adds the uses of the variables to those of the launch, which come first. *n: their number. */
+static hd_status add_globals(const hd_lane *lane, const hdi_same *same, hdi_use *uses, size_t *n)
+{
+    const struct hd_kernel *kernel = (const struct hd_kernel *)same->kernel;
+    size_t room = HDI_USES_OF_ONE - *n, more;
+    more = hdi_globals_uses(kernel, same->kernel_word, lane->device, uses + *n, room);
+    if (more > room) {
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': %zu buffers and %zu variables of its module, at most %d in all",
+                        kernel->name, *n, more, HDI_USES_OF_ONE);
+    }
+    *n += more;
+    return HD_OK;
+}
+_Static_assert(offsetof(struct hd_kernel, head) == 0, "a kernel's head leads to the kernel");
+
+/* Whether a failure was that a variable was asked for, or a handle of one ended, after the uses were collected. */
+static bool is_outdated(const hdi_same *same, const hdi_use *globals, size_t n)
+{
+    bool outdated = hdi_kernel_is_changed(same);
+    for (size_t i = 0; i < n; i++) {
+        outdated |= hdi_self_get(&globals[i].buffer->self) != globals[i].word;
+    }
+    return outdated;
+}
+
+hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  const hdi_same *same, hd_ticket *out)
+{
+    hdi_use all[HDI_USES_OF_ONE];
+    memcpy(all, uses, n_uses * sizeof *uses);
+    for (;;) {
+        hdi_same now = *same;
+        now.kernel_word = atomic_load_explicit(&same->kernel->word, memory_order_acquire);
+        if (!hdi_handle_word_is_good(now.kernel_word, same->kernel_word)) {
+            return hdi_kernel_refused();
+        }
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        size_t n = n_uses;
+        hd_status status = add_globals(lane, &now, all, &n);
+        status = status ? status : hdi_submit_linked(lane, all, n, command, (hdi_linked){.same = &now}, out);
+        if (!status || !is_outdated(&now, all + n_uses, n - n_uses)) {
+            /* NOT_FOUND has no message: the module was unloaded since */
+            status = status == HD_ERROR_NOT_FOUND ? hdi_kernel_refused() : status;
+            return hdi_attempt_result(&attempt, status);
+        }
+        hdi_attempt_end(&attempt);
+    }
+}
+
+/* The kernel where its handle is good, and its module has such variables. The submission finds another word than that of the handle, and so
+ * takes the way above. NULL: the handle is not good. */
+static struct hd_kernel *__attribute__((noinline, cold)) careful_kernel(const hd_kernel *handle)
+{
+    struct hd_kernel *k = hdi_handle_object(handle);
+    uint64_t word = k ? atomic_load_explicit(&k->head.word, memory_order_acquire) : 0;
+    return k && hdi_handle_word_is_good(word, hdi_kernel_word(handle)) ? k : NULL;
+}
 
 hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
                     const hd_arg *args, size_t n_args, hd_ticket *out)
@@ -418,8 +480,12 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
     hdi_device *device = lane->device;
     if (__builtin_expect(!kernel || kernel->runtime != device->runtime, 0)) {
-        return kernel ? hdi_fail(HD_ERROR_HANDLE, "the kernel is of another runtime than the lane")
-                      : hdi_handle_refused(kernel_handle, "kernel", "its module was unloaded, or its runtime closed");
+        kernel = careful_kernel(kernel_handle);
+        if (!kernel || kernel->runtime != device->runtime) {
+            return kernel
+                       ? hdi_fail(HD_ERROR_HANDLE, "the kernel is of another runtime than the lane")
+                       : hdi_handle_refused(kernel_handle, "kernel", "its module was unloaded, or its runtime closed");
+        }
     }
     hdi_same same = {hdi_lane_word(lane_handle), &kernel->head, hdi_kernel_word(kernel_handle)};
     if (__builtin_expect(!args && n_args, 0)) {

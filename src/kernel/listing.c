@@ -28,61 +28,80 @@ void hdi_listing_unread(hdi_listing *listing, const char *why)
 }
 
 /* The place of a symbol, or the free one for it. There is one, since half of the table is free. */
-static uint32_t *place_of(const hdi_listing *listing, const char *symbol, size_t length)
+static uint32_t *place_of(const hdi_listed_names *names, const char *symbol, size_t length)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < length; i++) {
         h = (h ^ (unsigned char)symbol[i]) * 0x100000001b3u;
     }
     for (uint32_t at = (uint32_t)(h ^ h >> 32);; at++) {
-        uint32_t *place = &listing->places[at & (listing->n_places - 1)];
-        const char *there = *place ? listing->kernels[*place - 1].symbol : NULL;
+        uint32_t *place = &names->places[at & (names->n_places - 1)];
+        const char *there = *place ? names->of[*place - 1].symbol : NULL;
         if (!there || (strncmp(there, symbol, length) == 0 && !there[length])) {
             return place;
         }
     }
 }
 
-/* Doubles the room for kernels. False: no memory. */
-static bool grow(hdi_listing *listing)
+/* Doubles the room for names. False: no memory. */
+static bool grow(hdi_listed_names *names)
 {
-    uint32_t room = listing->n_places ? listing->n_places : 8; /* kernels, in a table that is twice as large */
-    hdi_listed_kernel *more = realloc(listing->kernels, room * sizeof *more);
+    uint32_t room = names->n_places ? names->n_places : 8; /* names, in a table that is twice as large */
+    hdi_listed *more = realloc(names->of, room * sizeof *more);
     if (!more) {
         return false;
     }
-    listing->kernels = more;
+    names->of = more;
     uint32_t *places = calloc(2 * (size_t)room, sizeof *places);
     if (!places) {
         return false;
     }
-    free(listing->places);
-    listing->places = places;
-    listing->n_places = 2 * room;
-    for (uint32_t i = 0; i < listing->n_kernels; i++) {
-        *place_of(listing, more[i].symbol, strlen(more[i].symbol)) = i + 1;
+    free(names->places);
+    names->places = places;
+    names->n_places = 2 * room;
+    for (uint32_t i = 0; i < names->n; i++) {
+        *place_of(names, more[i].symbol, strlen(more[i].symbol)) = i + 1;
     }
     return true;
 }
 
-hdi_listed_kernel *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length)
+/* Adds a name, or finds it. NULL: no memory. */
+static hdi_listed *listed(hdi_listed_names *names, const char *symbol, size_t length)
 {
-    if (2 * listing->n_kernels == listing->n_places && !grow(listing)) {
+    if (2 * names->n == names->n_places && !grow(names)) {
         return NULL;
     }
-    uint32_t *place = place_of(listing, symbol, length);
+    uint32_t *place = place_of(names, symbol, length);
     if (!*place) {
         char *copy = strndup(symbol, length);
         if (!copy) {
             return NULL;
         }
-        listing->kernels[listing->n_kernels++] = (hdi_listed_kernel){.symbol = copy};
-        *place = listing->n_kernels;
+        names->of[names->n++] = (hdi_listed){.symbol = copy};
+        *place = names->n;
     }
-    return &listing->kernels[*place - 1];
+    return &names->of[*place - 1];
 }
 
-void hdi_listing_describe(hdi_listed_kernel *kernel, hdi_listed_param *params, uint32_t n)
+hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length)
+{
+    return listed(&listing->kernels, symbol, length);
+}
+
+hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant)
+{
+    if (memchr(symbol, '$', length)) {
+        return HD_OK; /* a compiler's own: no name of C++ has it */
+    }
+    hdi_listed *variable = listed(&listing->variables, symbol, length);
+    if (!variable) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of variables");
+    }
+    variable->constant = constant;
+    return HD_OK;
+}
+
+void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t n)
 {
     if (kernel->described) {
         free(params);
@@ -108,7 +127,7 @@ static uint32_t kind_of_ptx(const hdi_ptx_param *p)
 
 static hd_status add_entry(hdi_listing *listing, const hdi_ptx_entry *entry)
 {
-    hdi_listed_kernel *kernel = hdi_listing_kernel(listing, entry->name, strlen(entry->name));
+    hdi_listed *kernel = hdi_listing_kernel(listing, entry->name, strlen(entry->name));
     hdi_listed_param *params = calloc(entry->n_params ? entry->n_params : 1, sizeof *params);
     if (!kernel || !params) {
         free(params);
@@ -132,6 +151,10 @@ hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t byt
     for (uint32_t i = 0; i < ptx.n_entries && !status; i++) {
         status = add_entry(listing, &ptx.entries[i]);
     }
+    for (uint32_t i = 0; i < ptx.n_variables && !status; i++) {
+        const hdi_ptx_variable *v = &ptx.variables[i];
+        status = hdi_listing_variable(listing, v->name, v->name_bytes, v->constant);
+    }
     if (ptx.texture_bytes && !listing->texture[0]) {
         hdi_listing_name(listing->texture, ptx.texture, ptx.texture_bytes);
     }
@@ -151,14 +174,20 @@ hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out)
     return hdi_listing_add_ptx(out, image, bytes);
 }
 
+static void release_names(hdi_listed_names *names)
+{
+    for (uint32_t i = 0; i < names->n; i++) {
+        free(names->of[i].symbol);
+        free(names->of[i].readable);
+        free(names->of[i].params);
+    }
+    free(names->of);
+    free(names->places);
+}
+
 void hdi_listing_release(hdi_listing *listing)
 {
-    for (uint32_t i = 0; i < listing->n_kernels; i++) {
-        free(listing->kernels[i].symbol);
-        free(listing->kernels[i].readable);
-        free(listing->kernels[i].params);
-    }
-    free(listing->kernels);
-    free(listing->places);
+    release_names(&listing->kernels);
+    release_names(&listing->variables);
     memset(listing, 0, sizeof *listing);
 }

@@ -1,4 +1,5 @@
-/* listing.h - what an image of CUDA code has in it: kernels with their parameters, texture references, functions that are missing.
+/* listing.h - what an image of CUDA code has in it: kernels with their parameters, variables, texture references, functions that
+ * are missing.
  *
  * Images are PTX, cubins, fatbins, and what nvcc packs into them. They may be damaged. A part that cannot be read is noted, and
  * the driver decides about it: a later toolkit may write what is not known here.
@@ -8,7 +9,7 @@
  * Blocking: the first compressed part opens a library.
  * Always:
  * - a byte is read only after a check that it is inside the image
- * - every kernel is listed once, and its parameters lie inside its argument bytes
+ * - every kernel and every variable is listed once, and a kernel's parameters lie inside its argument bytes
  * - the time is proportional to the size of the image and of what is packed in it
  */
 #ifndef HDI_KERNEL_LISTING_H
@@ -25,20 +26,26 @@ typedef struct hdi_listed_param {
     uint32_t kind, offset, size;
 } hdi_listed_param;
 
-typedef struct hdi_listed_kernel {
+/* A kernel, or a variable in memory of the device. */
+typedef struct hdi_listed {
     char *symbol;   /* as in the image */
     char *readable; /* demangled; NULL: the symbol is not mangled, or there is no demangler */
-    bool described; /* the fields below are known */
+    bool constant;  /* a variable: in constant memory, so no kernel writes it */
+    bool described; /* a kernel: the fields below are known */
     uint32_t n_params, argument_bytes;
     hdi_listed_param *params;
-} hdi_listed_kernel;
+} hdi_listed;
+
+typedef struct hdi_listed_names {
+    hdi_listed *of;
+    uint32_t n, n_places;
+    uint32_t *places; /* a hash table by symbol: the index in `of` and 1; at most half is in use */
+} hdi_listed_names;
 
 enum { HDI_LISTED_PARAMS_MAX = 4096, HDI_LISTED_NAME_BYTES = 128 };
 
 typedef struct hdi_listing {
-    hdi_listed_kernel *kernels;
-    uint32_t n_kernels, n_places;
-    uint32_t *places; /* a hash table of kernels by symbol: their index and 1; at most half is in use */
+    hdi_listed_names kernels, variables;
     char texture[HDI_LISTED_NAME_BYTES]; /* the name of a texture, surface or sampler reference; "": there is none */
     char missing[HDI_LISTED_NAME_BYTES]; /* a function that is to be linked in; "": none, as far as is known */
     bool intermediate;                   /* it has code that a link compiles */
@@ -66,10 +73,13 @@ hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t byt
 void hdi_listing_unread(hdi_listing *listing, const char *why);
 
 /* Adds a kernel, or finds the one of that name where another part has it. NULL: no memory. */
-hdi_listed_kernel *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length);
+hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length);
+
+/* The same for a variable of the source. Those that a compiler made for itself, such as texts, are left out. Errors: HOST_MEMORY. */
+hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant);
 
 /* The kernel's parameters; takes `params`, which the listing frees, at once if the kernel is described already. */
-void hdi_listing_describe(hdi_listed_kernel *kernel, hdi_listed_param *params, uint32_t n);
+void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t n);
 
 /* Copies a name that is not under our control. What cannot be printed becomes "?". */
 void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length);

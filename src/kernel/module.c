@@ -1,4 +1,5 @@
 /* module.c - modules and their kernels: loads images, gets code to devices, finds kernels by name, and unloads modules.
+ * Variables of modules are in globals.c.
  *
  * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one device. Every other
  * device gets both at the first launch there, on the launching thread. With the option modules=all every device gets
@@ -16,6 +17,7 @@
  *   driver is called.
  * - the registry's mutex: protects its lists. It is held across requests only while a device is restarted.
  * - `params_lock`: protects the lists of parameters. No other lock is taken while it is held.
+ * - `globals_lock`: see globals.c
  * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on the device.
  * Always:
  * - A structure is used again only after every device has unloaded the module and all submitted launches are done.
@@ -32,41 +34,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/lock.h"
-#include "engine/engine.h"
-#include "kernel/module.h"
-#include "kernel/part.h"
+#include "kernel/globals.h"
+#include "kernel/module_internal.h"
 
-#define PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to one for each byte of an argument block */
-_Static_assert(1 << (PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
+_Static_assert(1 << (HDI_PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
 
 /* The structure of a kernel, aligned so that a handle can have its address. */
-typedef struct kernel_place {
+typedef struct hdi_kernel_place {
     _Alignas(HDI_SELF_ALIGN) struct hd_kernel kernel;
 } kernel_place;
 
-struct hdi_modules {
-    hdi_mutex lock;
-    hdi_mutex loading[HDI_DEVICES_MAX]; /* one per device */
-    struct hd_module *loaded;
-    struct hd_module *unloaded; /* still used by submitted work */
-    struct hd_module *free_modules;
-    struct hd_kernel *free_kernels;
-    kernel_place *blocks[HDI_KERNEL_CHUNKS]; /* all structures, in blocks of HDI_KERNEL_CHUNK */
-    hdi_lock params_lock;
-    hdi_params *free_params[PARAMS_CLASSES]; /* by class */
-    hdi_params *all_params;
-    struct hd_module *builtin[HDI_BUILTINS]; /* NULL: not requested so far */
-};
-
-/* For HDI_INSIDE, before the handle is checked. The result may be stale and is only to be compared. */
-static const void *module_runtime(const hd_module *handle)
+const void *hdi_module_runtime(const hd_module *handle)
 {
     const struct hd_module *m = hdi_handle_object(handle);
     return m ? m->runtime : NULL;
 }
 
-static struct hd_module *module_from_handle(const hd_module *handle)
+struct hd_module *hdi_module_from_handle(const hd_module *handle)
 {
     struct hd_module *m = hdi_handle_object(handle);
     return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
@@ -84,7 +68,13 @@ static bool modules_everywhere(const hd_runtime *rt)
     return rt->options.modules == HDI_MODULES_ALL;
 }
 
-static hd_status refuse_module(const hd_module *handle)
+void hdi_kernel_make_live(struct hd_kernel *k)
+{
+    uint32_t asked = k->module->variables_asked;
+    set_live(&k->head, HDI_KERNEL_MAGIC, asked ? hdi_careful_state(asked) : HDI_HANDLE_LIVE);
+}
+
+hd_status hdi_module_refused(const hd_module *handle)
 {
     return hdi_handle_refused(handle, "module", "it was unloaded, or its runtime closed");
 }
@@ -186,10 +176,11 @@ static void params_release(struct hdi_modules *reg)
 
 /* ---- code on devices ---- */
 
-/* Loads a module on a device. The caller holds the device's `loading`, or no other thread can reach the module. Errors:
- * as hd_module_load. */
-static hd_status module_load_on(struct hd_module *m, hdi_device *device)
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
 {
+    if (m->loaded[device->index]) {
+        return HD_OK;
+    }
     char log[HDI_CODE_LOG_BYTES] = "";
     hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
     if (hdi_answered(answer)) {
@@ -262,7 +253,7 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
 static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
                                   hdi_signature *signature)
 {
-    hd_status status = m->loaded[device->index] ? HD_OK : module_load_on(m, device);
+    hd_status status = hdi_module_load_on(m, device);
     return status ? status : look_up(m, k, device, signature);
 }
 
@@ -316,7 +307,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
     hdi_mutex *loading = &hdi_kernel_of(rt)->modules->loading[device->index];
     hd_status status = HD_OK;
     hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
-    bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
+    bool there = word == 0 || hdi_handle_word_is_good(atomic_load_explicit(&k->head.word, memory_order_acquire), word);
     if (!there) {
         status = hdi_kernel_refused();
     } else if (hdi_device_lost(device)) {
@@ -338,7 +329,7 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
     int d = device->index;
     bool was_loaded = m->loaded[d] != 0;
     m->loaded[d] = 0;
-    hd_status status = was_loaded ? module_load_on(m, device) : HD_OK;
+    hd_status status = was_loaded ? hdi_module_load_on(m, device) : HD_OK;
     for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
         hdi_signature signature = {.described = hdi_kernel_params(k)->described};
         bool was = signature.described;
@@ -495,7 +486,7 @@ static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_ker
             return status;
         }
         hdi_mutex_lock(&hdi_kernel_of(m->runtime)->modules->lock);
-        set_live(&k->head, HDI_KERNEL_MAGIC, 1);
+        hdi_kernel_make_live(k);
         k->next = m->kernels;
         m->kernels = k;
         hdi_mutex_unlock(&hdi_kernel_of(m->runtime)->modules->lock);
@@ -506,13 +497,13 @@ static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_ker
 
 hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
 {
-    HDI_INSIDE(module_runtime(handle));
+    HDI_INSIDE(hdi_module_runtime(handle));
     if (!name || !out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", name ? "out" : "name");
     }
-    struct hd_module *m = module_from_handle(handle);
+    struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
-        return refuse_module(handle);
+        return hdi_module_refused(handle);
     }
     hd_runtime *rt = m->runtime;
     if (strlen(name) >= HDI_KERNEL_SYMBOL_BYTES) {
@@ -523,7 +514,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
     /* checked again: hd_module_unload holds `restarting` as well */
-    hd_status status = module_from_handle(handle) ? get_kernel(m, name, &k) : refuse_module(handle);
+    hd_status status = hdi_module_from_handle(handle) ? get_kernel(m, name, &k) : hdi_module_refused(handle);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
@@ -562,7 +553,8 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_d
 {
     hd_runtime *rt = device->runtime;
     hdi_mutex_lock(&rt->cold); /* hd_module_unload waits for this lock */
-    bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
+    bool there =
+        word == 0 || hdi_handle_word_is_good(atomic_load_explicit(&kernel->head.word, memory_order_acquire), word);
     hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused();
     hdi_mutex_unlock(&rt->cold);
     return status;
@@ -576,8 +568,10 @@ static hd_status modules_create(hd_runtime *rt)
     if (!hdi_kernel_of(rt)->modules) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
+    hdi_buffer_of(rt)->on_changed = hdi_launch_with_globals;
     rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
     hdi_lock_init(&hdi_kernel_of(rt)->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
+    hdi_lock_init(&hdi_kernel_of(rt)->modules->globals_lock, HDI_RANKED(HDI_RANK_GLOBALS, 0));
     hdi_mutex_init(&hdi_kernel_of(rt)->modules->lock, HDI_RANK_MODULES);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         hdi_mutex_init(&hdi_kernel_of(rt)->modules->loading[i], HDI_RANK_LOADING);
@@ -614,6 +608,8 @@ static struct hd_module *take_module(hd_runtime *rt)
 static void give_module(struct hd_module *m, bool driver_usable)
 {
     hd_runtime *rt = m->runtime;
+    hdi_globals_forget(m);
+    m->variables_asked = 0;
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_port *port = rt->devices[i]->port;
         if (m->loaded[i] && driver_usable && !hdi_device_lost(rt->devices[i])) {
@@ -749,7 +745,7 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, con
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
-            status = module_load_on(m, rt->devices[i]);
+            status = hdi_module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
                 status = HD_OK; /* lost just now: the other devices go on */
             } else {
@@ -908,6 +904,7 @@ static void unload_module(struct hd_module *m)
     if (!ours) {
         return;
     }
+    hdi_globals_end(m);
     await_users(rt);
     if (note_users(m) && m->n_points == 0) {
         give_module(m, true);
@@ -929,17 +926,17 @@ static void unload_module(struct hd_module *m)
 
 hd_status hd_module_unload(hd_module *handle)
 {
-    HDI_INSIDE(module_runtime(handle));
-    struct hd_module *m = module_from_handle(handle);
+    HDI_INSIDE(hdi_module_runtime(handle));
+    struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
-        return handle ? refuse_module(handle) : HD_OK;
+        return handle ? hdi_module_refused(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    hdi_mutex_lock(&rt->restarting);                 /* a restart changes the module's numbers */
-    bool there = module_from_handle(handle) != NULL; /* else it may be another module by now */
+    hdi_mutex_lock(&rt->restarting);                     /* a restart changes the module's numbers */
+    bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
     if (there) {
         unload_module(m);
     }
     hdi_mutex_unlock(&rt->restarting);
-    return there ? HD_OK : refuse_module(handle);
+    return there ? HD_OK : hdi_module_refused(handle);
 }

@@ -55,8 +55,10 @@ struct hd_module {
     hdi_code code; /* what is loaded; points into the image */
     hdi_shm file;  /* a copy of the code for worker processes */
     struct hd_kernel *kernels;
-    bool is_builtin;   /* belongs to the runtime: not unloaded before hd_close */
-    hdi_point *points; /* after an unload: work that may still use it */
+    struct hdi_global *globals; /* variables that were asked for, see globals.c */
+    uint32_t variables_asked;   /* how often: 0, or counted from 1 to HDI_CAREFUL_COUNTS and again from 1 */
+    bool is_builtin;            /* belongs to the runtime: not unloaded before hd_close */
+    hdi_point *points;          /* after an unload: work that may still use it */
     size_t n_points;
     struct hd_module *next; /* in the list of loaded modules, of unloaded ones, or of free structures */
 };
@@ -112,6 +114,10 @@ hd_status hdi_kernel_refused(void);
  * Errors: as hdi_submit; DEVICE_LOST, LIMIT, DRIVER. */
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
                             const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out);
+
+/* hdi_buffer_part.on_changed: submits a launch whose kernel's module has variables that were asked for, with their uses (globals.c). */
+hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  const hdi_same *same, hd_ticket *out);
 
 /* hd_runtime.on_launched with the option launch_wait. Waits until the launch has ended.
  * Returns the launch's status. The message names grid and arguments. */

@@ -1,4 +1,4 @@
-/* names.c - kernels by the names of their source (names.h). Threads, locks and blocking: see there.
+/* names.c - kernels and variables by the names of their source (names.h). Threads, locks and blocking: see there.
  *
  * Names are compared in one form: without blanks that separate nothing, suffixes of integers (256u), and the type that the
  * function returns. `const` of a parameter is behind its type.
@@ -33,13 +33,28 @@ bool hdi_name_has_demangler(void)
     return demangle != NULL;
 }
 
+/* Takes out the namespace in front that nvcc makes for what is static: "_INTERNAL_5fe37001_4_k_cu_table::ns::last". */
+static void drop_internal(char *name)
+{
+    static const char begin[] = "_INTERNAL_";
+    char *from = name + (strncmp(name, "void ", 5) == 0 ? 5 : 0);
+    char *end = strncmp(from, begin, sizeof begin - 1) == 0 ? strstr(from, "::") : NULL;
+    if (end) {
+        memmove(from, end + 2, strlen(end + 2) + 1);
+    }
+}
+
 char *hdi_name_demangle(const char *symbol)
 {
     if (strncmp(symbol, "_Z", 2) != 0 || !hdi_name_has_demangler()) {
         return NULL;
     }
     int status = 0;
-    return demangle(symbol, NULL, NULL, &status);
+    char *name = demangle(symbol, NULL, NULL, &status);
+    if (name) {
+        drop_internal(name);
+    }
+    return name;
 }
 
 /* ---- parts of a name ---- */
@@ -198,35 +213,35 @@ static char *one_form(const char *name, const char *from, const pieces *p, bool 
 
 /* ---- finding ---- */
 
-static const char *name_of(const hdi_listed_kernel *kernel)
+static const char *name_of(const hdi_listed *listed)
 {
-    return kernel->readable ? kernel->readable : kernel->symbol;
+    return listed->readable ? listed->readable : listed->symbol;
 }
 
-static void add_candidate(const hdi_listed_kernel *kernel, char *out, size_t room)
+static void add_candidate(const hdi_listed *listed, char *out, size_t room)
 {
     size_t used = strlen(out);
-    snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of(kernel));
+    snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of(listed));
 }
 
-/* A way to look at a kernel's name: with template arguments, with parameters, with namespaces. */
+/* A way to look at a name: with template arguments, with parameters, with namespaces. */
 typedef struct way {
     bool arguments, params, namespaces;
 } way;
 
-static int find_by(const hdi_listing *listing, const char *wanted, way w, char *candidates, size_t room)
+static int find_by(const hdi_listed_names *names, const char *wanted, way w, char *candidates, size_t room)
 {
     int found = HDI_NAME_NONE;
     candidates[0] = 0;
-    for (uint32_t i = 0; i < listing->n_kernels; i++) {
-        const char *name = name_of(&listing->kernels[i]);
+    for (uint32_t i = 0; i < names->n; i++) {
+        const char *name = name_of(&names->of[i]);
         pieces p = take_apart(name);
         char *text = one_form(name, w.namespaces ? p.from : unqualified(&p), &p, w.arguments, w.params);
         if (!text) {
             return HDI_NAME_NO_MEMORY;
         }
         if (strcmp(text, wanted) == 0) {
-            add_candidate(&listing->kernels[i], candidates, room);
+            add_candidate(&names->of[i], candidates, room);
             found = found == HDI_NAME_NONE ? (int)i : HDI_NAME_AMBIGUOUS;
         }
         free(text);
@@ -234,13 +249,13 @@ static int find_by(const hdi_listing *listing, const char *wanted, way w, char *
     return found;
 }
 
-int hdi_name_find(const hdi_listing *listing, const char *wanted, char *candidates, size_t room)
+int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candidates, size_t room)
 {
     static const way ways[] = {{true, true, true},  {true, false, true},  {false, true, true},  {false, false, true},
                                {true, true, false}, {true, false, false}, {false, true, false}, {false, false, false}};
     candidates[0] = 0;
-    for (uint32_t i = 0; i < listing->n_kernels; i++) {
-        if (strcmp(listing->kernels[i].symbol, wanted) == 0) {
+    for (uint32_t i = 0; i < names->n; i++) {
+        if (strcmp(names->of[i].symbol, wanted) == 0) {
             return (int)i;
         }
     }
@@ -249,7 +264,7 @@ int hdi_name_find(const hdi_listing *listing, const char *wanted, char *candidat
     char *text = one_form(wanted, p.from, &p, true, true);
     int found = text ? HDI_NAME_NONE : HDI_NAME_NO_MEMORY;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && found == HDI_NAME_NONE; i++) {
-        found = find_by(listing, text, ways[i], candidates, room);
+        found = find_by(names, text, ways[i], candidates, room);
     }
     free(text);
     return found;
@@ -257,13 +272,13 @@ int hdi_name_find(const hdi_listing *listing, const char *wanted, char *candidat
 
 /* ---- for messages ---- */
 
-void hdi_name_short(const hdi_listed_kernel *kernel, char *out, size_t room)
+void hdi_name_short(const hdi_listed *listed, char *out, size_t room)
 {
-    pieces p = take_apart(name_of(kernel));
+    pieces p = take_apart(name_of(listed));
     snprintf(out, room, "%.*s", (int)(p.params - p.from), p.from);
 }
 
-bool hdi_name_param(const hdi_listed_kernel *kernel, uint32_t index, uint32_t n, char *out, size_t room)
+bool hdi_name_param(const hdi_listed *kernel, uint32_t index, uint32_t n, char *out, size_t room)
 {
     if (!kernel->readable) {
         return false;

@@ -1,6 +1,6 @@
-/* names.h - the names of kernels as CUDA C++ sources have them: demangled, and found by what a program asks for.
+/* names.h - the names of kernels and variables as CUDA C++ sources have them: demangled, and found by what a program asks for.
  *
- * A kernel is asked for by its symbol, its signature, its name with template arguments, or its bare name. Of each of these
+ * A variable has no signature, and else the names that a kernel has. A kernel is asked for by its symbol, its signature, its name with template arguments, or its bare name. Of each of these
  * without the namespaces in front, too. The first of these ways that fits one kernel decides. Blanks do not matter.
  *
  * The demangler is that of the C++ library, libstdc++.so.6 or libc++abi.so.1, opened once at the first need. It stays open.
@@ -23,14 +23,14 @@ bool hdi_name_has_demangler(void);
 
 enum { HDI_NAME_NONE = -1, HDI_NAME_AMBIGUOUS = -2, HDI_NAME_NO_MEMORY = -3 };
 
-/* The index of the kernel that `wanted` names, or one of the above. With AMBIGUOUS `candidates` has what it may mean, cut to
+/* The index of the name that `wanted` stands for, or one of the above. With AMBIGUOUS `candidates` has what it may mean, cut to
  * `room`. */
-int hdi_name_find(const hdi_listing *listing, const char *wanted, char *candidates, size_t room);
+int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candidates, size_t room);
 
-/* A kernel's name for messages, "ns::scale<float>" for the above, cut to `room`. */
-void hdi_name_short(const hdi_listed_kernel *kernel, char *out, size_t room);
+/* A name for messages, "ns::scale<float>" for the above, cut to `room`. */
+void hdi_name_short(const hdi_listed *listed, char *out, size_t room);
 
 /* The type of parameter `index` of `n`, as the signature has it: "float*". False: it is not known. */
-bool hdi_name_param(const hdi_listed_kernel *kernel, uint32_t index, uint32_t n, char *out, size_t room);
+bool hdi_name_param(const hdi_listed *kernel, uint32_t index, uint32_t n, char *out, size_t room);
 
 #endif

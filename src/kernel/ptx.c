@@ -31,7 +31,7 @@ typedef struct scanner {
     unsigned line;
     word now; /* the current word; `at` points behind it */
     hdi_ptx *out;
-    size_t entries_room;
+    size_t entries_room, variables_room;
     variable *shared;               /* a hash table by name; at most half of it is in use */
     size_t n_shared, shared_places; /* a power of two, or 0 */
     uint32_t bodies;
@@ -469,6 +469,69 @@ static hd_status module_variable(scanner *s)
     return HD_OK;
 }
 
+static hd_status add_variable(scanner *s, hdi_ptx_variable v)
+{
+    if (s->out->n_variables == s->variables_room) {
+        size_t room = s->variables_room == 0 ? 8 : 2 * s->variables_room;
+        hdi_ptx_variable *more = realloc(s->out->variables, room * sizeof *more);
+        if (more == NULL) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of variables");
+        }
+        s->out->variables = more;
+        s->variables_room = room;
+    }
+    s->out->variables[s->out->n_variables++] = v;
+    return HD_OK;
+}
+
+/* Reads the bounds of an array: [N][M]. An amount that is not a number becomes 0. */
+static uint64_t bounds(scanner *s, uint64_t bytes)
+{
+    while (is(s, "[")) {
+        uint32_t count = 0;
+        next(s);
+        bytes = number(s->now, &count) && bytes <= INT32_MAX ? bytes * count : 0;
+        while (s->now.n != 0 && !is(s, "]")) {
+            next(s);
+        }
+        next(s);
+    }
+    return bytes;
+}
+
+/* Reads a variable in global or constant memory, from behind the state space up to its initial value. What is not known here is
+ * skipped: the driver decides about it. */
+static hd_status device_variable(scanner *s, bool constant)
+{
+    hdi_ptx_variable v = {.constant = constant};
+    uint64_t of = 0, vector = 1;
+    while (s->now.n != 0 && !is(s, ";") && !is(s, "=") && !is(s, "[") && !is(s, "{")) {
+        char letter;
+        uint32_t size = type_size(s->now, &letter);
+        if (is_reference(s->now)) {
+            next(s);
+            note_reference(s);
+            return HD_OK;
+        }
+        of = size != 0 ? size : of;
+        if (is(s, ".v2") || is(s, ".v4")) {
+            vector = is(s, ".v2") ? 2 : 4;
+        } else if (is(s, ".align")) {
+            next(s);
+        } else if (is(s, "(")) { /* .attribute(.managed) */
+            while (s->now.n != 0 && !is(s, ")")) {
+                next(s);
+            }
+        } else if (is_word(s->now.at[0])) {
+            v.name = s->now.at;
+            v.name_bytes = s->now.n;
+        }
+        next(s);
+    }
+    v.bytes = bounds(s, of * vector);
+    return v.name_bytes != 0 && v.name_bytes <= NAME_MAX_BYTES ? add_variable(s, v) : HD_OK;
+}
+
 static hd_status scan(scanner *s)
 {
     next(s);
@@ -485,6 +548,10 @@ static hd_status scan(scanner *s)
         } else if (is(s, ".shared") && !external) {
             next(s);
             status = module_variable(s);
+        } else if ((is(s, ".global") || is(s, ".const")) && !external) {
+            bool constant = is(s, ".const");
+            next(s);
+            status = device_variable(s, constant);
         } else if (is_reference(s->now)) {
             next(s);
             note_reference(s);
@@ -530,6 +597,7 @@ void hdi_ptx_release(hdi_ptx *ptx)
         free(ptx->entries[i].params);
     }
     free(ptx->entries);
+    free(ptx->variables);
     *ptx = (hdi_ptx){.n_entries = 0};
 }
 
@@ -538,6 +606,17 @@ const hdi_ptx_entry *hdi_ptx_find(const hdi_ptx *ptx, const char *name)
     for (uint32_t i = 0; i < ptx->n_entries; i++) {
         if (strcmp(ptx->entries[i].name, name) == 0) {
             return &ptx->entries[i];
+        }
+    }
+    return NULL;
+}
+
+const hdi_ptx_variable *hdi_ptx_find_variable(const hdi_ptx *ptx, const char *name)
+{
+    size_t n = strlen(name);
+    for (uint32_t i = 0; i < ptx->n_variables; i++) {
+        if (ptx->variables[i].name_bytes == n && memcmp(ptx->variables[i].name, name, n) == 0) {
+            return &ptx->variables[i];
         }
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* ptx.h - lists the kernels of PTX text: names, the places of their parameters, shared memory and thread bounds.
+/* ptx.h - lists the kernels and variables of PTX text: names, the places of parameters, shared memory and thread bounds.
  *
  * It is a scanner, not a compiler: it reads declarations and skips instructions. PTX does not contain the types of
  * buffers: every 8-byte integer parameter may be an address.
@@ -30,9 +30,19 @@ typedef struct hdi_ptx_entry {
     uint32_t max_threads;         /* from .maxntid or .reqntid; 0: neither is there */
 } hdi_ptx_entry;
 
+/* A variable outside of functions that the text defines, in global or constant memory. Its name is in the text. */
+typedef struct hdi_ptx_variable {
+    const char *name;
+    size_t name_bytes;
+    uint64_t bytes; /* 0: its initial value decides */
+    bool constant;
+} hdi_ptx_variable;
+
 typedef struct hdi_ptx {
     hdi_ptx_entry *entries;
     uint32_t n_entries;
+    hdi_ptx_variable *variables;
+    uint32_t n_variables;
     const char *texture;  /* the name of a texture, surface or sampler reference, in the text */
     size_t texture_bytes; /* 0: there is none */
 } hdi_ptx;
@@ -45,7 +55,8 @@ bool hdi_ptx_detect(const void *image, size_t bytes);
 hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out);
 void hdi_ptx_release(hdi_ptx *ptx);
 
-/* The kernel of that name; NULL: there is none. */
+/* The kernel, or the variable, of that name; NULL: there is none. */
 const hdi_ptx_entry *hdi_ptx_find(const hdi_ptx *ptx, const char *name);
+const hdi_ptx_variable *hdi_ptx_find_variable(const hdi_ptx *ptx, const char *name);
 
 #endif

@@ -139,11 +139,12 @@ void hdi_host_context_fault(uint64_t handle, hdcu_result code);
 /* ------------------------------------------------------------------------------- memory.c: memory and its access -- */
 
 typedef enum hdi_host_memory_kind {
-    HDI_HOST_VIRTUAL,   /* cuMemMap */
-    HDI_HOST_ALLOCATED, /* cuMemAlloc */
-    HDI_HOST_POOLED,    /* a segment of the device's pool: cuMemAllocAsync */
-    HDI_HOST_PINNED,    /* cuMemHostAlloc */
-    HDI_HOST_REGISTERED /* cuMemHostRegister */
+    HDI_HOST_VIRTUAL,    /* cuMemMap */
+    HDI_HOST_ALLOCATED,  /* cuMemAlloc */
+    HDI_HOST_POOLED,     /* a segment of the device's pool: cuMemAllocAsync */
+    HDI_HOST_PINNED,     /* cuMemHostAlloc */
+    HDI_HOST_REGISTERED, /* cuMemHostRegister */
+    HDI_HOST_VARIABLE    /* cuModuleGetGlobal: of a module, which has the memory */
 } hdi_host_memory_kind;
 
 typedef struct hdi_host_physical hdi_host_physical;
@@ -162,7 +163,7 @@ typedef struct hdi_host_mapping {
     uint64_t access; /* of VIRTUAL; bit j: device j has access */
     hdi_host_physical *physical;
     size_t physical_offset;
-    hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL */
+    hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL and VARIABLE */
     hdi_host_segment *segment; /* of POOLED */
 } hdi_host_mapping;
 
@@ -227,6 +228,12 @@ typedef struct hdi_host_function {
     int dynamic_shared_max;
 } hdi_host_function;
 
+/* A variable whose address was asked for. It is in the table of mappings until the module's handle is gone. */
+typedef struct hdi_host_variable {
+    hdi_host_mapping mapping;
+    struct hdi_host_variable *next; /* of the same module */
+} hdi_host_variable;
+
 /* Lives until its handle is gone and no queued or recorded launch refers to it. */
 typedef struct hdi_host_module {
     hdi_host_garbage garbage;
@@ -236,6 +243,7 @@ typedef struct hdi_host_module {
     unsigned function_count;
     hdi_host_function *functions;
     hdi_cpu_storage storage;
+    hdi_host_variable *variables;
 } hdi_host_module;
 
 void hdi_host_module_release(hdi_host_module *module);

@@ -105,7 +105,7 @@ static uint64_t access_of(const hdi_host_mapping *m, int device)
         const hdi_host_context *c = device >= 0 ? hdi_host.devices[device].context : NULL;
         return c && (c->peers & owner) ? owner | (uint64_t)1 << device : owner;
     }
-    if (m->kind == HDI_HOST_POOLED) {
+    if (m->kind == HDI_HOST_POOLED || m->kind == HDI_HOST_VARIABLE) {
         return (uint64_t)1 << m->device;
     }
     return UINT64_MAX;

@@ -1,4 +1,4 @@
-/* module.c - modules: shared objects with CPU kernels, and the functions in them.
+/* module.c - modules: shared objects with CPU kernels, and the functions and variables in them.
  *
  * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking: loading writes the image
  * to a memory file and calls the dynamic loader.
@@ -49,9 +49,20 @@ void hdi_host_module_release(hdi_host_module *module)
     }
 }
 
+static void release_variables(hdi_host_module *m)
+{
+    while (m->variables) {
+        hdi_host_variable *v = m->variables;
+        m->variables = v->next;
+        hdi_host_set_remove(&hdi_host_mappings, &v->mapping.span);
+        free(v);
+    }
+}
+
 static void unload(hdi_host_module *m)
 {
     hdi_host_handle_drop(m->handle);
+    release_variables(m);
     release_functions(m);
     hdi_host_module_release(m);
 }
@@ -459,12 +470,82 @@ static hdcu_result cuFuncGetParamInfo(hdcu_function function, size_t index, size
     return hdi_host_leave(r);
 }
 
+/* ---------------------------------------------------------------------------------------------------- variables -- */
+
+/* Finds an exported variable of the object, without the lock. Objects that it needs have variables, too, which do not count. */
+static hdcu_result find_variable(void *library, const char *name, uintptr_t *address, size_t *bytes)
+{
+    const struct link_map *object;
+    const ElfW(Sym) *symbol = NULL;
+    Dl_info info;
+    const void *at = dlsym(library, name);
+    if (!at || dlinfo(library, RTLD_DI_LINKMAP, &object) != 0 ||
+        !dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT) || (uintptr_t)info.dli_fbase != object->l_addr ||
+        !symbol || !info.dli_sname || strcmp(info.dli_sname, name) != 0 || symbol->st_size == 0 ||
+        ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT) {
+        return HDCU_ERROR_NOT_FOUND;
+    }
+    *address = (uintptr_t)at;
+    *bytes = symbol->st_size;
+    return HDCU_SUCCESS;
+}
+
+/* From now on the variable is memory of the module's device. */
+static hdcu_result know_variable(hdi_host_module *m, uintptr_t address, size_t bytes)
+{
+    if (hdi_host_set_find(&hdi_host_mappings, address)) {
+        return HDCU_SUCCESS; /* it was asked for before */
+    }
+    hdi_host_variable *v = calloc(1, sizeof *v);
+    if (v) {
+        v->mapping =
+            (hdi_host_mapping){.span = {address, bytes}, .kind = HDI_HOST_VARIABLE, .device = m->context->device};
+    }
+    if (!v || !hdi_host_set_insert(&hdi_host_mappings, &v->mapping.span)) {
+        free(v);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    v->next = m->variables;
+    m->variables = v;
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result cuModuleGetGlobal(hdcu_deviceptr *pointer, size_t *bytes, hdcu_module handle, const char *name)
+{
+    hdi_host_module *m;
+    hdcu_result r = enter_module(handle, name, &m);
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    m->references++; /* the object stays loaded meanwhile */
+    hdi_host_unlock();
+    uintptr_t address = 0;
+    size_t size = 0;
+    r = find_variable(m->garbage.library, name, &address, &size);
+    hdi_host_lock();
+    if (r == HDCU_SUCCESS && hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)handle) != m) {
+        r = HDCU_ERROR_INVALID_HANDLE; /* unloaded meanwhile */
+    }
+    if (r == HDCU_SUCCESS) {
+        r = know_variable(m, address, size);
+    }
+    hdi_host_module_release(m);
+    if (r == HDCU_SUCCESS && pointer) {
+        *pointer = address;
+    }
+    if (r == HDCU_SUCCESS && bytes) {
+        *bytes = size;
+    }
+    return hdi_host_leave(r);
+}
+
 /* ---------------------------------------------------------------------------------------------- the entry points -- */
 
 const hdi_driver hdi_host_module_entries = {
     .cuModuleLoadDataEx = cuModuleLoadDataEx,
     .cuModuleUnload = cuModuleUnload,
     .cuModuleGetFunction = cuModuleGetFunction,
+    .cuModuleGetGlobal = cuModuleGetGlobal,
     .cuModuleGetFunctionCount = cuModuleGetFunctionCount,
     .cuModuleEnumerateFunctions = cuModuleEnumerateFunctions,
     .cuFuncGetName = cuFuncGetName,

@@ -522,11 +522,11 @@ static hd_status check_buffer(product *p, int which)
                               .read = true};
     bool lost = p->use[which].losses == HDI_LOST;
     int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
-    bool reaches = lost || e->elements == 0 || hdi_peer_access(rt, device->index, owner);
+    bool reaches = lost || e->elements == 0 || hdi_buffer_is_reached(b, owner, device->index);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_fail_about(hdi_buffer_refused(p->tensor[which].buffer), "%s", names[which]);
     }
-    return reaches ? HD_OK : hdi_fail_about(hdi_peer_access_failed(rt, device->index, owner), "%s", names[which]);
+    return reaches ? HD_OK : hdi_fail_about(hdi_buffer_reach_failed(b, owner, device->index), "%s", names[which]);
 }
 
 /* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay as they are lie between its

@@ -506,14 +506,21 @@ static void explain_refusal(hd_runtime *rt, int from, int owner, char *out, size
     }
 }
 
-hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner)
+hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from)
 {
+    hd_runtime *rt = b->runtime;
     HDI_INSIDE_STILL(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
     if (hdi_device_lost(rt->devices[from])) {
         return hdi_loss_fail(rt, from, "the lane's device does no work");
+    }
+    if (hdi_buffer_is_borrowed(b)) {
+        return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
+                               "device %d cannot reach a variable of a module on device %d; run the kernel there, or "
+                               "hd_copy the variable to device %d first",
+                               from, owner, from);
     }
     char why[HD_PEER_REASON_BYTES + 64];
     explain_refusal(rt, from, owner, why, sizeof why);

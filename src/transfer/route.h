@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "buffer/buffer.h"
 #include "engine/engine.h"
 
 /* ---- the plan ---- */
@@ -130,8 +131,14 @@ int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
 /* A device was lost: which devices reach each other is found out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
+/* The same for a buffer, whose owner was read once. */
+static inline bool hdi_buffer_is_reached(const struct hd_buffer *b, int owner, int from)
+{
+    return owner < 0 || owner == from || (!hdi_buffer_is_borrowed(b) && hdi_peer_access(b->runtime, from, owner));
+}
+
 /* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
-hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
+hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from);
 
 /* At stop a test under way is given up, and the thread ends. */
 extern const hdi_lifetime hdi_peer_tester_lifetime;

@@ -35,6 +35,7 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_KERNEL] = {true, sizeof(hdi_message_kernel), sizeof(hdi_kernel_facts), 0},
     [HDI_MESSAGE_KERNEL_SHARED] = {true, sizeof(hdi_message_kernel_shared), 0, 0},
     [HDI_MESSAGE_BLAS] = {true, sizeof(hdi_message_blas), sizeof(hdi_blas_facts), 0},
+    [HDI_MESSAGE_GLOBAL] = {true, sizeof(hdi_message_global), sizeof(hdi_global_place), 0},
     [HDI_MESSAGE_DISCOVER] = {true, sizeof(hdi_message_discover), sizeof(hdi_message_welcome), 0},
     [HDI_MESSAGE_HELLO] = {true, sizeof(hdi_message_hello), sizeof(hdi_message_welcome), ONE_PER_DEVICE},
 };
@@ -102,6 +103,8 @@ static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *
 {
     if (kind == HDI_MESSAGE_KERNEL) {
         END(p->kernel.name);
+    } else if (kind == HDI_MESSAGE_GLOBAL) {
+        END(p->global.name);
     } else if (kind == HDI_MESSAGE_DISCOVER) {
         END(p->discover.settings);
     } else if (kind == HDI_MESSAGE_HELLO) {

@@ -17,7 +17,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 2u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_PROTOCOL 3u       /* raised with every change of this file or of what it includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -43,6 +43,7 @@ enum {
     HDI_MESSAGE_KERNEL = 14,
     HDI_MESSAGE_KERNEL_SHARED = 15,
     HDI_MESSAGE_BLAS = 16,
+    HDI_MESSAGE_GLOBAL = 17,
     /* between the worker's main program and the process that started it; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
@@ -86,6 +87,11 @@ typedef struct hdi_message_kernel {
 typedef struct hdi_message_kernel_shared {
     uint32_t number, bytes;
 } hdi_message_kernel_shared;
+
+typedef struct hdi_message_global {
+    uint64_t module;
+    char name[HDI_KERNEL_SYMBOL_BYTES];
+} hdi_message_global;
 
 typedef struct hdi_message_blas {
     uint32_t lane, unused;
@@ -137,6 +143,7 @@ typedef union hdi_message_payload {
     hdi_message_load load;
     hdi_message_kernel kernel;
     hdi_message_kernel_shared kernel_shared;
+    hdi_message_global global;
     hdi_message_blas blas;
     hdi_message_value value; /* and UNLOAD: the module's number */
     hdi_message_discover discover;
@@ -144,6 +151,7 @@ typedef union hdi_message_payload {
     hdi_facts facts;
     hdi_message_loaded loaded;
     hdi_kernel_facts kernel_facts;
+    hdi_global_place global_place;
     hdi_blas_facts blas_facts;
     hdi_message_welcome welcome;
 } hdi_message_payload;

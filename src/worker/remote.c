@@ -486,6 +486,23 @@ static hdi_answer ask_kernel_shared(hdi_port *port, uint32_t number, uint32_t by
     return ask_number(port, CODE, HDI_MESSAGE_KERNEL_SHARED, &request, sizeof request, -1, NULL);
 }
 
+static hdi_answer ask_global(hdi_port *port, uint64_t module, const char *name, hdi_global_place *out)
+{
+    hdi_message_global request = {.module = module};
+    size_t length = strnlen(name, sizeof request.name);
+    if (length == sizeof request.name) {
+        return refused("cuModuleGetGlobal");
+    }
+    memcpy(request.name, name, length);
+    return ask(port, &(question){.line = CODE,
+                                 .kind = HDI_MESSAGE_GLOBAL,
+                                 .request = &request,
+                                 .request_bytes = sizeof request,
+                                 .descriptor = -1,
+                                 .reply = out,
+                                 .reply_bytes = sizeof *out});
+}
+
 static hdi_answer ask_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
 {
     hdi_message_blas request = {.lane = number, .workspace = workspace, .bytes = bytes};
@@ -515,6 +532,7 @@ static const hdi_port_calls calls = {
     .unload = ask_unload,
     .kernel = ask_kernel,
     .kernel_shared = ask_kernel_shared,
+    .global = ask_global,
     .blas = ask_blas,
 };
 

@@ -1,7 +1,7 @@
 /* remote.h - the port of a device whose engine and driver are in a worker process: every call is a request over a socket.
  *
  * There are two lines, so that a slow module load does not hold up memory. Facts, lanes, memory and pinning go over one. Code
- * (load, unload, kernel, kernel_shared, blas) goes over the other. A line carries one request at a time.
+ * (load, unload, kernel, kernel_shared, global, blas) goes over the other. A line carries one request at a time.
  *
  * Threads: any, for everything but create and destroy. Blocking: requests for their turn and up to the time limit, the rest not.
  * Locks: each line has a turn, held from a request to its reply. Nothing is held while `broken` runs.

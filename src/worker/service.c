@@ -277,6 +277,12 @@ static hdi_answer serve_kernel_shared(serving *s)
     return s->local->calls->kernel_shared(s->local, k->number, k->bytes);
 }
 
+static hdi_answer serve_global(serving *s)
+{
+    const hdi_message_global *g = &s->in->global;
+    return s->local->calls->global(s->local, g->module, g->name, &s->out->global_place);
+}
+
 static hdi_answer serve_blas(serving *s)
 {
     const hdi_message_blas *b = &s->in->blas;
@@ -307,6 +313,7 @@ static served *const serves[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_KERNEL] = serve_kernel,
     [HDI_MESSAGE_KERNEL_SHARED] = serve_kernel_shared,
     [HDI_MESSAGE_BLAS] = serve_blas,
+    [HDI_MESSAGE_GLOBAL] = serve_global,
 };
 
 /* Does a request that was received, and makes its reply. */

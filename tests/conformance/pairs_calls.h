@@ -364,6 +364,13 @@ static hd_status recipe_hd_kernel_get(things *t)
     return hd_kernel_get(t->module, ++turn % 2 ? "hello" : "add_one", &made);
 }
 
+static hd_status recipe_hd_module_get_global(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_module_get_global(t->module, 0, "word", &made);
+    return and_free(status, made);
+}
+
 static hd_status recipe_hd_module_unload(things *t)
 {
     return hd_module_unload(t->module);

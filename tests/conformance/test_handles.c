@@ -85,7 +85,9 @@ static void as_a_buffer(const things *t, void *bad, const char *word)
 static void as_a_module(void *bad, const char *word)
 {
     hd_kernel *kernel = NULL;
+    hd_buffer *global = NULL;
     refused(hd_kernel_get(bad, "hd_fill_u32", &kernel), word, __LINE__);
+    refused(hd_module_get_global(bad, 0, "x", &global), word, __LINE__);
     refused(hd_module_unload(bad), word, __LINE__);
 }
 

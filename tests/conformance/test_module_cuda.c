@@ -1,6 +1,7 @@
 /* test_module_cuda.c - CUDA C++ on GPUs: what nvcc makes, source text, and linked parts.
  *
  * Promise: Kernels of CUDA C++ run with the arguments that were passed, by every name they have, or are refused with the reason.
+ * Their variables are set, used and read.
  *
  * On host devices the calls are refused, which is all that is tested there. nvcc, NVRTC and nvJitLink are used where they are.
  *
@@ -15,7 +16,10 @@ static const char source[] = "struct pair {\n"
                              "};\n"
                              "__constant__ float table[4] = {1, 2, 3, 4};\n"
                              "__device__ int counter = 40;\n"
+                             "template <class T> __device__ T total;\n"
                              "namespace ns {\n"
+                             "__constant__ float offset = 1;\n"
+                             "static __device__ float last;\n"
                              "__global__ void saxpy(float *y, const float *x, float a, int n)\n"
                              "{\n"
                              "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
@@ -34,6 +38,14 @@ static const char source[] = "struct pair {\n"
                              "{\n"
                              "    out[0] = p.a + (float)p.b + c + table[3];\n"
                              "    out[1] = (float)atomicAdd(&counter, 1);\n"
+                             "}\n"
+                             "__global__ void weigh(float *out)\n"
+                             "{\n"
+                             "    if (threadIdx.x == 0) {\n"
+                             "        out[0] = table[0] + ns::offset + total<float>;\n"
+                             "        ns::last = out[0];\n"
+                             "        total<float> += 1;\n"
+                             "    }\n"
                              "}\n";
 
 enum { N = 4 };
@@ -43,6 +55,50 @@ static void launch_one(hd_lane *lane, hd_module *module, const char *name, const
     hd_kernel *kernel = NULL;
     CONF_OK(hd_kernel_get(module, name, &kernel));
     CONF_OK(hd_launch(lane, kernel, conf_dims(1, 1, 1), conf_dims(32, 1, 1), 0, args, n, NULL));
+}
+
+static hd_buffer *global_of(hd_module *module, const char *name, size_t bytes)
+{
+    hd_buffer *b = NULL;
+    CONF_OK(hd_module_get_global(module, 0, name, &b));
+    CONF_EQUAL(hd_buffer_size(b), bytes);
+    return b;
+}
+
+static float number_in(hd_buffer *b, size_t index)
+{
+    float number = 0;
+    CONF_OK(hd_read(b, index * sizeof number, &number, sizeof number));
+    return number;
+}
+
+/* Sets variables of each kind between launches of a kernel that uses them, and reads what it left. `by_value` has run once. */
+static void use_variables(hd_lane *lane, hd_module *module)
+{
+    hd_buffer *counter = global_of(module, "counter", 4), *total = global_of(module, "total<float>", 4),
+              *offset = global_of(module, "ns::offset", 4), *last = global_of(module, "ns::last", 4),
+              *table = global_of(module, "table", 16), *out = NULL;
+    CONF_TRUE(global_of(module, "offset", 4) == offset && global_of(module, "_ZN2ns6offsetE", 4) == offset);
+    int32_t count = 0;
+    CONF_OK(hd_read(counter, 0, &count, sizeof count));
+    CONF_EQUAL(count, 40 + 32); /* `by_value` ran with 32 threads */
+    CONF_TRUE(number_in(table, 2) == 3 && number_in(offset, 0) == 1);
+    CONF_OK(hd_alloc(lane, 64, &out));
+    hd_arg first[] = {hd_out(out)}, second[] = {hd_out_range(out, 4, 4)};
+    const float tables[] = {10, 20, 30, 40}, five = 5, two = 2;
+    CONF_OK(hd_write(table, 0, tables, sizeof tables));
+    CONF_OK(hd_write(total, 0, &five, sizeof five));
+    launch_one(lane, module, "weigh", first, 1);
+    CONF_OK(hd_write(offset, 0, &two, sizeof two));
+    launch_one(lane, module, "weigh", second, 1);
+    CONF_TRUE(number_in(out, 0) == 16 && number_in(out, 1) == 18); /* 10 + 1 + 5, then 10 + 2 + 6 */
+    CONF_TRUE(number_in(last, 0) == 18 && number_in(total, 0) == 7);
+    CONF_OK(hd_copy(out, 0, table, 4, 8, NULL));
+    CONF_TRUE(number_in(out, 1) == 30);
+    hd_buffer *none = NULL;
+    CONF_FAILS_WITH(hd_module_get_global(module, 0, "absent", &none), HD_ERROR_NOT_FOUND, "table");
+    CONF_TRUE(none == NULL);
+    hd_free(out);
 }
 
 /* Launches every kernel of `source`, and refuses what is wrong. */
@@ -68,6 +124,7 @@ static void use_module(hd_runtime *runtime, hd_module *module)
     launch_one(lane, module, "by_value", by_value, 3);
     CONF_OK(hd_read(y, 0, got, sizeof got));
     CONF_TRUE(got[0] == 14.75f && got[1] == 40);
+    use_variables(lane, module);
 
     hd_kernel *kernel = NULL, *same = NULL;
     CONF_OK(hd_kernel_get(module, "ns::saxpy(float*, const float*, float, int)", &kernel));

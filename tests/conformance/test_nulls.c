@@ -158,6 +158,12 @@ static void modules_take_nulls(void **state)
     CONF_FAILS(hd_kernel_get(module, "nosuchkernel", &kernel), HD_ERROR_NOT_FOUND);
     CONF_TRUE(kernel == untouched_kernel);
     CONF_FAILS(hd_kernel_get(module, "hd_fill_u32", NULL), HD_ERROR_ARGUMENT);
+    hd_buffer *global = untouched_buffer;
+    CONF_FAILS(hd_module_get_global(NULL, 0, "x", &global), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_module_get_global(module, 0, NULL, &global), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_get_global(module, 0, "x", NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_get_global(module, 0, "x", &global), HD_ERROR_NOT_FOUND);
+    CONF_TRUE(global == untouched_buffer);
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &kernel));
 
     hd_buffer *buffer = NULL;

@@ -28,6 +28,19 @@ HD_KERNEL(every_kind, HD_OUT(double, y), HD_IN(float, x), HD_VALUE(int8_t, i8), 
     }
 }
 
+HD_GLOBAL_CONSTANT float coefficients[4] = {1, 2, 3, 4};
+HD_GLOBAL uint32_t runs;
+
+/* Uses what the program sets. */
+HD_KERNEL(weigh, HD_INOUT(float, y))
+{
+    uint32_t i = hd_thread_x();
+    y[i] *= coefficients[i % 4];
+    if (i == 0) {
+        runs++;
+    }
+}
+
 HD_KERNEL(nothing)
 {
 }

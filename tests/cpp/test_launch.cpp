@@ -92,6 +92,25 @@ static void shapes(hd::lane_ref lane, hd::module_ref module)
     CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, module.kernel("places"), 0, 64, hd::out(at)));
 }
 
+/* Variables of the module: set, used by a kernel that does not name them, and read. */
+static void variables(hd::lane_ref lane, hd::module_ref module)
+{
+    const hd::buffer_ref<float> coefficients = module.global<float>(0, "coefficients");
+    CHECK(coefficients.size() == 4 && coefficients.device() == 0 && hd::read(coefficients)[2] == 3);
+    hd::buffer<float> y = hd::alloc<float>(lane, 4);
+    hd::fill(y, 1.0f);
+    hd::write(coefficients.span(1, 2), std::vector<float>{20, 30});
+    hd::launch(lane, module.kernel("weigh"), 1, 4, hd::inout(y));
+    CHECK((hd::read(y) == std::vector<float>{1, 20, 30, 4}));
+    const hd::buffer_ref<std::uint32_t> runs = module.global<std::uint32_t>(0, "runs"),
+                                        same = module.global<std::uint32_t>(0, "runs");
+    CHECK(hd::read(runs)[0] == 1);
+    hd::launch(lane, module.kernel("weigh"), 1, 4, hd::inout(y));
+    CHECK(hd::read(runs)[0] == 2 && runs.get() == same.get());
+    CHECK_FAILS(HD_ERROR_NOT_FOUND, module.global<float>(0, "absent"));
+    CHECK_FAILS(HD_ERROR_NO_DEVICE, module.global<float>(-1, "runs"));
+}
+
 static void test()
 {
     hd::runtime runtime = hd::open(small_machine);
@@ -100,6 +119,7 @@ static void test()
     values(lane, module);
     ranges(lane, runtime.builtin_module());
     shapes(lane, module);
+    variables(lane, module);
     CHECK(live_buffers(runtime) == 0);
 
     const hd::kernel gone = module.kernel("nothing");

@@ -312,6 +312,15 @@ static void loads_code_and_finds_kernels(void **unused)
     assert_answer(p->calls->kernel_shared(p, number, INT32_MAX), HDCU_ERROR_INVALID_VALUE, __LINE__);
     assert_answer(p->calls->kernel_shared(p, 7 * HDI_KERNEL_CHUNK, 1), HDCU_ERROR_INVALID_HANDLE, __LINE__);
 
+    hdi_global_place place = {0, 0}, none_such = {5, 5};
+    OK(p->calls->global(p, module, "total", &place));
+    assert_int_equal(place.bytes, 4 * sizeof(uint32_t));
+    assert_int_equal(words(place.address)[1], 22);
+    assert_answer(p->calls->global(p, module, "hidden", &none_such), HDCU_ERROR_NOT_FOUND, __LINE__);
+    assert_answer(p->calls->global(p, module, "add", &none_such), HDCU_ERROR_NOT_FOUND, __LINE__);
+    assert_answer(p->calls->global(p, 1, "total", &none_such), HDCU_ERROR_INVALID_HANDLE, __LINE__);
+    assert_int_equal(none_such.address, 5);
+
     OK(p->calls->unload(p, module));
     assert_answer(p->calls->unload(p, module), HDCU_ERROR_INVALID_HANDLE, __LINE__);
     image[18] = 0x7f; /* not for this processor any more */

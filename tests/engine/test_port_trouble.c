@@ -24,6 +24,7 @@ static hdi_answer use_everything(const hdi_shm *shm, const hdi_code *code, uses 
     static hdi_kernel_facts k;
     hdi_port *p = ports[0], *other = ports[1];
     hdi_facts facts;
+    hdi_global_place place;
     uint64_t value;
     hdi_answer answer = p->calls->facts(p, &facts);
 #define NEXT(call)                                                                                                     \
@@ -42,6 +43,7 @@ static hdi_answer use_everything(const hdi_shm *shm, const hdi_code *code, uses 
     NEXT(p->calls->load(p, code, &u->module, log))
     NEXT(p->calls->kernel(p, u->module, "add", 1, &k))
     NEXT(p->calls->kernel_shared(p, 1, 1000))
+    NEXT(p->calls->global(p, u->module, "total", &place))
     NEXT(p->calls->unmap(p, u->at + GRANULE, GRANULE))
     NEXT(p->calls->memory_free(p, &value))
 #undef NEXT

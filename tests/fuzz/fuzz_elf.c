@@ -25,6 +25,16 @@ static void check_kernels(const hdi_kernel_file *f, const void *image, size_t by
     }
 }
 
+static void check_variables(const hdi_kernel_file *f, const void *image, size_t bytes)
+{
+    fuzz_check(f->n_globals <= HDI_KERNEL_FILE_GLOBALS_MAX);
+    for (uint32_t i = 0; i < f->n_globals; i++) {
+        const hdi_kernel_global *g = &f->globals[i];
+        fuzz_check(inside(g->name, strlen(g->name) + 1, image, bytes) && g->bytes > 0);
+        fuzz_check(hdi_kernel_file_find_global(f, g->name) == g);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     void *image = fuzz_copy(input, bytes);
@@ -39,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     status = hdi_elf_describe(image, bytes, &f);
     if (status == HD_OK) {
         check_kernels(&f, image, bytes);
+        check_variables(&f, image, bytes);
         hdi_kernel_file_release(&f);
     } else {
         fuzz_check_failure(status, HD_ERROR_IMAGE, HD_ERROR_LIMIT);

@@ -54,6 +54,10 @@ static void check_views(const hdi_kernel_file *f, const void *image, size_t byte
             fuzz_check((uint64_t)p->offset + p->size <= k->argument_bytes);
         }
     }
+    for (uint32_t i = 0; i < f->n_globals; i++) {
+        const hdi_kernel_global *g = &f->globals[i];
+        fuzz_check(inside(g->name, strlen(g->name) + 1, image, bytes) && hdi_kernel_file_find_global(f, g->name) == g);
+    }
 }
 
 /* What was parsed, written and parsed again is the same. */
@@ -73,6 +77,11 @@ static void check_round_trip(const hdi_kernel_file *f)
             fuzz_check(strcmp(a->params[j].name, b->params[j].name) == 0);
             fuzz_check(a->params[j].offset == b->params[j].offset && a->params[j].size == b->params[j].size);
         }
+    }
+    fuzz_check(again.n_globals == f->n_globals);
+    for (uint32_t i = 0; i < f->n_globals; i++) {
+        const hdi_kernel_global *a = &f->globals[i], *b = &again.globals[i];
+        fuzz_check(strcmp(a->name, b->name) == 0 && a->bytes == b->bytes && a->constant == b->constant);
     }
     hdi_kernel_file_release(&again);
     free(written);

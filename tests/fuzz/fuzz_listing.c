@@ -1,4 +1,4 @@
-/* fuzz_listing.c - cubins, fatbins and PTX: the kernels in them, and their names.
+/* fuzz_listing.c - cubins, fatbins and PTX: the kernels and variables in them, and their names.
  *
  * Threads: one. Locks: none.
  */
@@ -7,15 +7,16 @@
 #include "kernel/describe_image.h"
 #include "kernel/names.h"
 
-static void check_kernel(const hdi_listing *listing, const hdi_listed_kernel *k)
+/* A name is found by itself, and the parameters of a kernel lie inside its arguments. */
+static void check_listed(const hdi_listed_names *names, const hdi_listed *k)
 {
     fuzz_check(strlen(k->symbol) > 0);
     for (uint32_t i = 0; i < k->n_params; i++) {
         fuzz_check((uint64_t)k->params[i].offset + k->params[i].size <= k->argument_bytes);
     }
     char candidates[64];
-    int found = hdi_name_find(listing, k->symbol, candidates, sizeof candidates);
-    fuzz_check(found >= 0 && strcmp(listing->kernels[found].symbol, k->symbol) == 0);
+    int found = hdi_name_find(names, k->symbol, candidates, sizeof candidates);
+    fuzz_check(found >= 0 && strcmp(names->of[found].symbol, k->symbol) == 0);
 }
 
 static void check_image(const void *bytes, size_t n)
@@ -28,11 +29,16 @@ static void check_image(const void *bytes, size_t n)
         fuzz_check_failure(status, HD_ERROR_IMAGE);
         return;
     }
-    for (uint32_t i = 0; i < image.listing.n_kernels && i < 8; i++) {
+    for (uint32_t i = 0; i < image.listing.kernels.n && i < 8; i++) {
         hdi_signature s = {.described = false};
-        status = hdi_image_describe(&image, image.listing.kernels[i].symbol, &s);
+        status = hdi_image_describe(&image, image.listing.kernels.of[i].symbol, &s);
         fuzz_check(status == HD_OK || status == HD_ERROR_LIMIT);
         free(s.params);
+    }
+    for (uint32_t i = 0; i < image.listing.variables.n && i < 8; i++) {
+        hdi_image_global global;
+        fuzz_check(hdi_image_find_global(&image, image.listing.variables.of[i].symbol, &global) == HD_OK);
+        fuzz_check(strcmp(global.symbol, image.listing.variables.of[i].symbol) == 0);
     }
     hdi_image_release(&image);
 }
@@ -44,11 +50,11 @@ static void check_names(const uint8_t *input, size_t bytes)
     size_t n;
     const uint8_t *piece = fuzz_take_piece(&in, 64, &n);
     char *wanted = fuzz_text(piece, n), *there = fuzz_text(in.at, in.left < 64 ? in.left : 64), candidates[16];
-    hdi_listed_kernel kernel = {.symbol = there, .readable = there};
-    hdi_listing listing = {.kernels = &kernel, .n_kernels = 1};
-    int found = hdi_name_find(&listing, wanted, candidates, sizeof candidates);
+    hdi_listed kernel = {.symbol = there, .readable = there};
+    hdi_listed_names names = {.of = &kernel, .n = 1};
+    int found = hdi_name_find(&names, wanted, candidates, sizeof candidates);
     fuzz_check(found == 0 || found == HDI_NAME_NONE);
-    fuzz_check(hdi_name_find(&listing, there, candidates, sizeof candidates) == 0);
+    fuzz_check(hdi_name_find(&names, there, candidates, sizeof candidates) == 0);
     char shown[16];
     hdi_name_short(&kernel, shown, sizeof shown);
     hdi_name_param(&kernel, 0, 1, shown, sizeof shown);
@@ -64,8 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     if (status != HD_OK) {
         fuzz_check_failure(status, HD_ERROR_IMAGE);
     }
-    for (uint32_t i = 0; i < listing.n_kernels && i < 64; i++) {
-        check_kernel(&listing, &listing.kernels[i]);
+    for (uint32_t i = 0; i < listing.kernels.n && i < 64; i++) {
+        check_listed(&listing.kernels, &listing.kernels.of[i]);
+    }
+    for (uint32_t i = 0; i < listing.variables.n && i < 64; i++) {
+        check_listed(&listing.variables, &listing.variables.of[i]);
     }
     hdi_listing_release(&listing);
     check_image(copy, bytes);

@@ -51,6 +51,28 @@ expect 2 "--no-gpu is not for CUDA C++" "$heddle" cc --no-gpu one.cu
 expect 2 "unknown option '-static'" "$heddle" cc -static one.c
 expect 2 "it becomes a name in C" "$heddle" cc --embed 1a one.c
 
+# Variables that programs reach: each name once in all sources, and the same in both parts.
+cat >variable.c <<'END'
+#include <heddle/kernel.h>
+struct pair { double a; char b; };
+HD_GLOBAL_CONSTANT float coefficients[3][5] = {{1, 2}};
+HD_GLOBAL uint32_t hits;
+HD_GLOBAL struct pair odd;
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = coefficients[hd_thread_x() % 3][1] + odd.b; hd_atomic_add_u32(&hits, 1); }
+END
+printf '#include <heddle/kernel.h>\nHD_GLOBAL uint32_t hits;\nHD_KERNEL(l, HD_INOUT(float, y)) { y[0] = hits; }\n' >hits.c
+sed 's/hits/misses/' hits.c >misses.c
+expect 0 "" "$heddle" cc --no-gpu -Wall -Wextra -Werror variable.c misses.c
+expect 1 "'hits' is defined in more than one of the sources" "$heddle" cc --no-gpu variable.c hits.c
+lines 1
+
+# both FILE: the parts have the same variables, also where a second source has one
+both() {
+    grep -q '^\.visible \.const .* coefficients\[60\]' "$1" && grep -q '^\.visible \.global .* odd\[16\]' "$1" &&
+        grep -q '^\.visible \.global .* hits;' "$1" && grep -q '^\.visible \.global .* misses;' "$1" ||
+        fail "$1 has not all variables: $(grep -e '\.global \.' -e '\.const \.' "$1")"
+}
+
 # A warning is there once, whichever compilers have it.
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { int unused; y[0] = 1; }\n' >warned.c
 expect 0 "warned.c:2:" "$heddle" cc --no-gpu -Wall warned.c
@@ -150,6 +172,10 @@ assembles() {
 if "$heddle" cc one.c 2>err; then
     expect 0 "" "$heddle" cc -g --emit-ptx clang.ptx one.c two.c
     assembles clang.ptx
+    expect 0 "" "$heddle" cc -Wall --emit-ptx both.ptx variable.c misses.c
+    both both.ptx
+    sed 's/struct pair odd/struct { double a; char b; } odd/' variable.c >unnamed.c
+    expect 1 "the PTX has no variable odd; its type needs a name" "$heddle" cc unnamed.c
     grep -q '^[[:space:]]*\.loc' clang.ptx || fail "-g puts no lines into PTX"
     grep -q '^\.target.*debug' clang.ptx && fail "-g makes code for a debugger"
     expect 1 ".c:4: kernel one is defined at " "$heddle" cc --no-cpu -o again.hdk one.c again.c
@@ -194,6 +220,8 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     export NVCC
     expect 0 "" "$heddle" cc --emit-ptx nvcc.ptx one.c two.c
     assembles nvcc.ptx
+    expect 0 "" "$heddle" cc --emit-ptx both.ptx variable.c misses.c
+    both both.ptx
     expect 0 "" "$heddle" cc --math none --emit-ptx nvcc.ptx --embed math --depfile rule math_one.c math_two.c # nvcc has its own
     assembles nvcc.ptx
     grep -q 'shared.h' rule || fail "the rule has no header: $(cat rule)"

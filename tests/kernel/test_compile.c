@@ -211,7 +211,7 @@ static void check_real(const hdi_nvrtc *nvrtc, const char *arch, hdi_image_kind 
     size_t code_bytes;
     assert_ok(hdi_image_open(made.bytes, made.size, false, &image, &code, &code_bytes));
     assert_int_equal(image.kind, kind);
-    assert_int_equal(image.listing.n_kernels, 2);
+    assert_int_equal(image.listing.kernels.n, 2);
     assert_ok(hdi_image_add_alias(&image, made.aliases[0].name, made.aliases[0].symbol));
     const char *symbol;
     char shown[HDI_KERNEL_NAME_BYTES];
@@ -324,8 +324,8 @@ static void the_real_linker(void **state)
     const void *code;
     size_t code_bytes;
     assert_ok(hdi_image_open(made.bytes, made.size, false, &image, &code, &code_bytes));
-    assert_int_equal(image.listing.n_kernels, 1);
-    assert_string_equal(image.listing.kernels[0].symbol, "run");
+    assert_int_equal(image.listing.kernels.n, 1);
+    assert_string_equal(image.listing.kernels.of[0].symbol, "run");
     assert_false(image.listing.relocatable);
     hdi_image_release(&image);
     hdi_made_code_release(&made);

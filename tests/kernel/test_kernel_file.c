@@ -25,9 +25,19 @@ static hdi_kernel_entry sample_kernels[] = {
     {"nothing", NULL, 0, 0, 0, 0},
 };
 
+static hdi_kernel_global sample_globals[] = {
+    {"coefficients", 64, true},
+    {"counter", 4, false},
+};
+
 static void *sample(size_t *bytes)
 {
-    hdi_kernel_file f = {.ptx = ".version 6.3\n", .ptx_bytes = 14, .kernels = sample_kernels, .n_kernels = 2};
+    hdi_kernel_file f = {.ptx = ".version 6.3\n",
+                         .ptx_bytes = 14,
+                         .kernels = sample_kernels,
+                         .n_kernels = 2,
+                         .globals = sample_globals,
+                         .n_globals = 2};
     void *image = NULL;
     assert_ok(hdi_kernel_file_write(&f, &image, bytes));
     return image;
@@ -50,6 +60,10 @@ static hd_status parse_copy(const void *image, size_t bytes)
                 sum += strlen(p->name);
                 assert_true(p->offset + p->size <= f.kernels[i].argument_bytes);
             }
+        }
+        for (uint32_t i = 0; i < f.n_globals; i++) {
+            sum += strlen(f.globals[i].name);
+            assert_true(f.globals[i].bytes > 0);
         }
         assert_true(sum > 0);
         hdi_kernel_file_release(&f);
@@ -105,6 +119,11 @@ static void what_is_written_is_read_back(void **unused)
     }
     assert_int_equal(hdi_kernel_file_find(&f, "nothing")->n_params, 0);
     assert_null(hdi_kernel_file_find(&f, "something"));
+    assert_int_equal(f.n_globals, 2);
+    assert_true(hdi_kernel_file_find_global(&f, "coefficients")->constant);
+    assert_int_equal(hdi_kernel_file_find_global(&f, "coefficients")->bytes, 64);
+    assert_false(hdi_kernel_file_find_global(&f, "counter")->constant);
+    assert_null(hdi_kernel_file_find_global(&f, "scale"));
     hdi_kernel_file_release(&f);
     free(image);
 }

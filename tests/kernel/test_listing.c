@@ -1,6 +1,6 @@
 /* test_listing.c - what is found in images that nvcc made (tests/kernel/images), and in damaged ones.
  *
- * Promise: Kernels of cubins and fatbins have their parameters; what no launch could use is refused by name.
+ * Promise: Kernels of cubins and fatbins have their parameters, and variables their names; what no launch could use is refused by name.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -65,7 +65,7 @@ static void parameters_are_those_of_the_source(void **state)
         assert_ok(open_named(all[i], &image));
         if (is_readable(all[i])) {
             assert_string_equal(image.listing.unread, "");
-            assert_int_equal(image.listing.n_kernels, 6);
+            assert_int_equal(image.listing.kernels.n, 6);
             check_params(&image, "_ZN2ns5saxpyEPfPKffi", 4, (const uint32_t[][2]){{0, 8}, {8, 8}, {16, 4}, {20, 4}});
             check_params(&image, "_Z5scaleIfEvPT_S0_", 2, (const uint32_t[][2]){{0, 8}, {8, 4}});
             check_params(&image, "_Z5scaleIdEvPT_S0_", 2, (const uint32_t[][2]){{0, 8}, {8, 8}});
@@ -164,6 +164,63 @@ static void names_that_fit_none_or_several_are_refused(void **state)
     hdi_image_release(&image);
 }
 
+static void check_variable(const hdi_image *image, const char *wanted, const char *symbol, bool constant)
+{
+    hdi_image_global found;
+    assert_ok(hdi_image_find_global(image, wanted, &found));
+    assert_string_equal(found.symbol, symbol);
+    assert_int_equal(found.constant, constant);
+}
+
+static void check_no_variable(const hdi_image *image, const char *wanted, const char *text)
+{
+    hdi_image_global found;
+    hd_error error = {.size = sizeof error};
+    assert_status(hdi_image_find_global(image, wanted, &found), HD_ERROR_NOT_FOUND);
+    hd_last_error(&error);
+    assert_non_null(strstr(error.message, text));
+}
+
+static void variables_are_found_by_the_names_of_the_source(void **state)
+{
+    (void)state;
+    static const char *const images[] = {"variables.cubin", "variables.ptx"};
+    for (int i = 0; i < 2; i++) {
+        hdi_image image;
+        assert_ok(open_named(images[i], &image));
+        assert_int_equal(image.listing.variables.n, 9);
+        check_variable(&image, "coefficients", "coefficients", true);
+        check_variable(&image, "factors", "factors", true);
+        check_variable(&image, "counter", "counter", false);
+        check_variable(&image, "pairs", "pairs", false);
+        check_variable(&image, "_ZN2ns5totalE", "_ZN2ns5totalE", false);
+        check_no_variable(&image, "use", "the module has no variable 'use'");
+        check_no_variable(&image, "$str", "coefficients");
+        if (hdi_name_has_demangler()) {
+            check_variable(&image, "ns::total", "_ZN2ns5totalE", false);
+            hdi_image_global hidden; /* its symbol has a namespace that the compiler made */
+            assert_ok(hdi_image_find_global(&image, "ns::hidden", &hidden));
+            assert_non_null(strstr(hidden.symbol, "_INTERNAL_"));
+            check_variable(&image, "state<float>", "_Z5stateIfE", false);
+            check_variable(&image, "state< int >", "_Z5stateIiE", false);
+            check_no_variable(&image, "total", "several variables are called 'total'");
+            check_no_variable(&image, "absent", "far::total");
+        }
+        hdi_image_release(&image);
+    }
+    hdi_image image; /* one variable, in each kind of image */
+    for (int i = 0; i < ALL; i++) {
+        assert_ok(open_named(all[i], &image));
+        if (is_readable(all[i])) {
+            check_variable(&image, "table", "table", true);
+        }
+        hdi_image_release(&image);
+    }
+    assert_ok(open_named("large.cubin", &image));
+    check_no_variable(&image, "table", "compilers leave out what no kernel uses");
+    hdi_image_release(&image);
+}
+
 static void check_refused(const char *name, const char *text)
 {
     hdi_image image;
@@ -201,14 +258,14 @@ static void damaged_images_are_read_as_far_as_they_are_whole(void **state)
             memcpy(part, content, at);
             hd_status status = hdi_listing_read(part, at, &listing);
             assert_true(status == HD_OK || status == HD_ERROR_IMAGE);
-            assert_true(listing.n_kernels <= 6);
+            assert_true(listing.kernels.n <= 6 && listing.variables.n <= 1);
             hdi_listing_release(&listing);
             free(part);
             content[at] = (char)~content[at];
             status = hdi_listing_read(content, bytes, &listing);
             assert_true(status == HD_OK || status == HD_ERROR_IMAGE);
-            for (uint32_t k = 0; k < listing.n_kernels; k++) {
-                assert_true(strlen(listing.kernels[k].symbol) < bytes);
+            for (uint32_t k = 0; k < listing.kernels.n; k++) {
+                assert_true(strlen(listing.kernels.of[k].symbol) < bytes);
             }
             hdi_listing_release(&listing);
             content[at] = (char)~content[at];
@@ -243,6 +300,7 @@ int main(void)
         cmocka_unit_test(parameters_have_the_types_of_the_source),
         cmocka_unit_test(kernels_are_found_by_the_names_of_the_source),
         cmocka_unit_test(names_that_fit_none_or_several_are_refused),
+        cmocka_unit_test(variables_are_found_by_the_names_of_the_source),
         cmocka_unit_test(what_no_launch_could_use_is_refused_by_name),
         cmocka_unit_test(damaged_images_are_read_as_far_as_they_are_whole),
         cmocka_unit_test(blocks_of_lz4),

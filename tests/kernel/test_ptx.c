@@ -146,6 +146,51 @@ static void damaged_text_is_read_safely(void **unused)
     }
 }
 
+static void check_variable(const hdi_ptx *ptx, const char *name, uint64_t bytes, bool constant)
+{
+    const hdi_ptx_variable *v = hdi_ptx_find_variable(ptx, name);
+    assert_non_null(v);
+    assert_int_equal(v->bytes, bytes);
+    assert_int_equal(v->constant, constant);
+}
+
+static void variables_are_read(void **unused)
+{
+    (void)unused;
+    static const char text[] = ".version 7.0\n"
+                               ".visible .global .align 4 .u32 counter;\n"
+                               ".global .align 8 .b8 odd[3][8] = {1, 2, {3}};\n"
+                               ".visible .const .align 4 .f32 scale = 0f3F800000;\n"
+                               ".const .v4 .f32 four;\n"
+                               ".global .attribute(.managed) .align 8 .u64 shared_with_host;\n"
+                               ".weak .global .u32 any[] = {1, 2};\n"
+                               ".extern .global .align 4 .u32 elsewhere;\n"
+                               ".shared .align 4 .b8 tile[64];\n"
+                               ".global .samplerref sampler;\n"
+                               ".entry k(.param .u64 y) { st.global.u32 [counter], 1; }\n";
+    hdi_ptx ptx;
+    assert_ok(hdi_ptx_scan(text, sizeof text, &ptx));
+    assert_int_equal(ptx.n_variables, 6);
+    check_variable(&ptx, "counter", 4, false);
+    check_variable(&ptx, "odd", 24, false);
+    check_variable(&ptx, "scale", 4, true);
+    check_variable(&ptx, "four", 16, true);
+    check_variable(&ptx, "shared_with_host", 8, false);
+    check_variable(&ptx, "any", 0, false);
+    assert_null(hdi_ptx_find_variable(&ptx, "elsewhere"));
+    assert_null(hdi_ptx_find_variable(&ptx, "count"));
+    assert_int_equal(ptx.n_entries, 1);
+    assert_int_equal(ptx.texture_bytes, 7);
+    hdi_ptx_release(&ptx);
+    /* what is cut off, or of a later version, is no failure: the driver decides */
+    static const char *const odd[] = {".global",         ".const .align",    ".global (",
+                                      ".global .u32 x[", ".global .u32 x[y", ".const .b9 x;"};
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        assert_ok(hdi_ptx_scan(odd[i], strlen(odd[i]), &ptx));
+        hdi_ptx_release(&ptx);
+    }
+}
+
 /* Text of this size is scanned in a moment. It would take hours if each word were compared with each variable, or each kernel moved all those
  * before. */
 static void long_text_takes_no_longer_than_its_length_says(void **unused)
@@ -181,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(declarations_are_read),
+        cmocka_unit_test(variables_are_read),
         cmocka_unit_test(long_text_takes_no_longer_than_its_length_says),
         cmocka_unit_test(the_built_in_kernels_are_found),
         cmocka_unit_test(nonsense_is_refused_with_a_line),

@@ -80,3 +80,6 @@ HD_KERNEL(give_up, HD_VALUE(int32_t, unused))
     (void)unused;
     abort();
 }
+
+HD_GLOBAL uint32_t total[4] = {11, 22, 33, 44};
+HD_CONSTANT uint32_t hidden[1] = {1};

@@ -97,7 +97,25 @@ static void handles_are_checked(void **state)
     FAILS(d->cuEventCreate(&e, HDCU_EVENT_INTERPROCESS | HDCU_EVENT_DISABLE_TIMING), INVALID_VALUE);
     FAILS(d->cuStreamCreate(&s, 5), INVALID_VALUE);
     FAILS(d->cuModuleGetFunction(&f, m, "no such kernel"), NOT_FOUND);
+    hdcu_deviceptr total = 5;
+    size_t total_bytes = 5;
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "hidden"), NOT_FOUND);
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "add"), NOT_FOUND);
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "stdout"), NOT_FOUND); /* of another object */
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, NULL), INVALID_VALUE);
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, NULL, "total"), INVALID_HANDLE);
+    assert_true(total == 5 && total_bytes == 5);
+    OK(d->cuModuleGetGlobal(&total, &total_bytes, m, "total"));
+    OK(d->cuModuleGetGlobal(NULL, NULL, m, "total"));
+    assert_int_equal(total_bytes, 16);
+    uint32_t words[4] = {0};
+    OK(d->cuMemcpyDtoH(words, total, 16));
+    assert_int_equal(words[3], 44);
+    FAILS(d->cuMemcpyDtoH(words, total + 1, 16), INVALID_VALUE);
+    FAILS(d->cuMemFree(total), INVALID_VALUE);
     OK(d->cuModuleUnload(m));
+    FAILS(d->cuMemcpyDtoH(words, total, 16), INVALID_VALUE);
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "total"), INVALID_HANDLE);
     FAILS(d->cuModuleUnload(m), INVALID_HANDLE);
     FAILS(d->cuModuleGetFunction(&f, m, "add"), INVALID_HANDLE);
     FAILS(launch_add(add, s, 0, 1, 1), INVALID_HANDLE);

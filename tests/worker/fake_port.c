@@ -32,6 +32,8 @@ const hdi_facts fake_facts = {
     .peers = 0x8000000000000006,
 };
 
+const hdi_global_place fake_global_place = {.address = 0xfedcba9876543210, .bytes = 0x123456789a};
+
 const hdi_blas_facts fake_blas_facts = {
     .types = 0x7e00,
     .most = INT64_MAX,
@@ -209,6 +211,17 @@ static hdi_answer do_kernel_shared(hdi_port *port, uint32_t number, uint32_t byt
     return enter_plain(port, "kernel_shared", number, bytes);
 }
 
+static hdi_answer do_global(hdi_port *port, uint64_t module, const char *name, hdi_global_place *out)
+{
+    fake_note note = {.call = "global", .a = module};
+    snprintf(note.name, sizeof note.name, "%s", name);
+    hdi_answer answer = enter(port, &note);
+    if (hdi_answered(answer)) {
+        *out = fake_global_place;
+    }
+    return answer;
+}
+
 static hdi_answer do_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
 {
     hdi_answer answer = enter_plain(port, "blas", workspace + number, bytes);
@@ -234,6 +247,7 @@ static const hdi_port_calls calls = {
     .unload = do_unload,
     .kernel = do_kernel,
     .kernel_shared = do_kernel_shared,
+    .global = do_global,
     .blas = do_blas,
 };
 
@@ -378,6 +392,7 @@ static const uint32_t kinds[FAKE_KINDS] = {
     [FAKE_UNLOAD] = HDI_MESSAGE_UNLOAD,
     [FAKE_KERNEL] = HDI_MESSAGE_KERNEL,
     [FAKE_KERNEL_SHARED] = HDI_MESSAGE_KERNEL_SHARED,
+    [FAKE_GLOBAL] = HDI_MESSAGE_GLOBAL,
     [FAKE_BLAS] = HDI_MESSAGE_BLAS,
 };
 
@@ -392,6 +407,7 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
     uint64_t number;
     hdi_facts facts;
     hdi_kernel_facts kernel;
+    hdi_global_place place;
     hdi_blas_facts blas;
     char log[HDI_CODE_LOG_BYTES];
     int descriptor;
@@ -432,6 +448,8 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
         return c->kernel(port, 77, "kernel", 5, &kernel);
     case FAKE_KERNEL_SHARED:
         return c->kernel_shared(port, 5, 65536);
+    case FAKE_GLOBAL:
+        return c->global(port, 77, "global", &place);
     default:
         return c->blas(port, 7, 0x10000, 0x20000, &blas);
     }

@@ -45,6 +45,7 @@ int fake_calls(fake_port *f);
 /* What the fake answers to questions for facts. */
 extern const hdi_facts fake_facts;
 extern const hdi_blas_facts fake_blas_facts;
+extern const hdi_global_place fake_global_place;
 void fake_kernel_facts(hdi_kernel_facts *out);
 #define FAKE_LOG "ptxas: 7 registers"
 #define FAKE_MODULE(size) ((size) + 1000)
@@ -92,6 +93,7 @@ enum {
     FAKE_UNLOAD,
     FAKE_KERNEL,
     FAKE_KERNEL_SHARED,
+    FAKE_GLOBAL,
     FAKE_BLAS,
     FAKE_KINDS
 };

@@ -198,6 +198,11 @@ static void modules_and_kernels(void **state)
     assert_memory_equal(&facts, &expected, sizeof facts);
     expect(port->calls->kernel_shared(port, 4711, 0xfffffff0), 0);
     expect_note("kernel_shared", 4711, 0xfffffff0);
+    hdi_global_place place = {0, 0};
+    expect(port->calls->global(port, 0xfedcba9876543210, name, &place), 0);
+    expect_note("global", 0xfedcba9876543210, 0);
+    assert_string_equal(fake_last(&fake).name, name);
+    assert_memory_equal(&place, &fake_global_place, sizeof place);
     expect(port->calls->unload(port, 0xfedcba9876543210), 0);
     expect_note("unload", 0xfedcba9876543210, 0);
     /* numbers and names that no table has */
@@ -205,6 +210,7 @@ static void modules_and_kernels(void **state)
     name[HDI_KERNEL_SYMBOL_BYTES - 1] = 'n';
     name[HDI_KERNEL_SYMBOL_BYTES] = '\0';
     expect(port->calls->kernel(port, 1, name, 5, &facts), HDCU_ERROR_INVALID_VALUE);
+    expect(port->calls->global(port, 1, name, &place), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->kernel(port, 1, "k", 65536, &facts), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->kernel_shared(port, 65536, 5), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->lane(port, 256, false), HDCU_ERROR_INVALID_VALUE);

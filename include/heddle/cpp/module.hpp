@@ -40,6 +40,15 @@ class module_ref : public detail::reference<hd_module>
         const hd_status status = hd_kernel_get(get(), name, &out);
         return detail::finish(status, hd::kernel(out));
     }
+
+    /* hd_module_get_global: a variable of the module on a device, seen as elements of T. The handle belongs to the module, and ends with it:
+     *     hd::write(module.global<float>(0, "coefficients"), values); */
+    template <class T> result<buffer_ref<T>> global(int device, const char *name) const
+    {
+        hd_buffer *out = nullptr;
+        const hd_status status = hd_module_get_global(get(), device, name, &out);
+        return detail::finish(status, buffer_ref<T>(out));
+    }
 };
 
 /* hd_module_load. */

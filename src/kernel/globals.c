@@ -1,0 +1,355 @@
+/* globals.c - hd_module_get_global: a module's variable on a device as a buffer, and launches as uses of it.
+ *
+ * The memory belongs to the module (HDI_BUFFER_BORROWED). hd_free ends the handle, and an unload ends all of them.
+ *
+ * Once a variable was asked for, kernels of the module may read it, and write it unless it is constant. So their launches on that
+ * device use its buffer. Modules without such a variable pay nothing for that. Where there is one, the heads of kernels have another state
+ * (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock, and the slow way asks here for the uses.
+ * A head also counts how often a variable was asked for. So a launch that asked before the last time is recognised under the order
+ * lock, and asks again.
+ *
+ * What was launched before is unfinished work that may use the variable, too. The buffer's record begins with all such work of the
+ * device. It counts as readers. Behind them is a mark for a variable that kernels write, for readers to wait for.
+ *
+ * Threads: any.
+ * Locks: hd_module_get_global holds `restarting` and `cold`, and `loading` while the device is asked. `globals_lock` guards the lists of
+ * variables; no other lock is taken under it.
+ * Blocking: while the code is loaded and the device is asked.
+ * Always:
+ * - A variable in a module's list has a buffer whose handle was handed out. Its structure belongs to the buffer.
+ * - A list has at most HDI_GLOBALS_MAX variables of a device with good handles.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "buffer/kind.h"
+#include "kernel/globals.h"
+#include "kernel/module_internal.h"
+#include "transfer/route.h"
+
+typedef struct hdi_global {
+    struct hd_module *module; /* NULL: in no list any more */
+    struct hdi_global *next;
+    struct hd_buffer *buffer;
+    hd_buffer *handle;
+    uint64_t word, losses; /* as in hdi_use */
+    int device;
+    bool constant;
+    char symbol[]; /* as the code has it */
+} hdi_global;
+
+static hdi_lock *lock_of(const hd_runtime *rt)
+{
+    return &hdi_kernel_of(rt)->modules->globals_lock;
+}
+
+static bool is_good(const hdi_global *g)
+{
+    return hdi_self_get(&g->buffer->self) == g->word;
+}
+
+/* ---- the end of a handle ---- */
+
+/* Takes the variable out of its module's list. The lock is held. */
+static void leave_list(hdi_global *g)
+{
+    hdi_global **link = &g->module->globals;
+    while (*link != g) {
+        link = &(*link)->next;
+    }
+    *link = g->next;
+    g->module = NULL;
+}
+
+static void release_global(struct hd_buffer *b)
+{
+    hdi_global *g = b->of_kind;
+    hdi_lock_take(lock_of(b->runtime));
+    if (g->module) {
+        leave_list(g);
+    }
+    hdi_lock_release(lock_of(b->runtime));
+    free(g);
+}
+
+static void forget_global(struct hd_buffer *b)
+{
+    free(b->of_kind);
+}
+
+static const hdi_buffer_ops global_ops = {.release = release_global, .forget = forget_global};
+
+void hdi_globals_end(struct hd_module *m)
+{
+    hdi_attempt attempt; /* a handle that another thread frees meanwhile is no failure of the unload */
+    hdi_attempt_begin(&attempt);
+    hd_buffer *handle;
+    do {
+        hdi_lock_take(lock_of(m->runtime));
+        handle = m->globals ? m->globals->handle : NULL;
+        if (handle) {
+            leave_list(m->globals);
+        }
+        hdi_lock_release(lock_of(m->runtime));
+        if (handle && hdi_buffer_from_any_handle(handle)) {
+            hdi_free(handle);
+        }
+    } while (handle);
+    hdi_attempt_end(&attempt);
+}
+
+void hdi_globals_forget(struct hd_module *m)
+{
+    hdi_lock_take(lock_of(m->runtime));
+    while (m->globals) {
+        leave_list(m->globals);
+    }
+    hdi_lock_release(lock_of(m->runtime));
+}
+
+/* ---- launches ---- */
+
+size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi_device *device, hdi_use *uses,
+                        size_t room)
+{
+    size_t n = 0;
+    hdi_lock_take(lock_of(kernel->runtime));
+    /* With a good handle the module is there: an unload makes the kernels' handles stale, and then takes this lock. */
+    bool there = atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
+    for (const hdi_global *g = there ? kernel->module->globals : NULL; g; g = g->next) {
+        if (g->device != device->index || !is_good(g)) {
+            continue;
+        }
+        if (n < room) {
+            uses[n] = (hdi_use){.buffer = g->buffer,
+                                .losses = g->losses,
+                                .word = g->word,
+                                .high = g->buffer->bytes,
+                                .read = true,
+                                .write = !g->constant,
+                                .whole = true};
+        }
+        n++;
+    }
+    hdi_lock_release(lock_of(kernel->runtime));
+    return n;
+}
+
+/* ---- a variable that was not asked for before ---- */
+
+/* Asks the device for the variable's place; loads the code there first, where that was not done. */
+static hd_status find_on(struct hd_module *m, hdi_device *device, const char *symbol, hdi_global_place *out)
+{
+    hdi_mutex *loading = &hdi_kernel_of(m->runtime)->modules->loading[device->index];
+    hdi_mutex_lock(loading);
+    hd_status status = hdi_device_lost(device) ? hdi_loss_fail(m->runtime, device->index, "the variable is gone")
+                                               : hdi_module_load_on(m, device);
+    if (!status) {
+        hdi_answer answer = device->port->calls->global(device->port, m->loaded[device->index], symbol, out);
+        if (answer.code == HDCU_ERROR_NOT_FOUND) {
+            char names[256];
+            hdi_image_global_names(&m->image, names, sizeof names);
+            status = hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
+                                     "device %d has no variable '%.100s' of the module%s%s", device->index, symbol,
+                                     names[0] ? "; it has " : "", names);
+        } else if (!hdi_answered(answer)) {
+            status = hdi_answer_failed(device, answer);
+        } else if (out->bytes == 0) {
+            status = hdi_fail(HD_ERROR_UNSUPPORTED, "variable '%.100s' has no bytes", symbol);
+        }
+    }
+    hdi_mutex_unlock(loading);
+    return status;
+}
+
+static void set_label(struct hd_buffer *b, const char *name)
+{
+    size_t n = strnlen(name, sizeof b->label - 1);
+    memcpy(b->label, name, n);
+    b->label[n] = 0;
+}
+
+/* Makes the buffer, with a handle that no other thread has. NULL: a failure, in *status. */
+static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
+                        hd_status *status)
+{
+    hd_runtime *rt = m->runtime;
+    hdi_global_place place = {0, 0};
+    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
+    *status = find_on(m, device, wanted->symbol, &place);
+    if (*status) {
+        return NULL;
+    }
+    size_t length = strlen(wanted->symbol);
+    hdi_global *g = calloc(1, sizeof *g + length + 1);
+    struct hd_buffer *b = g ? hdi_buffer_take(rt) : NULL;
+    *status = b ? hdi_buffer_borrow(b, device, place.address, place.bytes, losses)
+                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
+    if (*status) {
+        free(g);
+        if (b) {
+            hdi_buffer_give(rt, b);
+        }
+        return NULL;
+    }
+    memcpy(g->symbol, wanted->symbol, length);
+    g->buffer = b;
+    g->device = device->index;
+    g->constant = wanted->constant;
+    g->losses = losses;
+    set_label(b, name);
+    hdi_buffer_set_kind(b, &global_ops, g);
+    hdi_buffer_make_live(b);
+    g->handle = hdi_buffer_handle(b);
+    g->word = hdi_self_word(g->handle);
+    return g;
+}
+
+/* From now on launches of the module's kernels use the variables in its list, or are refused under the order lock and begin again. */
+static void count_in_kernels(struct hd_module *m)
+{
+    struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
+    hdi_mutex_lock(&reg->lock);
+    m->variables_asked = m->variables_asked % HDI_CAREFUL_COUNTS + 1;
+    for (struct hd_kernel *k = m->kernels; k; k = k->next) {
+        hdi_kernel_make_live(k);
+    }
+    hdi_mutex_unlock(&reg->lock);
+}
+
+/* Notes everything unfinished that was submitted to the device so far, since it may use the variable. Errors: HOST_MEMORY. */
+static hd_status note_earlier(hdi_device *device, struct hd_buffer *b, bool *any)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_lock_take(&device->order); /* launches that found the kernel as it was before are in their lanes now */
+    hdi_lock_release(&device->order);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_point point = {(uint32_t)device->index * HDI_LANES_MAX + i, hdi_lane_submitted(device, i)};
+        if (hdi_point_done(rt, point)) {
+            continue;
+        }
+        hdi_record_lock(b);
+        bool noted = hdi_uses_inherit(rt, &b->uses, point);
+        hdi_record_unlock(b);
+        if (!noted) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
+        }
+        *any = true;
+    }
+    return HD_OK;
+}
+
+/* Submits a write of nothing behind all earlier work, for readers to wait for. */
+static hd_status mark(hdi_device *device, const hdi_global *g)
+{
+    hdi_use use = {.buffer = g->buffer,
+                   .losses = g->losses,
+                   .word = g->word,
+                   .high = g->buffer->bytes,
+                   .write = true,
+                   .whole = true};
+    hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
+    command.fill.dst = g->buffer->address;
+    return hdi_submit(hdi_copy_lane(device, HDI_WAY_ON, HDI_LANES_QUICK), &use, 1, &command, NULL);
+}
+
+static hd_status add(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
+                     hd_buffer **out)
+{
+    hd_status status = HD_OK;
+    hdi_global *g = make(m, device, wanted, name, &status);
+    if (!g) {
+        return status;
+    }
+    hd_buffer *handle = g->handle;
+    hdi_lock_take(lock_of(m->runtime));
+    g->module = m;
+    g->next = m->globals;
+    m->globals = g;
+    hdi_lock_release(lock_of(m->runtime));
+    count_in_kernels(m);
+    bool any = false;
+    status = note_earlier(device, g->buffer, &any);
+    if (!status && any && !g->constant) {
+        status = mark(device, g);
+    }
+    if (!status && !hdi_buffer_from_handle(handle)) {
+        status = hdi_runtime_is_open(m->runtime) ? hdi_loss_fail(m->runtime, device->index, "the variable is gone")
+                                                 : hdi_runtime_refused(m->runtime);
+    }
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hdi_free(handle);
+        hdi_attempt_end(&attempt);
+        return status;
+    }
+    *out = handle;
+    return HD_OK;
+}
+
+/* ---- the call ---- */
+
+/* Looks in the module's list. *n: variables of the device that are there. NULL: it was not asked for, or its handle has ended. */
+static hd_buffer *find_in_list(struct hd_module *m, int device, const char *symbol, size_t *n)
+{
+    hd_buffer *found = NULL;
+    *n = 0;
+    hdi_lock_take(lock_of(m->runtime));
+    for (const hdi_global *g = m->globals; g; g = g->next) {
+        if (g->device == device && is_good(g)) {
+            ++*n;
+            found = strcmp(g->symbol, symbol) == 0 ? g->handle : found;
+        }
+    }
+    hdi_lock_release(lock_of(m->runtime));
+    return found;
+}
+
+static hd_status get_global(struct hd_module *m, int device, const char *name, hd_buffer **out)
+{
+    hdi_image_global wanted;
+    hd_status status = hdi_image_find_global(&m->image, name, &wanted);
+    if (status) {
+        return status;
+    }
+    size_t n;
+    hd_buffer *there = find_in_list(m, device, wanted.symbol, &n);
+    if (there) {
+        *out = there;
+        return HD_OK;
+    }
+    if (n >= HDI_GLOBALS_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "%zu variables of the module on device %d are in use; hd_free some handles", n,
+                        device);
+    }
+    return add(m, m->runtime->devices[device], &wanted, name, out);
+}
+
+hd_status hd_module_get_global(hd_module *handle, int device, const char *name, hd_buffer **out)
+{
+    HDI_INSIDE(hdi_module_runtime(handle));
+    if (!name || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", name ? "out" : "name");
+    }
+    struct hd_module *m = hdi_module_from_handle(handle);
+    if (!m) {
+        return hdi_module_refused(handle);
+    }
+    hd_runtime *rt = m->runtime;
+    if (device < 0 || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+    }
+    if (strlen(name) >= HDI_KERNEL_SYMBOL_BYTES) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "no variable has a name of more than %d characters here",
+                        HDI_KERNEL_SYMBOL_BYTES - 1);
+    }
+    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->cold);
+    /* checked again: hd_module_unload holds `restarting` as well */
+    hd_status status = hdi_module_from_handle(handle) ? get_global(m, device, name, out) : hdi_module_refused(handle);
+    hdi_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&rt->restarting);
+    return status;
+}
