@@ -61,7 +61,7 @@ for block in "$work"/*-*.c; do
     kernels+=("$name")
 done
 "$build/heddle" cc --no-gpu --embed waves -o "$work/waves.c" "$work/scale.c" || fail "the kernel scale is not embedded"
-[ "${kernels[*]}" = "block_sum scale apply add_rows sum reverse squares smooth histogram sum_by_last total normalise axpy invert" ] ||
+[ "${kernels[*]}" = "block_sum scale apply add_rows sum reverse squares smooth histogram sum_by_last total weigh normalise axpy invert" ] ||
     fail "the kernels are ${kernels[*]}"
 "$build/heddle" cc --no-gpu -o "$work/kernels.hdk" "$work/scale.c" "$work/smooth.c" || fail "two sources make no file"
 if nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
