@@ -1,9 +1,11 @@
-/* test_close_made.c - what calls make while hd_close ends all handles.
+/* test_close_made.c - calls that are under way while hd_close ends all handles.
  *
- * Promise: What a call makes while hd_close is under way has a handle that is stale from its first moment.
+ * Promise: hd_close waits for calls, and what they make meanwhile has a handle that is stale from its first moment.
  *
  * A call has found its runtime open, and stops in a wrapped function of the library. It goes on when hd_close has ended all handles, and makes
  * its object. hd_close stands still until that object's handle has been tried.
+ *
+ * Or a call describes a buffer that was freed, for which it looks into the runtime. hd_close finds it there.
  *
  * Threads: one that makes the call, and the main one, which closes.
  * Locks: none.
@@ -30,6 +32,7 @@ static struct {
     atomic_bool frozen;  /* hd_close keeps threads out of their caches of free memory */
     atomic_bool ended;   /* hd_close has ended all handles */
     atomic_bool tried;   /* the handle of what the call made */
+    atomic_bool waits;   /* hd_close has found the call that is stopped */
 } now;
 
 static void await(atomic_bool *fact)
@@ -41,7 +44,7 @@ static void await(atomic_bool *fact)
 
 /* ---- where a call stops, and hd_close ---- */
 
-static _Thread_local bool stops_when_open, stops_at_lane, stops_at_image, stops_at_buffer;
+static _Thread_local bool stops_when_open, stops_at_lane, stops_at_image, stops_at_buffer, stops_at_list;
 
 static void stop_once(bool *here)
 {
@@ -88,6 +91,14 @@ struct hd_buffer *__wrap_hdi_buffer_take(hd_runtime *rt)
     return __real_hdi_buffer_take(rt);
 }
 
+void __real_hdi_buffers_lock(hd_runtime *rt);
+void __wrap_hdi_buffers_lock(hd_runtime *rt);
+void __wrap_hdi_buffers_lock(hd_runtime *rt)
+{
+    stop_once(&stops_at_list);
+    __real_hdi_buffers_lock(rt);
+}
+
 void __real_hdi_thread_caches_freeze(hd_runtime *rt);
 void __wrap_hdi_thread_caches_freeze(hd_runtime *rt);
 void __wrap_hdi_thread_caches_freeze(hd_runtime *rt)
@@ -106,7 +117,8 @@ bool __wrap_hdi_presence_await(const void *runtime, int64_t deadline)
     if (runtime != now.runtime) {
         return __real_hdi_presence_await(runtime, deadline);
     }
-    atomic_store(&now.ended, true);
+    atomic_store(&now.waits, !__real_hdi_presence_await(runtime, 0));
+    atomic_store(&now.ended, true); /* the call goes on */
     bool out = __real_hdi_presence_await(runtime, deadline);
     await(&now.tried);
     return out;
@@ -219,35 +231,65 @@ static void magazine(void)
     CONF_TRUE(!too_early);
 }
 
-static const struct {
+/* ---- calls on a buffer that was freed ---- */
+
+static hd_buffer *freed(void)
+{
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(now.lane, bytes, &x));
+    CONF_OK(hd_free(x));
+    stops_at_list = true;
+    return x;
+}
+
+static const uint64_t shape[] = {bytes};
+
+static void freed_tensor(void)
+{
+    hd_tensor made;
+    CONF_FAILS_WITH(hd_tensor_make(freed(), 0, HD_TYPE_U8, 1, shape, &made), HD_ERROR_HANDLE, "freed");
+    CONF_TRUE(atomic_load(&now.waits));
+}
+
+static void freed_strided_tensor(void)
+{
+    hd_tensor made;
+    CONF_FAILS_WITH(hd_tensor_make_strided(freed(), 0, HD_TYPE_U8, 1, shape, (const int64_t[]){1}, &made),
+                    HD_ERROR_HANDLE, "freed");
+    CONF_TRUE(atomic_load(&now.waits));
+}
+
+static void freed_wait(void)
+{
+    CONF_FAILS_WITH(hd_buffer_wait(freed(), HD_READ, 0), HD_ERROR_HANDLE, "freed");
+    CONF_TRUE(atomic_load(&now.waits));
+}
+
+static void freed_twice(void)
+{
+    CONF_FAILS_WITH(hd_free(freed()), HD_ERROR_HANDLE, "freed");
+    CONF_TRUE(atomic_load(&now.waits));
+}
+
+typedef struct way {
     const char *name;
     void (*make_and_try)(void);
-} ways[] = {
-    {"hd_lane_create", lane},
-    {"hd_lane_get_default", default_lane},
-    {"hd_hold_create", hold},
-    {"hd_module_load", module},
-    {"hd_kernel_get", kernel},
-    {"hd_alloc", buffer},
-    {"hd_alloc_host", pinned_buffer},
-    {"hd_alloc_unified", unified_buffer},
-    {"hd_alloc out of a magazine", magazine},
-};
+} way;
 
 static void *makes(void *argument)
 {
-    void (*make_and_try)(void) = *(void (*const *)(void))argument;
-    make_and_try();
+    const way *w = argument;
+    w->make_and_try();
     atomic_store(&now.stopped, true); /* where there was nothing to make */
     atomic_store(&now.tried, true);
     return NULL;
 }
 
-static void prepare(void)
+static void prepare(const char *settings)
 {
     hd_lane *own = NULL;
     atomic_store(&now.lane, NULL);
-    now.runtime = conf_open("close_timeout=100000 host_devices=1 host_memory=64M");
+    now.runtime = conf_open_with("close_timeout=100000 host_devices=1 host_memory=64M %s", settings);
     CONF_OK(hd_lane_create(now.runtime, 0, &own));
     now.lane = own;
     now.module = NULL;
@@ -255,22 +297,21 @@ static void prepare(void)
     if (now.image) {
         CONF_OK(hd_module_load(now.runtime, now.image, now.image_bytes, &now.module));
     }
-    atomic_bool *facts[] = {&now.stopped, &now.frozen, &now.ended, &now.tried};
-    for (int i = 0; i < 4; i++) {
+    atomic_bool *facts[] = {&now.stopped, &now.frozen, &now.ended, &now.tried, &now.waits};
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         atomic_store(facts[i], false);
     }
 }
 
-static void made_beside_close_is_stale(void **state)
+static void close_beside(const way *ways, size_t n, const char *settings)
 {
-    (void)state;
     conf_failure_ends_program = true;
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         conf_watch(ways[i].name, 60);
-        prepare();
+        prepare(settings);
         pthread_t thread;
-        void (*make_and_try)(void) = ways[i].make_and_try;
-        CONF_EQUAL(pthread_create(&thread, NULL, makes, &make_and_try), 0);
+        way w = ways[i];
+        CONF_EQUAL(pthread_create(&thread, NULL, makes, &w), 0);
         await(&now.stopped);
         conf_close(now.runtime);
         CONF_EQUAL(pthread_join(thread, NULL), 0);
@@ -278,9 +319,41 @@ static void made_beside_close_is_stale(void **state)
     conf_failure_ends_program = false;
 }
 
+static void made_beside_close_is_stale(void **state)
+{
+    (void)state;
+    static const way ways[] = {
+        {"hd_lane_create", lane},
+        {"hd_lane_get_default", default_lane},
+        {"hd_hold_create", hold},
+        {"hd_module_load", module},
+        {"hd_kernel_get", kernel},
+        {"hd_alloc", buffer},
+        {"hd_alloc_host", pinned_buffer},
+        {"hd_alloc_unified", unified_buffer},
+        {"hd_alloc out of a magazine", magazine},
+    };
+    close_beside(ways, sizeof ways / sizeof ways[0], "");
+}
+
+static void calls_on_what_was_freed_are_waited_for(void **state)
+{
+    (void)state;
+    static const way ways[] = {
+        {"hd_tensor_make", freed_tensor},
+        {"hd_tensor_make_strided", freed_strided_tensor},
+        {"hd_buffer_wait", freed_wait},
+        {"hd_free", freed_twice},
+    };
+    close_beside(ways, sizeof ways / sizeof ways[0], "memory_debug=on memory_debug_file=/dev/null");
+}
+
 int main(void)
 {
     conf_begin("test_close_made");
-    const struct CMUnitTest tests[] = {CONF_CASE(made_beside_close_is_stale)};
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(made_beside_close_is_stale),
+        CONF_CASE(calls_on_what_was_freed_are_waited_for),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
