@@ -85,7 +85,8 @@ int cc_make_cpu(cc_settings *s, cc_bytes *code);
 int cc_make_ptx(cc_settings *s, cc_bytes *ptx);
 int cc_make_fatbin(cc_settings *s, cc_bytes *image);
 
-/* Joins PTX of several sources into one text: what is not visible outside of one gets a name of its own. *joined is made by malloc. */
+/* Joins PTX of several sources into one text: what is not visible outside of one gets a name of its own. Each
+ * source file gets a number of its own. *joined is made by malloc. */
 char *cc_join(char *const *texts, size_t n);
 
 /* ---- cc_results.c ---- */

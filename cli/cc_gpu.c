@@ -97,7 +97,7 @@ static void add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command 
             cc_add(command, (const char *const[]){"-Werror", "all-warnings", NULL});
         }
     }
-    if (s->debug && s->sources.n == 1) {
+    if (s->debug) {
         cli_command_add(command, "-lineinfo");
     }
     cc_add_list(command, &s->gpu_only);

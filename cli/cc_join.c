@@ -1,7 +1,8 @@
 /* cc_join.c - joins texts of PTX into one, where no compiler does it.
  *
  * Kernels keep their names. A helper or a constant may have the name of another text's. So from the second text on, such a name gets the
- * number of the text.
+ * number of the text. So do the names of strings that lines of the source refer to. Numbers of source files go on from those of the texts
+ * before.
  * Threads: the program's first. Locks: none.
  * Always: a text is read once for its names and once to write it, and every word lies inside the text.
  */
@@ -62,6 +63,7 @@ typedef struct statement {
     bool defines, number_follows;
     bool visible; /* outside of the text */
     bool named;
+    bool section; /* of strings for a debugger */
 } statement;
 
 /* Whether the word is a name that the text defines for itself alone. */
@@ -79,6 +81,10 @@ static bool defines(statement *now, word w)
         now->visible = true;
     } else if (outside && is_one_of(w, definitions)) {
         now->defines = true;
+    } else if (outside && is(w, ".section")) {
+        now->section = true;
+    } else if (now->section && w.at[w.n] == ':') {
+        own = true;
     } else if (outside && is(w, ".align")) {
         now->number_follows = true;
     } else if (outside && is_name(c) && c != '.' && c != '%') {
@@ -116,11 +122,35 @@ static const char *behind_head(const char *text)
     return at != NULL ? at + 1 + strcspn(at + 1, "\n") : text;
 }
 
-/* Writes the text behind `out`, with the number behind each of the names. */
-static void write_text(FILE *out, const char *text, const cli_command *names, size_t number)
+/* Whether the number of a source file follows such a word. */
+static bool names_file(word w)
 {
+    static const char *const words[] = {".file", ".loc", "inlined_at", NULL};
+    return is_one_of(w, words);
+}
+
+/* The highest number of a source file in the text; 0: it has none. */
+static unsigned long files_of(const char *text)
+{
+    unsigned long most = 0;
     for (word w = word_at(text); w.n != 0; w = word_at(w.at + w.n)) {
-        fwrite(w.at, 1, w.n, out);
+        unsigned long file = names_file(w) ? strtoul(w.at + w.n, NULL, 10) : 0;
+        most = file > most ? file : most;
+    }
+    return most;
+}
+
+/* Writes the text behind `out`, with the number behind each of the names, and `files` added to the numbers of source files. */
+static void write_text(FILE *out, const char *text, const cli_command *names, size_t number, unsigned long files)
+{
+    bool file = false; /* the next word is the number of one */
+    for (word w = word_at(text); w.n != 0; w = word_at(w.at + w.n)) {
+        if (file && isdigit((unsigned char)w.at[0])) {
+            fprintf(out, "%lu", strtoul(w.at, NULL, 10) + files);
+        } else {
+            fwrite(w.at, 1, w.n, out);
+        }
+        file = names_file(w) || (file && isspace((unsigned char)w.at[0]));
         if (names->n > 0 && is_one_of(w, (const char *const *)names->arguments)) {
             fprintf(out, "_hd%zu", number);
         }
@@ -136,9 +166,11 @@ char *cc_join(char *const *texts, size_t n)
         cli_allocate((size_t)-1); /* ends the program */
     }
     fputs(texts[0], out);
+    unsigned long files = files_of(texts[0]);
     for (size_t i = 1; i < n; i++) {
         cli_command names = own_names(texts[i]);
-        write_text(out, behind_head(texts[i]), &names, i + 1);
+        write_text(out, behind_head(texts[i]), &names, i + 1, files);
+        files += files_of(texts[i]);
         cli_command_release(&names);
     }
     fclose(out);

@@ -64,6 +64,9 @@ static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
         struct hd_buffer *b = &s->places[i].buffer;
         b->runtime = rt;
         hdi_self_set(&b->self, hdi_self_word(hdi_self_make(b, 1)) | HDI_SELF_DEAD);
+        if (hdi_handles_ended(rt)) {
+            hdi_self_close(&b->self);
+        }
         b->next = list->free_list;
         list->free_list = b;
     }
@@ -252,6 +255,7 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
 
 static void buffers_close(hd_runtime *rt)
 {
+    hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine changes its word without the lock */
     hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
     for (slab *s = hdi_buffer_of(rt)->buffers->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
@@ -259,6 +263,7 @@ static void buffers_close(hd_runtime *rt)
         }
     }
     hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_thread_caches_thaw(rt);
 }
 
 static void buffers_release(hd_runtime *rt)

@@ -77,9 +77,9 @@ static struct hd_hold *from_handle(const hd_hold *handle)
     return h && hdi_handle_fits(handle, &h->head, HDI_HOLD_MAGIC) ? h : NULL;
 }
 
-static void set_live(struct hd_hold *h, uint16_t generation, int state)
+static void set_dead(struct hd_hold *h, uint16_t generation)
 {
-    hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, state);
+    hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, HDI_HANDLE_DEAD);
 }
 
 hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
@@ -99,7 +99,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     } else {
         h = hdi_stable_take(rt->stable, sizeof *h);
         if (h) {
-            set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+            set_dead(h, HDI_HANDLE_FIRST);
             h->runtime = rt; /* never changes: a thread with a handle of an earlier hold may read it */
             h->next = holds->all;
             holds->all = h;
@@ -107,7 +107,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     }
     if (h) {
         h->count = 0;
-        set_live(h, hdi_handle_head_generation(&h->head), HDI_HANDLE_LIVE);
+        hdi_handle_begin(rt, &h->head, HDI_HOLD_MAGIC);
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
     }
     hdi_mutex_unlock(&holds->lock);
@@ -262,7 +262,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     hdi_mutex_lock(&holds->lock);
     bool ours = from_handle(handle) != NULL;
     if (ours) {
-        set_live(h, (uint16_t)(hdi_handle_generation(handle) + 1), HDI_HANDLE_DEAD);
+        set_dead(h, (uint16_t)(hdi_handle_generation(handle) + 1));
     }
     hdi_mutex_unlock(&holds->lock);
     if (!ours) {

@@ -387,7 +387,7 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
     atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
 }
 
-static int64_t sleep_after(int64_t quiet)
+int64_t hdi_engine_sleep_after(int64_t quiet)
 {
     int64_t sleep_ns = quiet / (hdi_cpu_count() < FEW_PROCESSORS ? SLEEP_PART_OF_FEW : SLEEP_PART);
     return sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns;
@@ -436,7 +436,7 @@ static void *engine_thread(void *argument)
         }
         hdi_chains_prune(engine, pass.now);
         uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
-        sleep_until_needed(engine, pass.in_flight, first, sleep_after(pass.now - quiet_since));
+        sleep_until_needed(engine, pass.in_flight, first, hdi_engine_sleep_after(pass.now - quiet_since));
         first = !pass.in_flight || doorbell != atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         quiet_since = first ? 0 : quiet_since;
     }
@@ -466,24 +466,27 @@ static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
     return false;
 }
 
-void hdi_engine_run_inline(hdi_device *device)
+bool hdi_engine_run_inline(hdi_device *device)
 {
     hdi_engine *engine = device->engine;
     hdi_scope scope;
+    bool progress = false;
     do {
         if (!hdi_mutex_try(&engine->running)) {
-            return; /* the thread that runs it looks for new commands once more after it has released `running` */
+            return progress; /* the thread that runs it looks for new commands once more after it has released `running` */
         }
         if (!enter_inline(engine, &scope)) {
             hdi_mutex_unlock(&engine->running);
-            return; /* threads that wait try again */
+            return progress; /* threads that wait try again */
         }
         while (engine_pass(engine).progress) {
+            progress = true;
         }
         hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
         hdi_mutex_unlock(&engine->running);
     } while (has_new_work(engine, true));
+    return progress;
 }
 
 /* ---- beginning and end ---- */

@@ -22,8 +22,10 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline);
 bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
 void hdi_engine_ring(hdi_engine_shared *engine); /* wakes it; call only after `asleep` was seen set */
-/* Placement inline: runs the engine on the caller until there is no progress, unless another thread runs it. */
-void hdi_engine_run_inline(hdi_device *device);
+/* Placement inline: runs the engine on the caller until there is no progress, unless another thread runs it. Whether there was some. */
+bool hdi_engine_run_inline(hdi_device *device);
+/* How long a thread that looks for progress of the device's work sleeps, after so long without any. */
+int64_t hdi_engine_sleep_after(int64_t quiet);
 
 /* Notifies the engine of new commands or new wishes in a lane. Call after a sequentially consistent store of `head` or
  * of the wish. A plain store of `head` will do where the engine fences (HDI_FENCES_ENGINE). */

@@ -168,7 +168,7 @@ static void give_out(hd_lane *lane, bool is_default, bool *resumed)
     if (*resumed) {
         hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
     }
-    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
+    hdi_handle_begin(lane->runtime, &lane->handle, HDI_LANE_MAGIC);
 }
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out)

@@ -149,6 +149,7 @@ typedef struct hdi_kernel_code {
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
     _Atomic bool closing; /* calls that wait return */
+    _Atomic bool ended;   /* hd_close ends all handles, or has: what a call under way still makes gets none (below) */
     hdi_stable *stable;   /* this structure, and all others that handles lead to */
     uint64_t id;          /* never used again in this process */
     hdi_options options;
@@ -192,6 +193,25 @@ static inline int64_t hdi_option_deadline(int64_t milliseconds)
 static inline bool hdi_is_closing(hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->closing, memory_order_relaxed);
+}
+
+/* Whether hd_close has begun to end handles. It sets this before it goes through the lists of objects, under their locks. A call under way
+ * may still add an object to a list. It looks at this under the same lock. So either hd_close finds the object, or the call sees this, and
+ * makes the object with a handle that is stale from its first moment. Without that another thread could begin a call with the new handle, and
+ * hd_close would not wait for it. */
+static inline bool hdi_handles_ended(const hd_runtime *rt)
+{
+    return atomic_load_explicit(&rt->ended, memory_order_relaxed);
+}
+
+/* Makes handles of the head's generation good, unless hd_close ends all handles. The lock of the object's list is held. */
+static inline void hdi_handle_begin(const hd_runtime *rt, hdi_handle_head *head, uint32_t magic)
+{
+    if (hdi_handles_ended(rt)) {
+        hdi_handle_close(head);
+    } else {
+        hdi_handle_set(head, magic, hdi_handle_head_generation(head), HDI_HANDLE_LIVE);
+    }
 }
 
 /* The entry of a kernel's number. */

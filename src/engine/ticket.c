@@ -18,7 +18,6 @@
 #include "base/wait.h"
 #include "engine/engine.h"
 
-#define INLINE_SLEEP_NS 20000
 #define DOUBT_SLEEP_NS 1000000
 #define LOOK_NS 1000000000 /* a worker process may fail to wake this thread, or to be woken by it */
 /* No live writer takes so long for a record of the log. Both limits apply, since the application may have been stopped
@@ -105,10 +104,11 @@ static bool is_done(const hdi_lane_shared *shared, uint64_t position)
 
 static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t position, int64_t deadline)
 {
-    int64_t start = hdi_clock_ns();
+    int64_t quiet_since = hdi_clock_ns();
     for (;;) {
+        bool progress = false;
         for (int i = 0; i < rt->n_devices; i++) {
-            hdi_engine_run_inline(rt->devices[i]);
+            progress |= hdi_engine_run_inline(rt->devices[i]);
         }
         if (is_done(shared, position)) {
             return true;
@@ -117,8 +117,10 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
         if (now >= deadline || hdi_is_closing(rt)) {
             return false;
         }
-        if (now - start > rt->spin_ns) {
-            hdi_sleep_for(deadline - now < INLINE_SLEEP_NS ? deadline - now : INLINE_SLEEP_NS);
+        quiet_since = progress ? now : quiet_since;
+        if (now - quiet_since > rt->spin_ns) {
+            int64_t sleep_ns = hdi_engine_sleep_after(now - quiet_since);
+            hdi_sleep_for(deadline - now < sleep_ns ? deadline - now : sleep_ns);
         } else {
             hdi_spin_turn();
         }

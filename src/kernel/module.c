@@ -56,10 +56,10 @@ struct hd_module *hdi_module_from_handle(const hd_module *handle)
     return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
 }
 
-/* The caller holds the registry's lock, or no other thread can reach the structure. */
-static void set_live(hdi_handle_head *head, uint32_t magic, int live)
+/* The structure belongs to nothing. No other thread can reach it. */
+static void set_dead(hdi_handle_head *head, uint32_t magic)
 {
-    hdi_handle_set(head, magic, hdi_handle_head_generation(head), live);
+    hdi_handle_set(head, magic, hdi_handle_head_generation(head), HDI_HANDLE_DEAD);
 }
 
 /* Whether every device gets code before its first use there. */
@@ -71,7 +71,12 @@ static bool modules_everywhere(const hd_runtime *rt)
 void hdi_kernel_make_live(struct hd_kernel *k)
 {
     uint32_t asked = k->module->variables_asked;
-    set_live(&k->head, HDI_KERNEL_MAGIC, asked ? hdi_careful_state(asked) : HDI_HANDLE_LIVE);
+    if (hdi_handles_ended(k->module->runtime)) {
+        hdi_handle_close(&k->head);
+    } else {
+        hdi_handle_set(&k->head, HDI_KERNEL_MAGIC, hdi_handle_head_generation(&k->head),
+                       asked ? hdi_careful_state(asked) : HDI_HANDLE_LIVE);
+    }
 }
 
 hd_status hdi_module_refused(const hd_module *handle)
@@ -425,7 +430,7 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
     free(k->symbol);
     k->symbol = NULL;
     k->module = NULL;
-    set_live(&k->head, HDI_KERNEL_MAGIC, 0);
+    set_dead(&k->head, HDI_KERNEL_MAGIC);
     if (hdi_handle_head_generation(&k->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
@@ -627,7 +632,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
     free(m->points);
     m->points = NULL;
     m->n_points = 0;
-    set_live(&m->head, HDI_MODULE_MAGIC, 0);
+    set_dead(&m->head, HDI_MODULE_MAGIC);
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
@@ -764,7 +769,7 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, con
         return status;
     }
     hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
-    set_live(&m->head, HDI_MODULE_MAGIC, 1);
+    hdi_handle_begin(rt, &m->head, HDI_MODULE_MAGIC);
     m->next = hdi_kernel_of(rt)->modules->loaded;
     hdi_kernel_of(rt)->modules->loaded = m;
     hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);

@@ -15,7 +15,8 @@
  * - An hd_open that fails leaves nothing behind.
  * - What device_create made before a step failed, device_destroy gives back. All steps have returned when on_each does.
  * - What unended work may still use is neither freed nor unmapped.
- * - Nothing is freed while a call on the runtime is under way (presence.h).
+ * - Nothing is freed while a call on the runtime is under way (presence.h). After all handles were ended none becomes good
+ *   (hdi_handles_ended).
  * - Of two calls that close a runtime one does it.
  */
 #include <dirent.h>
@@ -733,6 +734,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
 /* Ends all handles: from here on every call on anything of the runtime is refused. */
 static void end_handles(hd_runtime *rt)
 {
+    atomic_store_explicit(&rt->ended, true, memory_order_relaxed); /* ordered by the locks of the lists */
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_lanes_close(rt->devices[i]);
     }

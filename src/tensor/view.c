@@ -258,14 +258,14 @@ static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, 
 hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                          hd_tensor *out)
 {
-    HDI_CALL();
+    HDI_INSIDE(hdi_buffer_runtime(buffer));
     return make(buffer, offset, type, dims, shape, NULL, out);
 }
 
 hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                                  const int64_t *stride, hd_tensor *out)
 {
-    HDI_CALL();
+    HDI_INSIDE(hdi_buffer_runtime(buffer));
     if (!stride && dims > 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "stride is null");
     }

@@ -169,6 +169,26 @@ assembles() {
     "$ptxas" -arch=sm_80 -o cubin "$1" >err 2>&1 || fail "$1 does not assemble: $(cat err)"
 }
 
+# names_its_lines PTX: each kernel's lines are of its own source and of the shared header, and what they refer to is there once
+names_its_lines() {
+    awk '
+        $1 == ".file" { gsub(".*/|\"", "", $3); twice = twice || ($2 in name); name[$2] = $3 }
+        /^\$L__info_string.*:/ { sub(":.*", ""); twice = twice || ($0 in string); string[$0] = 1 }
+        $2 == ".entry" { sub("\\(", "", $3); kernel = $3 }
+        $1 == ".loc" { used[kernel, $2] = 1; lines[kernel]++ }
+        match($0, "inlined_at [0-9]+") { used[kernel, substr($0, RSTART + 11, RLENGTH - 11)] = 1 }
+        match($0, "function_name [^ ,]+") { refers[substr($0, RSTART + 14, RLENGTH - 14)] = 1 }
+        END {
+            for (pair in used) {
+                split(pair, part, SUBSEP)
+                good[part[1]] += name[part[2]] == part[1] ".c"
+                if (name[part[2]] != part[1] ".c" && name[part[2]] != "shared.h") { print part[1] ": " name[part[2]]; wrong = 1 }
+            }
+            for (label in refers) { if (!(label in string)) { print label " is missing"; wrong = 1 } }
+            exit wrong || twice || good["one"] != 1 || good["two"] != 1 || lines["one"] < 3 || lines["two"] < 3
+        }' "$1" >out || fail "$1 has wrong lines: $(cat out "$1")"
+}
+
 if "$heddle" cc one.c 2>err; then
     expect 0 "" "$heddle" cc -g --emit-ptx clang.ptx one.c two.c
     assembles clang.ptx
@@ -222,6 +242,9 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     assembles nvcc.ptx
     expect 0 "" "$heddle" cc --emit-ptx both.ptx variable.c misses.c
     both both.ptx
+    expect 0 "" "$heddle" cc -g --emit-ptx lines.ptx one.c two.c
+    assembles lines.ptx
+    names_its_lines lines.ptx
     expect 0 "" "$heddle" cc --math none --emit-ptx nvcc.ptx --embed math --depfile rule math_one.c math_two.c # nvcc has its own
     assembles nvcc.ptx
     grep -q 'shared.h' rule || fail "the rule has no header: $(cat rule)"
