@@ -1,7 +1,6 @@
 /* test_module_cuda.c - CUDA C++ on GPUs: what nvcc makes, source text, and linked parts.
  *
- * Promise: Kernels of CUDA C++ run with the arguments that were passed, by every name they have, or are refused with the reason.
- * Their variables are set, used and read.
+ * Promise: Kernels of CUDA C++ run with the arguments that were passed, by every name they have, or are refused; their variables are buffers.
  *
  * On host devices the calls are refused, which is all that is tested there. nvcc, NVRTC and nvJitLink are used where they are.
  *
