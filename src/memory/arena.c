@@ -646,7 +646,7 @@ static bool audit_large(void *context, size_t from, size_t to, hdi_block_kind ki
         bool mapped = arena->mappings.of[g].first != 0;
         bool span = arena->is_span[g] != 0;
         bool is_block = kind == HDI_BLOCK_LIVE && from == g * arena->granule && to == from + arena->granule;
-        if (mapped == (kind == HDI_BLOCK_GAP) || kind == HDI_BLOCK_CLAIMED || (span && !is_block)) {
+        if (mapped == (kind == HDI_BLOCK_GAP) || kind == HDI_BLOCK_PLEDGED || (span && !is_block)) {
             snprintf(a->why, a->why_bytes, "granule %zu: mapped %d, span %d, in a block of kind %d from %zu to %zu", g,
                      mapped, span, (int)kind, from, to);
             return false;

@@ -1,14 +1,14 @@
 /* arena_alloc.c - memory for owners: which place of the range a block gets, and what is mapped and unmapped for it.
  *
  * An allocation takes a free block of what is mapped. Where none fits it grows, in three steps:
- * 1. Under blocks_lock it makes a plan. It claims the place, and the idle mappings that are to move, so that no other
+ * 1. Under blocks_lock it makes a plan. It pledges the place, and the idle mappings that are to move, so that no other
  *    thread can have either.
  * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
  * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
  * Memory is also mapped ahead of need, and given back.
  *
- * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the claims of the plan are used.
+ * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the pledges of the plan are used.
  * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host memory.
  */
 #include <stdio.h>
@@ -24,13 +24,13 @@
 #define BATCH_PART 32                      /* the same as a part of what small blocks have */
 #define MOVED_FREE 20                      /* all memory may have moved so many times lately before the slack grows */
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
-#define TRIM_BATCH ((size_t)256 << 20) /* claimed at a time, so that other threads can still allocate from the rest */
+#define TRIM_BATCH ((size_t)256 << 20) /* pledged at a time, so that other threads can still allocate from the rest */
 
 /* How an allocation will be served. */
 typedef struct plan {
     hdi_run place;
-    hdi_block *claim;     /* of the place */
-    hdi_block *leaving;   /* claims of mappings that are unmapped first */
+    hdi_block *pledge;    /* of the place */
+    hdi_block *leaving;   /* pledges of mappings that are unmapped first */
     hdi_points inherited; /* to wait for before the first use of the place */
     size_t lacks;         /* bytes to be mapped */
     size_t batch;         /* for small blocks: bytes of several granules, of which one is needed now; else 0 */
@@ -180,18 +180,18 @@ size_t hdi_arena_idle(hdi_arena *arena)
 {
     pick p = {.mappings = &arena->mappings};
     hdi_block *none = NULL;
-    hdi_blocks_claim_finished(arena->large, arena->granule, false, count_mappings, &p, &none);
+    hdi_blocks_pledge_finished(arena->large, arena->granule, false, count_mappings, &p, &none);
     return p.got;
 }
 
-/* Gives the claims of unmap_list back. The claims before `last` are unmapped and become gaps. Of `last`, the part below
+/* Gives the pledges of unmap_list back. The pledges before `last` are unmapped and become gaps. Of `last`, the part below
  * `gone_to` does. All the rest is still mapped and becomes free. */
 static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
     while (list != NULL) {
         size_t from, to;
-        hdi_blocks_claimed(list, &from, &to);
+        hdi_blocks_pledged(list, &from, &to);
         if (list == last) {
             list = hdi_blocks_vacate(arena->large, list, gone_to);
             gone = false;
@@ -201,20 +201,20 @@ static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, siz
     }
 }
 
-/* Unmaps what a list of claims covers, up to the first failure. *last: the claim that failed, unmapped below *gone_to;
+/* Unmaps what a list of pledges covers, up to the first failure. *last: the pledge that failed, unmapped below *gone_to;
  * NULL: none. Adds the unmapped bytes to *counter. The caller holds `growing`, and not blocks_lock. */
 static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to, uint64_t *counter)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
     *last = NULL;
     *gone_to = 0;
-    for (hdi_block *claim = list, *next; claim != NULL; claim = next) {
+    for (hdi_block *pledge = list, *next; pledge != NULL; pledge = next) {
         size_t from, to;
-        next = hdi_blocks_claimed(claim, &from, &to);
+        next = hdi_blocks_pledged(pledge, &from, &to);
         answer = hdi_mappings_unmap(&arena->mappings, from, to, gone_to);
         *counter += *gone_to - from;
         if (!hdi_answered(answer)) {
-            *last = claim;
+            *last = pledge;
             break;
         }
     }
@@ -226,16 +226,16 @@ static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last
 static void drop_plan(hdi_arena *arena, plan *p)
 {
     vacate(arena, p->leaving, p->leaving, 0);
-    hdi_blocks_settle(arena->large, p->claim, p->place.to, p->place.from);
+    hdi_blocks_settle(arena->large, p->pledge, p->place.to, p->place.from);
     hdi_points_release(&p->inherited);
 }
 
-/* Plans for a place: claims it, and idle mappings that are to move. They are as many as keep what is mapped at
+/* Plans for a place: pledges it, and idle mappings that are to move. They are as many as keep what is mapped at
  * `target`, or all that there are. NOT_FOUND: more than `bound` would be mapped. */
 static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
     plan p = {.place = *place};
-    if (hdi_blocks_claim_run(arena->large, place, &p.inherited, &p.claim) != HD_OK) {
+    if (hdi_blocks_pledge_run(arena->large, place, &p.inherited, &p.pledge) != HD_OK) {
         return HD_ERROR_HOST_MEMORY;
     }
     p.lacks = hdi_mappings_missing(&arena->mappings, place->from, place->to);
@@ -243,7 +243,7 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     pick idle = {.mappings = &arena->mappings, .wanted = mapped > target ? smaller(p.lacks, mapped - target) : 0};
     hd_status status = HD_OK;
     if (idle.wanted != 0) {
-        status = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_mappings, &idle, &p.leaving);
+        status = hdi_blocks_pledge_finished(arena->large, arena->granule, false, pick_mappings, &idle, &p.leaving);
     }
     if (status == HD_OK && mapped - idle.got > bound) {
         status = HD_ERROR_NOT_FOUND;
@@ -262,7 +262,7 @@ static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *
 {
     pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
     hdi_block *idle = NULL;
-    bool found = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_mappings, &all, &idle) == HD_OK &&
+    bool found = hdi_blocks_pledge_finished(arena->large, arena->granule, false, pick_mappings, &all, &idle) == HD_OK &&
                  idle != NULL && hdi_blocks_find_run(arena->large, request, arena->granule, idle, place);
     vacate(arena, idle, idle, 0);
     return found;
@@ -403,11 +403,11 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
     out->offset = p->place.from;
     out->inherited = p->inherited;
     if (request->bytes > HDI_SMALL_BYTES) {
-        hdi_blocks_finish(arena->large, p->claim, p->place.to, request->bytes);
+        hdi_blocks_finish(arena->large, p->pledge, p->place.to, request->bytes);
         arena->n_from[out->origin]++;
         return HD_OK;
     }
-    hdi_blocks_finish(arena->large, p->claim, p->place.to, arena->granule);
+    hdi_blocks_finish(arena->large, p->pledge, p->place.to, arena->granule);
     hd_status status = make_span(arena, p->place.from, true, &p->inherited);
     if (status == HD_OK) {
         status = hdi_blocks_take(arena->small, request, out);
@@ -434,7 +434,7 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
     hdi_lock_take(&arena->blocks_lock);
     vacate(arena, p->leaving, last, gone_to);
     if (hdi_is_trouble(*t)) {
-        hdi_blocks_settle(arena->large, p->claim, p->place.to, larger(mapped_to, p->place.from));
+        hdi_blocks_settle(arena->large, p->pledge, p->place.to, larger(mapped_to, p->place.from));
         hdi_points_release(&p->inherited);
     } else {
         status = finish_plan(arena, p, request, out);
@@ -613,13 +613,13 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     }
     size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->mappings.mapped);
     hdi_run place;
-    hdi_block *claim = NULL;
+    hdi_block *pledge = NULL;
     hdi_points none;
     hd_status status = HD_ERROR_NOT_FOUND;
     hdi_lock_take(&arena->blocks_lock);
     if (more != 0 && hdi_blocks_find_gap(arena->large, more, &place)) {
         place.to = smaller(place.to, place.from + more);
-        status = hdi_blocks_claim_run(arena->large, &place, &none, &claim);
+        status = hdi_blocks_pledge_run(arena->large, &place, &none, &pledge);
     }
     hdi_lock_release(&arena->blocks_lock);
     if (status != HD_OK) {
@@ -628,7 +628,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     size_t mapped_to = place.from;
     hdi_trouble t = hdi_mappings_map(&arena->mappings, place.from, place.to, 0, &mapped_to);
     hdi_lock_take(&arena->blocks_lock);
-    hdi_blocks_settle(arena->large, claim, place.to, mapped_to);
+    hdi_blocks_settle(arena->large, pledge, place.to, mapped_to);
     hdi_arena_note(arena);
     hdi_lock_release(&arena->blocks_lock);
     *grown = mapped_to - place.from;
@@ -663,7 +663,7 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
         return_spans(arena, 0);
         size_t idle = hdi_arena_idle(arena);
         p.wanted = idle > keep ? smaller(smaller(idle - keep, most), TRIM_BATCH) : 0;
-        status = hdi_blocks_claim_finished(arena->large, arena->granule, true, pick_mappings, &p, &leaving);
+        status = hdi_blocks_pledge_finished(arena->large, arena->granule, true, pick_mappings, &p, &leaving);
         hdi_arena_note(arena);
     }
     hdi_lock_release(&arena->blocks_lock);
@@ -685,7 +685,7 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
         hdi_arena_fail_answer(arena, status, answer, "memory of device %d could not be given back",
                               arena->config.index);
     }
-    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be claimed was unmapped */
+    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be pledged was unmapped */
 }
 
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned)

@@ -311,12 +311,12 @@ static size_t largest_free(const hdi_blocks *b)
 
 void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
 {
-    size_t other = b->sums.live + b->sums.retired + b->sums.gap + b->sums.claimed;
+    size_t other = b->sums.live + b->sums.retired + b->sums.gap + b->sums.pledged;
     *out = (hdi_blocks_info){.managed_bytes = b->sums.end * HDI_BLOCKS_GRANULE,
                              .live_bytes = b->sums.live * HDI_BLOCKS_GRANULE,
                              .free_bytes = (b->sums.end - other) * HDI_BLOCKS_GRANULE,
                              .gap_bytes = b->sums.gap * HDI_BLOCKS_GRANULE,
-                             .claimed_bytes = b->sums.claimed * HDI_BLOCKS_GRANULE,
+                             .pledged_bytes = b->sums.pledged * HDI_BLOCKS_GRANULE,
                              .waiting_bytes = b->sums.waiting * HDI_BLOCKS_GRANULE,
                              .retired_bytes = b->sums.retired * HDI_BLOCKS_GRANULE,
                              .largest_free = largest_free(b) * HDI_BLOCKS_GRANULE,

@@ -5,7 +5,7 @@
  * them before its own first use. Sizes and offsets are multiples of HDI_BLOCKS_GRANULE.
  *
  * Parts of the range may have no memory behind them: gaps. Nothing is allocated from a gap. A run is a sequence of free
- * blocks and gaps without anything else in between. A window is a part of a run. The caller can claim a window, so that
+ * blocks and gaps without anything else in between. A window is a part of a run. The caller can pledge a window, so that
  * nothing else is allocated there. It then puts memory behind the window's gaps, and finishes it as one live block.
  *
  * Threads: none of its own. The caller (an arena, a pool) makes one call at a time.
@@ -56,7 +56,7 @@ typedef enum hdi_block_kind {
     HDI_BLOCK_LIVE,
     HDI_BLOCK_RETIRED, /* see hdi_blocks_free */
     HDI_BLOCK_GAP,
-    HDI_BLOCK_CLAIMED /* a free block or a gap that is reserved for its claim */
+    HDI_BLOCK_PLEDGED /* a free block or a gap that is reserved for its pledge */
 } hdi_block_kind;
 
 /* In which state a block was when it was taken. */
@@ -83,7 +83,7 @@ typedef struct hdi_blocks_config {
 
 typedef struct hdi_blocks_info {
     size_t managed_bytes; /* the range covered so far */
-    size_t live_bytes, free_bytes, gap_bytes, claimed_bytes;
+    size_t live_bytes, free_bytes, gap_bytes, pledged_bytes;
     size_t waiting_bytes; /* in free blocks with points not yet found finished */
     size_t retired_bytes; /* lost for want of host memory, see hdi_blocks_free */
     size_t largest_free;
@@ -165,7 +165,7 @@ typedef struct hdi_run {
 /* Finds the window that lacks the fewest bytes, of several the lowest. False: there is none.
  * - Gaps are filled in units of `unit` bytes, and begin and end at multiples of it.
  * - With `no_wait`, free blocks that other lanes than the request's still use do not count.
- * - `as_gaps`: a list of claims that count as gaps; may be NULL.
+ * - `as_gaps`: a list of pledges that count as gaps; may be NULL.
  * - Its time grows with the number of gaps, and of free blocks next to gaps or to each other. */
 bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_t unit, hdi_block *as_gaps,
                          hdi_run *out);
@@ -173,41 +173,41 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
 /* Finds the gap at the end of the range if it has so many bytes, else the longest gap. False: there are no gaps. */
 bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out);
 
-/* Claims a window, so that nothing else is allocated there. `inherited` as for hdi_blocks_alloc. The claim is valid
+/* Pledges a window, so that nothing else is allocated there. `inherited` as for hdi_blocks_alloc. The pledge is valid
  * until it is finished or settled.
  * Errors (nothing changed): HOST_MEMORY, without a message. */
-hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **claim);
+hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge);
 
-/* Ends a claim that has memory everywhere: its first `bytes` become a live block, the rest a free one. Cannot fail. */
-void hdi_blocks_finish(hdi_blocks *b, hdi_block *claim, size_t to, size_t bytes);
+/* Ends a pledge that has memory everywhere: its first `bytes` become a live block, the rest a free one. Cannot fail. */
+void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes);
 
-/* Gives a claim back: free blocks get the sets that they had. Its gaps become free below the offset `filled_to`, and
+/* Gives a pledge back: free blocks get the sets that they had. Its gaps become free below the offset `filled_to`, and
  * are gaps from there on. Cannot fail. */
-void hdi_blocks_settle(hdi_blocks *b, hdi_block *claim, size_t to, size_t filled_to);
+void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t filled_to);
 
 /* What to do with a free block that has no unfinished use. TAKE: the callback has narrowed [*from, *to). */
 typedef enum hdi_choice { HDI_CHOICE_SKIP, HDI_CHOICE_TAKE, HDI_CHOICE_STOP } hdi_choice;
 typedef hdi_choice (*hdi_choose)(void *context, size_t *from, size_t *to);
 
-/* Claims parts of free blocks of at least `bytes` without unfinished uses. Small blocks come first, or those at high
- * offsets. Each claim is put in front of *list.
- * Errors: HOST_MEMORY, without a message. Earlier claims are in the list. */
-hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
-                                    hdi_block **list);
+/* Pledges parts of free blocks of at least `bytes` without unfinished uses. Small blocks come first, or those at high
+ * offsets. Each pledge is put in front of *list.
+ * Errors: HOST_MEMORY, without a message. Earlier pledges are in the list. */
+hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
+                                     hdi_block **list);
 
-/* The range of a claim of such a list. Returns the next claim. */
-hdi_block *hdi_blocks_claimed(const hdi_block *claim, size_t *from, size_t *to);
+/* The range of a pledge of such a list. Returns the next pledge. */
+hdi_block *hdi_blocks_pledged(const hdi_block *pledge, size_t *from, size_t *to);
 
-/* Gives the first claim of a list back: a gap below the offset `gone_to`, free from there on. Returns the next claim.
+/* Gives the first pledge of a list back: a gap below the offset `gone_to`, free from there on. Returns the next pledge.
  * Cannot fail. */
-hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *claim, size_t gone_to);
+hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to);
 
 /* ---- figures ---------------------------------------------------------------------------------------------------- */
 
 /* Figures that are always up to date, in granules. */
 typedef struct hdi_blocks_sums {
     size_t end; /* granules of the range so far */
-    size_t live, retired, gap, claimed;
+    size_t live, retired, gap, pledged;
     size_t waiting; /* in free blocks with points not yet found finished */
 } hdi_blocks_sums;
 
@@ -222,7 +222,7 @@ static inline size_t hdi_blocks_live_bytes(const hdi_blocks_sums *s)
 /* Free bytes without an unfinished use, as far as uses were found finished. */
 static inline size_t hdi_blocks_ready_bytes(const hdi_blocks_sums *s)
 {
-    return (s->end - s->live - s->retired - s->gap - s->claimed - s->waiting) * HDI_BLOCKS_GRANULE;
+    return (s->end - s->live - s->retired - s->gap - s->pledged - s->waiting) * HDI_BLOCKS_GRANULE;
 }
 
 /* How many free blocks have exactly a wall's width. */

@@ -1,11 +1,11 @@
-/* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and claims.
+/* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and pledges.
  *
- * A claim is a block, or several neighbours, in no list. The claim of a window keeps its parts as blocks of their own,
- * so that it can be given back exactly as it was. The caller has the window's length. A claim of finished memory is one
+ * A pledge is a block, or several neighbours, in no list. The pledge of a window keeps its parts as blocks of their own,
+ * so that it can be given back exactly as it was. The caller has the window's length. A pledge of finished memory is one
  * block.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: gaps are in a circular list without an order. Each claim keeps a spare descriptor in reserve for its end.
+ * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in reserve for its end.
  */
 #include "memory/blocks_lists.h"
 
@@ -287,7 +287,7 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
     look_at_all(b, &s);
     for (hdi_block *k = as_gaps; k != NULL; k = k->next) {
         unlink_gap(b, k);
-        k->kind = HDI_BLOCK_CLAIMED;
+        k->kind = HDI_BLOCK_PLEDGED;
         k->next = k->older;
     }
     if (!s.found) {
@@ -329,19 +329,19 @@ bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out)
     return true;
 }
 
-/* ---- claims ----------------------------------------------------------------------------------------------------- */
+/* ---- pledges ----------------------------------------------------------------------------------------------------- */
 
-static void set_claimed(hdi_blocks *b, hdi_block *k, bool lacks)
+static void set_pledged(hdi_blocks *b, hdi_block *k, bool lacks)
 {
-    k->kind = HDI_BLOCK_CLAIMED;
+    k->kind = HDI_BLOCK_PLEDGED;
     k->lacks = lacks;
     k->next = k->prev = NULL;
-    b->sums.claimed += k->units;
+    b->sums.pledged += k->units;
 }
 
-/* Claims a part of a free block or of a gap, which leaves its list. The rests in front and behind stay what they were.
+/* Pledges a part of a free block or of a gap, which leaves its list. The rests in front and behind stay what they were.
  * Before the call, descriptors and nodes for both rests are spare. */
-static hdi_block *claim_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
+static hdi_block *pledge_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
 {
     bool lacks = is_gap(k);
     if (lacks) {
@@ -366,11 +366,11 @@ static hdi_block *claim_part(hdi_blocks *b, hdi_block *k, size_t start, size_t e
             hdi_block_insert_free(b, rests[i]);
         }
     }
-    set_claimed(b, part, lacks);
+    set_pledged(b, part, lacks);
     return part;
 }
 
-hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **claim)
+hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge)
 {
     size_t from = run->from / HDI_BLOCKS_GRANULE, to = run->to / HDI_BLOCKS_GRANULE;
     hdi_block *first = run->at != NULL ? run->at : block_with(b, from), *last = first;
@@ -378,18 +378,18 @@ hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *in
         hdi_block_prune(b, k);
         last = k;
     }
-    /* two cuts, and the end of the claim itself */
+    /* two cuts, and the end of the pledge itself */
     if (!hdi_blocks_reserve(b, 3) ||
         !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
         !hdi_blocks_gather(b, first, to, inherited)) {
         return HD_ERROR_HOST_MEMORY;
     }
-    b->n_claims++;
+    b->n_pledges++;
     for (hdi_block *k = first; k != NULL && k->start < to;) {
         size_t end = k->start + k->units;
-        hdi_block *part = claim_part(b, k, k->start > from ? k->start : from, end < to ? end : to);
+        hdi_block *part = pledge_part(b, k, k->start > from ? k->start : from, end < to ? end : to);
         if (k == first) {
-            *claim = part;
+            *pledge = part;
         }
         k = part->after;
     }
@@ -397,12 +397,12 @@ hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *in
     return HD_OK;
 }
 
-void hdi_blocks_finish(hdi_blocks *b, hdi_block *claim, size_t to, size_t bytes)
+void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes)
 {
     size_t end = to / HDI_BLOCKS_GRANULE, units = (bytes - 1) / HDI_BLOCKS_GRANULE + 1;
-    hdi_block *k = claim;
-    b->n_claims--;
-    b->sums.claimed -= end - k->start;
+    hdi_block *k = pledge;
+    b->n_pledges--;
+    b->sums.pledged -= end - k->start;
     hdi_block_drop_set(b, k);
     while (k->start + k->units < end) {
         hdi_block *gone = k->after;
@@ -422,10 +422,10 @@ void hdi_blocks_finish(hdi_blocks *b, hdi_block *claim, size_t to, size_t bytes)
     hdi_blocks_check_sometimes(b);
 }
 
-/* Ends the claim of one block. */
+/* Ends the pledge of one block. */
 static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
 {
-    b->sums.claimed -= k->units;
+    b->sums.pledged -= k->units;
     k->fresh = k->fresh || k->lacks; /* memory in place of a gap was never handed out */
     k->lacks = false;
     if (as_gap) {
@@ -436,11 +436,11 @@ static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
     }
 }
 
-void hdi_blocks_settle(hdi_blocks *b, hdi_block *claim, size_t to, size_t filled_to)
+void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t filled_to)
 {
     size_t end = to / HDI_BLOCKS_GRANULE, filled = filled_to / HDI_BLOCKS_GRANULE;
-    b->n_claims--;
-    for (hdi_block *k = claim, *after; k != NULL && k->start < end; k = after) {
+    b->n_pledges--;
+    for (hdi_block *k = pledge, *after; k != NULL && k->start < end; k = after) {
         if (k->lacks && k->start < filled && k->start + k->units > filled) {
             hdi_block_cut(b, k, filled - k->start);
         }
@@ -450,7 +450,7 @@ void hdi_blocks_settle(hdi_blocks *b, hdi_block *claim, size_t to, size_t filled
     hdi_blocks_check_sometimes(b);
 }
 
-/* Offers a free block without unfinished uses to `choose`, and claims what it takes. Returns its choice; STOP without
+/* Offers a free block without unfinished uses to `choose`, and pledges what it takes. Returns its choice; STOP without
  * host memory. */
 static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context, hdi_block **list,
                         hd_status *status)
@@ -462,10 +462,10 @@ static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void
             *status = HD_ERROR_HOST_MEMORY;
             return HDI_CHOICE_STOP;
         }
-        hdi_block *claim = claim_part(b, found, from / HDI_BLOCKS_GRANULE, to / HDI_BLOCKS_GRANULE);
-        b->n_claims++;
-        claim->next = *list;
-        *list = claim;
+        hdi_block *pledge = pledge_part(b, found, from / HDI_BLOCKS_GRANULE, to / HDI_BLOCKS_GRANULE);
+        b->n_pledges++;
+        pledge->next = *list;
+        *list = pledge;
     }
     return choice;
 }
@@ -479,8 +479,8 @@ static bool is_unused(hdi_blocks *b, hdi_block *k)
     return k->pending == NULL;
 }
 
-hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
-                                    hdi_block **list)
+hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
+                                     hdi_block **list)
 {
     size_t units = bytes / HDI_BLOCKS_GRANULE;
     hd_status status = HD_OK;
@@ -496,7 +496,7 @@ hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_fi
     }
     for (int class = hdi_blocks_next_class(b, hdi_block_class(units)); class >= 0 && choice != HDI_CHOICE_STOP;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* A rest of a claimed block is put in front of the blocks that are still to come, so it is not visited. */
+        /* A rest of a pledged block is put in front of the blocks that are still to come, so it is not visited. */
         hdi_block *k = *hdi_blocks_head(b, class), *last = k->prev;
         for (bool more = true; more && choice != HDI_CHOICE_STOP;) {
             hdi_block *next = k->next;
@@ -511,24 +511,24 @@ hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_fi
     return status;
 }
 
-hdi_block *hdi_blocks_claimed(const hdi_block *claim, size_t *from, size_t *to)
+hdi_block *hdi_blocks_pledged(const hdi_block *pledge, size_t *from, size_t *to)
 {
-    *from = claim->start * HDI_BLOCKS_GRANULE;
-    *to = (claim->start + claim->units) * HDI_BLOCKS_GRANULE;
-    return claim->next;
+    *from = pledge->start * HDI_BLOCKS_GRANULE;
+    *to = (pledge->start + pledge->units) * HDI_BLOCKS_GRANULE;
+    return pledge->next;
 }
 
-hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *claim, size_t gone_to)
+hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to)
 {
-    hdi_block *next = claim->next;
+    hdi_block *next = pledge->next;
     size_t gone = gone_to / HDI_BLOCKS_GRANULE;
-    b->n_claims--;
-    if (gone > claim->start && gone < claim->start + claim->units) {
-        hdi_block *rest = hdi_block_cut(b, claim, gone - claim->start);
-        release(b, claim, true);
+    b->n_pledges--;
+    if (gone > pledge->start && gone < pledge->start + pledge->units) {
+        hdi_block *rest = hdi_block_cut(b, pledge, gone - pledge->start);
+        release(b, pledge, true);
         release(b, rest, false);
     } else {
-        release(b, claim, gone > claim->start);
+        release(b, pledge, gone > pledge->start);
     }
     hdi_blocks_check_sometimes(b);
     return next;

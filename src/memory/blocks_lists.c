@@ -569,7 +569,7 @@ hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out)
 typedef struct findings {
     char *why;
     size_t why_bytes;
-    size_t n[HDI_BLOCK_CLAIMED + 1], units[HDI_BLOCK_CLAIMED + 1]; /* by kind */
+    size_t n[HDI_BLOCK_PLEDGED + 1], units[HDI_BLOCK_PLEDGED + 1]; /* by kind */
     size_t n_blocks, n_nodes, n_whole, n_queued, waiting;
 } findings;
 
@@ -623,9 +623,9 @@ static bool check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
     default:
         break;
     }
-    if ((k->pending != NULL && k->kind != HDI_BLOCK_FREE && k->kind != HDI_BLOCK_CLAIMED) ||
-        ((k->queued || k->waits) && k->kind != HDI_BLOCK_FREE) || (k->lacks && k->kind != HDI_BLOCK_CLAIMED)) {
-        return wrong(f, "block at %zu: not free and has a set, or not claimed and lacks memory", k->start);
+    if ((k->pending != NULL && k->kind != HDI_BLOCK_FREE && k->kind != HDI_BLOCK_PLEDGED) ||
+        ((k->queued || k->waits) && k->kind != HDI_BLOCK_FREE) || (k->lacks && k->kind != HDI_BLOCK_PLEDGED)) {
+        return wrong(f, "block at %zu: not free and has a set, or not pledged and lacks memory", k->start);
     }
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
         f->n_nodes++;
@@ -659,10 +659,10 @@ static bool check_order(const hdi_blocks *b, findings *f)
                      n[HDI_BLOCK_RETIRED], n[HDI_BLOCK_GAP]);
     }
     if (units[HDI_BLOCK_LIVE] != b->sums.live || units[HDI_BLOCK_RETIRED] != b->sums.retired ||
-        units[HDI_BLOCK_GAP] != b->sums.gap || units[HDI_BLOCK_CLAIMED] != b->sums.claimed ||
+        units[HDI_BLOCK_GAP] != b->sums.gap || units[HDI_BLOCK_PLEDGED] != b->sums.pledged ||
         f->waiting != b->sums.waiting) {
-        return wrong(f, "sizes: %zu live, %zu retired, %zu gaps, %zu claimed, %zu waiting", units[HDI_BLOCK_LIVE],
-                     units[HDI_BLOCK_RETIRED], units[HDI_BLOCK_GAP], units[HDI_BLOCK_CLAIMED], f->waiting);
+        return wrong(f, "sizes: %zu live, %zu retired, %zu gaps, %zu pledged, %zu waiting", units[HDI_BLOCK_LIVE],
+                     units[HDI_BLOCK_RETIRED], units[HDI_BLOCK_GAP], units[HDI_BLOCK_PLEDGED], f->waiting);
     }
     return true;
 }
@@ -725,9 +725,9 @@ static bool check_spares(const hdi_blocks *b, const findings *f)
     for (const hdi_node *n = b->spare_nodes; n != NULL && nodes <= b->n_all_nodes; n = n->next) {
         nodes++;
     }
-    if (blocks != b->n_spare_blocks || blocks + f->n_blocks != b->n_all_blocks || blocks < b->n_claims) {
-        return wrong(f, "descriptors: %zu spare and %zu used of %zu, %zu claims", blocks, f->n_blocks, b->n_all_blocks,
-                     b->n_claims);
+    if (blocks != b->n_spare_blocks || blocks + f->n_blocks != b->n_all_blocks || blocks < b->n_pledges) {
+        return wrong(f, "descriptors: %zu spare and %zu used of %zu, %zu pledges", blocks, f->n_blocks, b->n_all_blocks,
+                     b->n_pledges);
     }
     if (nodes != b->n_spare_nodes || nodes + f->n_nodes != b->n_all_nodes) {
         return wrong(f, "points: %zu spare and %zu used of %zu", nodes, f->n_nodes, b->n_all_nodes);

@@ -1,10 +1,10 @@
 /* blocks_lists.h - what an allocator over offsets records about its blocks: descriptors, nodes of points, lists.
  *
  * - blocks.c takes blocks from the lists and puts them back.
- * - blocks_gaps.c: gaps, runs and claims.
+ * - blocks_gaps.c: gaps, runs and pledges.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: there is a spare descriptor for every claim, so that no claim needs host memory to end.
+ * Always: there is a spare descriptor for every pledge, so that no pledge needs host memory to end.
  */
 #ifndef HDI_MEMORY_BLOCKS_LISTS_H
 #define HDI_MEMORY_BLOCKS_LISTS_H
@@ -28,13 +28,13 @@ struct hdi_block {
     size_t start, units;       /* in granules */
     hdi_block *before, *after; /* neighbours by offset; NULL at the ends */
     /* Free: circular list of its class, newest first. Gap: circular list of gaps. Live: `next` is the hash chain.
-     * Claimed: `next` is its owner's list. Spare: `next` is the list of spare blocks. */
+     * Pledged: `next` is its owner's list. Spare: `next` is the list of spare blocks. */
     hdi_block *next, *prev;
     hdi_block *older, *newer; /* neighbours in the queue */
-    hdi_node *pending;        /* free, claimed: the points that the next owner must wait for; else NULL */
+    hdi_node *pending;        /* free, pledged: the points that the next owner must wait for; else NULL */
     hdi_block_kind kind;
-    bool fresh;  /* free, claimed: never handed out */
-    bool lacks;  /* claimed: was a gap before */
+    bool fresh;  /* free, pledged: never handed out */
+    bool lacks;  /* pledged: was a gap before */
     bool queued; /* in the queue */
     bool waits;  /* free: has a set, and counts as waiting */
 };
@@ -63,7 +63,7 @@ struct hdi_blocks {
     hdi_node *spare_nodes;
     size_t n_spare_blocks, n_spare_nodes, n_all_blocks, n_all_nodes;
 
-    size_t n_live, n_free, n_retired, n_gaps, n_claims, n_whole, n_queued;
+    size_t n_live, n_free, n_retired, n_gaps, n_pledges, n_whole, n_queued;
 #ifdef HDI_DEBUG
     unsigned operations;
 #endif
@@ -89,10 +89,10 @@ size_t hdi_block_count_set(const hdi_block *k);
  * memory. */
 bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
-/* Makes `count` descriptors spare, beside those that claims need. False: no host memory. */
+/* Makes `count` descriptors spare, beside those that pledges need. False: no host memory. */
 static inline bool hdi_blocks_reserve(hdi_blocks *b, size_t count)
 {
-    return b->n_spare_blocks >= count + b->n_claims || hdi_blocks_add_slabs(b, count + b->n_claims, 0);
+    return b->n_spare_blocks >= count + b->n_pledges || hdi_blocks_add_slabs(b, count + b->n_pledges, 0);
 }
 
 /* Makes `count` nodes spare. False: no host memory. */
@@ -101,10 +101,10 @@ static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* Makes the nodes spare that a block needs which is about to be live or claimed, and `more`. False: no host memory. */
+/* Makes the nodes spare that a block needs which is about to be live or pledged, and `more`. False: no host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
-    return hdi_blocks_reserve_nodes(b, b->n_live + b->n_claims + 1 + HDI_SPARE_NODES + more);
+    return hdi_blocks_reserve_nodes(b, b->n_live + b->n_pledges + 1 + HDI_SPARE_NODES + more);
 }
 
 static inline hdi_block *hdi_block_new(hdi_blocks *b, size_t start, size_t units)

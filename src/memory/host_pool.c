@@ -264,16 +264,16 @@ static uint64_t idle_bytes(const hdi_host_pool *pool)
         hdi_block *none = NULL;
         look.in = s;
         hdi_blocks_prune(s->blocks); /* finished blocks join their neighbours */
-        hdi_blocks_claim_finished(s->blocks, pool->page, false, count_idle, &look, &none);
+        hdi_blocks_pledge_finished(s->blocks, pool->page, false, count_idle, &look, &none);
     }
     return look.found;
 }
 
-/* Unpins the superblock of a claim and gives the claim back. Returns the next claim. */
-static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim, uint64_t *freed, hd_status *status)
+/* Unpins the superblock of a pledge and gives the pledge back. Returns the next pledge. */
+static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *pledge, uint64_t *freed, hd_status *status)
 {
     size_t from, to;
-    hdi_blocks_claimed(claim, &from, &to);
+    hdi_blocks_pledged(pledge, &from, &to);
     hdi_mutex_lock(&pool->lock);
     hdi_pinned pinned = superblock_of(s, from)->pinned;
     hdi_mutex_unlock(&pool->lock);
@@ -291,7 +291,7 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim
     } else {
         *status = released;
     }
-    hdi_block *next = hdi_blocks_vacate(s->blocks, claim, to);
+    hdi_block *next = hdi_blocks_vacate(s->blocks, pledge, to);
     hdi_mutex_unlock(&pool->lock);
     return next;
 }
@@ -307,14 +307,14 @@ static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed
     hdi_mutex_unlock(&pool->lock);
     for (; s != NULL && found < bytes; s = s->older) {
         search look = {.in = s, .most = bytes - found};
-        hdi_block *claims = NULL;
+        hdi_block *pledges = NULL;
         hdi_mutex_lock(&pool->lock);
         hdi_blocks_prune(s->blocks);
-        hdi_blocks_claim_finished(s->blocks, pool->page, false, choose_idle, &look, &claims);
+        hdi_blocks_pledge_finished(s->blocks, pool->page, false, choose_idle, &look, &pledges);
         hdi_mutex_unlock(&pool->lock);
         found += look.found;
-        while (claims != NULL) {
-            claims = unpin(pool, s, claims, freed, &status);
+        while (pledges != NULL) {
+            pledges = unpin(pool, s, pledges, freed, &status);
         }
     }
     return status;
@@ -582,9 +582,9 @@ static bool audit_block(void *context, size_t from, size_t to, hdi_block_kind ki
 {
     audit *w = context;
     const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
-    if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_CLAIMED) {
-        /* a claim is a superblock that is being unpinned */
-        if (kind == HDI_BLOCK_CLAIMED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
+    if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_PLEDGED) {
+        /* a pledge is a superblock that is being unpinned */
+        if (kind == HDI_BLOCK_PLEDGED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
             w->next++;
         }
         w->good = w->covered == 0;

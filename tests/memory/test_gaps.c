@@ -15,13 +15,13 @@ static size_t stitch(hdi_blocks *b, size_t bytes, size_t lacks)
 {
     const hdi_blocks_request request = {.bytes = bytes};
     hdi_run run;
-    hdi_block *claim = NULL;
+    hdi_block *pledge = NULL;
     hdi_points points;
     assert_true(hdi_blocks_find_run(b, &request, U, NULL, &run));
     assert_int_equal(run.lacks, lacks);
-    assert_ok(hdi_blocks_claim_run(b, &run, &points, &claim));
+    assert_ok(hdi_blocks_pledge_run(b, &run, &points, &pledge));
     blocks_check(b);
-    hdi_blocks_finish(b, claim, run.to, bytes);
+    hdi_blocks_finish(b, pledge, run.to, bytes);
     blocks_check(b);
     hdi_points_release(&points);
     return run.from;
@@ -137,11 +137,11 @@ static void walls_keep_free_blocks_apart(void **unused)
 /* ---- the model -------------------------------------------------------------------------------------------------- */
 
 static uint8_t kinds[UNITS]; /* of every granule, a hdi_block_kind */
-static bool filled[UNITS];   /* whether there is memory behind it; claims have both */
+static bool filled[UNITS];   /* whether there is memory behind it; pledges have both */
 
-/* A claim under way, or none. */
+/* A pledge under way, or none. */
 static struct {
-    hdi_block *claim;
+    hdi_block *pledge;
     hdi_run run;
     size_t bytes;
     model_live owner; /* with what it inherited */
@@ -157,7 +157,7 @@ static bool agrees(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     (void)context;
     for (size_t g = from / G; g < to / G; g++) {
-        if (kinds[g] != kind || (kind != HDI_BLOCK_CLAIMED && filled[g] == (kind == HDI_BLOCK_GAP))) {
+        if (kinds[g] != kind || (kind != HDI_BLOCK_PLEDGED && filled[g] == (kind == HDI_BLOCK_GAP))) {
             return false;
         }
     }
@@ -277,7 +277,7 @@ static size_t fewest(size_t units, size_t alignment)
     return best;
 }
 
-static void model_claim(hdi_blocks *b)
+static void model_pledge(hdi_blocks *b)
 {
     const hdi_blocks_request request = {.bytes = draw_bytes(),
                                         .alignment = model_draw(3) == 0 ? U : 0,
@@ -309,7 +309,7 @@ static void model_claim(hdi_blocks *b)
     assert_true(request.alignment == 0 || run.from % U == 0);
     assert_true(run.to - run.from >= units * G && run.to - run.from < units * G + U);
     hdi_points got;
-    hd_status status = hdi_blocks_claim_run(b, &run, &got, &window.claim);
+    hd_status status = hdi_blocks_pledge_run(b, &run, &got, &window.pledge);
     if (status != HD_OK) {
         assert_status(status, HD_ERROR_HOST_MEMORY);
         assert_int_equal(allocations_left, 0);
@@ -322,7 +322,7 @@ static void model_claim(hdi_blocks *b)
     for (size_t g = run.from / G; g < run.to / G; g++) {
         assert_true(kinds[g] == HDI_BLOCK_FREE || kinds[g] == HDI_BLOCK_GAP);
     }
-    set_kinds(run.from, run.to, HDI_BLOCK_CLAIMED);
+    set_kinds(run.from, run.to, HDI_BLOCK_PLEDGED);
     window.run = run;
     window.bytes = request.bytes;
     window.owner.n_points = got.count;
@@ -330,12 +330,12 @@ static void model_claim(hdi_blocks *b)
     hdi_points_release(&got);
 }
 
-static void model_end_claim(hdi_blocks *b)
+static void model_end_pledge(hdi_blocks *b)
 {
     hdi_run run = window.run;
     size_t end = run.from + (window.bytes + G - 1) / G * G;
     if (model_draw(2) == 0) {
-        hdi_blocks_finish(b, window.claim, run.to, window.bytes);
+        hdi_blocks_finish(b, window.pledge, run.to, window.bytes);
         for (size_t g = end / G; g < run.to / G; g++) {
             filled[g] = true;
             memset(model_need[g], 0, sizeof model_need[g]);
@@ -345,7 +345,7 @@ static void model_end_claim(hdi_blocks *b)
     } else {
         size_t to = run.from + model_draw((run.to - run.from) / G + 1) * G;
         to = to / U * U > run.from ? to / U * U : run.from;
-        hdi_blocks_settle(b, window.claim, run.to, to);
+        hdi_blocks_settle(b, window.pledge, run.to, to);
         for (size_t g = run.from / G; g < run.to / G; g++) {
             if (!filled[g] && g < to / G) {
                 filled[g] = true;
@@ -354,7 +354,7 @@ static void model_end_claim(hdi_blocks *b)
             kinds[g] = filled[g] ? HDI_BLOCK_FREE : HDI_BLOCK_GAP;
         }
     }
-    window.claim = NULL;
+    window.pledge = NULL;
 }
 
 /* Whole units, or a part of them. */
@@ -381,15 +381,15 @@ static hdi_choice choose(void *context, size_t *from, size_t *to)
     return HDI_CHOICE_TAKE;
 }
 
-static void model_claim_finished(hdi_blocks *b)
+static void model_pledge_finished(hdi_blocks *b)
 {
     size_t left = 1 + (size_t)model_draw(6), from, to;
-    hd_status status = hdi_blocks_claim_finished(b, U, model_draw(2) == 0, choose, &left, &leaving);
+    hd_status status = hdi_blocks_pledge_finished(b, U, model_draw(2) == 0, choose, &left, &leaving);
     assert_true(status == HD_OK || allocations_left == 0);
     for (const hdi_block *k = leaving; k != NULL;) {
-        k = hdi_blocks_claimed(k, &from, &to);
+        k = hdi_blocks_pledged(k, &from, &to);
         assert_true(from % U == 0 && to % U == 0 && from < to);
-        set_kinds(from, to, HDI_BLOCK_CLAIMED);
+        set_kinds(from, to, HDI_BLOCK_PLEDGED);
     }
     /* as if they were gone: then the place may be another, and lacks no less */
     const hdi_blocks_request request = {.bytes = draw_bytes()};
@@ -404,7 +404,7 @@ static void model_vacate(hdi_blocks *b)
 {
     while (leaving != NULL) {
         size_t from, to;
-        hdi_blocks_claimed(leaving, &from, &to);
+        hdi_blocks_pledged(leaving, &from, &to);
         size_t gone = from + model_draw((to - from) / U + 1) * U;
         leaving = hdi_blocks_vacate(b, leaving, gone);
         for (size_t g = from / G; g < to / G; g++) {
@@ -421,12 +421,12 @@ static void step_once(hdi_blocks *b, bool fills)
         take_one(b);
     } else if (what < 60) {
         free_one(b);
-    } else if (what < 80 && window.claim == NULL) {
-        model_claim(b);
+    } else if (what < 80 && window.pledge == NULL) {
+        model_pledge(b);
     } else if (what < 80) {
-        model_end_claim(b);
+        model_end_pledge(b);
     } else if (what < 90 && leaving == NULL) {
-        model_claim_finished(b);
+        model_pledge_finished(b);
     } else if (what < 90) {
         model_vacate(b);
     } else {
@@ -449,8 +449,8 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     }
     allocations_left = -1;
     model_vacate(b);
-    if (window.claim != NULL) {
-        model_end_claim(b);
+    if (window.pledge != NULL) {
+        model_end_pledge(b);
     }
     while (model_n_lives > 0) {
         free_one(b);
@@ -459,7 +459,7 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     hdi_blocks_prune(b);
     verify(b);
     hdi_blocks_info info = blocks_info(b);
-    assert_int_equal(info.live_bytes + info.claimed_bytes + info.waiting_bytes + info.pending_points, 0);
+    assert_int_equal(info.live_bytes + info.pledged_bytes + info.waiting_bytes + info.pending_points, 0);
     assert_int_equal(info.free_bytes + info.gap_bytes + info.retired_bytes, UNITS * G);
     assert_true(info.gap_bytes > 0 && (starve || info.retired_bytes == 0));
     hdi_blocks_destroy(b);
