@@ -72,6 +72,8 @@
     X(cuMemsetD32Async, 3020, REQUIRED, (hdcu_deviceptr dst, unsigned value, size_t count, hdcu_stream stream), (dst, value, count, stream)) \
     X(cuStreamCreate, 2000, REQUIRED, (hdcu_stream *stream, unsigned flags), (stream, flags)) \
     X(cuStreamDestroy, 4000, REQUIRED, (hdcu_stream stream), (stream)) \
+    X(cuStreamGetCtx, 9020, REQUIRED, (hdcu_stream stream, hdcu_context *context), (stream, context)) \
+    X(cuStreamGetId, 12000, OPTIONAL, (hdcu_stream stream, unsigned long long *id), (stream, id)) \
     X(cuStreamQuery, 2000, REQUIRED, (hdcu_stream stream), (stream)) \
     X(cuStreamSynchronize, 2000, REQUIRED, (hdcu_stream stream), (stream)) \
     X(cuStreamWriteValue32, 11070, OPTIONAL, (hdcu_stream stream, hdcu_deviceptr address, unsigned value, unsigned flags), (stream, address, value, flags)) \

@@ -45,7 +45,7 @@ static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size
 typedef struct subject {
     hd_runtime *runtime;
     int device, owner;
-    bool claims_atomics;
+    bool has_atomics;
     hd_kernel *store, *load, *count;
     hd_buffer *near, *far; /* on `device`, on `owner`: room for cases of so many bytes, and margins */
     size_t room;
@@ -413,7 +413,7 @@ static pair_outcome deliver(subject *s)
             }
         }
     }
-    return s->claims_atomics ? try_counting(s) : OUTCOME_GOOD;
+    return s->has_atomics ? try_counting(s) : OUTCOME_GOOD;
 }
 
 /* ---- how fast copies to the owner's memory are, directly and through pinned memory ----
@@ -663,7 +663,7 @@ static int test_all(const char *settings, const char *pairs, const char *names)
         return 1;
     }
     while (next_pair(&pairs, hd_device_count(s.runtime), &s.device, &s.owner)) {
-        s.claims_atomics = s.runtime->devices[s.device]->facts.peers_atomic >> s.owner & 1;
+        s.has_atomics = s.runtime->devices[s.device]->facts.peers_atomic >> s.owner & 1;
         record_pair(s.device, s.owner);
         if (test_pair(&s) == OUTCOME_FAILED) {
             return 1; /* for what is left a fresh process is started */

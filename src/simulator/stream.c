@@ -584,6 +584,32 @@ static hdcu_result cuStreamDestroy(hdcu_stream stream)
     return hdi_host_leave(r);
 }
 
+static hdcu_result cuStreamGetCtx(hdcu_stream handle, hdcu_context *out)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_stream(handle, &stream);
+    if (r == HDCU_SUCCESS && !out) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *out = (hdcu_context)(uintptr_t)stream->context->handle;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuStreamGetId(hdcu_stream handle, unsigned long long *out)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_stream(handle, &stream);
+    if (r == HDCU_SUCCESS && !out) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *out = stream->handle; /* no other stream ever has that number */
+    }
+    return hdi_host_leave(r);
+}
+
 static hdcu_result find_to_wait(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_stream_find(handle, stream);
@@ -831,6 +857,8 @@ const hdi_driver hdi_host_stream_entries = {
     .cuEventCreate = cuEventCreate,
     .cuEventDestroy = cuEventDestroy,
     .cuEventRecord = cuEventRecord,
+    .cuStreamGetCtx = cuStreamGetCtx,
+    .cuStreamGetId = cuStreamGetId,
     .cuStreamWaitEvent = cuStreamWaitEvent,
     .cuEventQuery = cuEventQuery,
     .cuEventSynchronize = cuEventSynchronize,
