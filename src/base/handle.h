@@ -33,6 +33,7 @@ typedef struct hdi_handle_head {
 #define HDI_MODULE_MAGIC 0x4d4f4455u
 #define HDI_KERNEL_MAGIC 0x4b45524eu
 #define HDI_HOLD_MAGIC 0x484f4c44u
+#define HDI_CLAIM_MAGIC 0x434c414du
 
 /* States of a handle. */
 enum {

@@ -105,6 +105,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(copy_threads, "HEDDLE_COPY_THREADS", INTEGER, "-1", -1, 64,                                                      \
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \
+    X(call_threads, "HEDDLE_CALL_THREADS", INTEGER, "4", 1, 256,                                                       \
+      "threads that run functions of hd_host_call and hd_claim_on_ready, started when they are needed")                \
     X(blas, "HEDDLE_BLAS", TEXT, "auto", 0, 0,                                                                         \
       "library for matrix products: auto (cuBLAS or an installed CPU library, else built in), builtin, or a path")     \
     X(nvrtc, "HEDDLE_NVRTC", TEXT, "auto", 0, 0,                                                                       \

@@ -45,6 +45,9 @@
     ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory's */                               \
     ENTRY(LOSSES)            /* lost devices */                                                                        \
     ENTRY(FAILURES)          /* failures that left the log */                                                          \
+    ENTRY(OUTCOMES)          /* how claims ended */                                                                    \
+    ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
+    ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \

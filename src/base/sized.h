@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <heddle/buffer.h>
+#include <heddle/claim.h>
 #include <heddle/copy.h>
 #include <heddle/kernel_file.h>
 #include <heddle/memory.h>
@@ -37,7 +38,8 @@
     X(hd_memory_block, lost)                                                                                           \
     X(hd_finding, message)                                                                                             \
     X(hd_matmul_info, reason)                                                                                          \
-    X(hd_compile_options, n_kernels)
+    X(hd_compile_options, n_kernels)                                                                                   \
+    X(hd_claim_options, label)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

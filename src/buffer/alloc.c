@@ -441,19 +441,19 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
 
 /* ---- giving memory back ---- */
 
-/* No handle leads to the buffer. A long record is claimed meanwhile, so that the lock is not held for long. */
+/* No handle leads to the buffer. A long record is detached meanwhile, so that the lock is not held for long. */
 static size_t pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
-    bool claimed = hdi_uses_is_long(&b->uses, 0, b->bytes);
-    if (claimed) {
-        b->uses.parts->claimed = true;
+    bool detached = hdi_uses_is_long(&b->uses, 0, b->bytes);
+    if (detached) {
+        b->uses.parts->detached = true;
         hdi_record_unlock(b);
     }
     size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, points, room);
-    if (claimed) {
+    if (detached) {
         hdi_lock_take(hdi_order_lock(b->runtime, b->order));
-        b->uses.parts->claimed = false;
+        b->uses.parts->detached = false;
     }
     hdi_record_unlock(b);
     return n;

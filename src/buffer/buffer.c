@@ -2,7 +2,7 @@
  *
  * Threads: any.
  * Locks: the list's mutex; below it, for a loss and for labels, order locks. The order lock of a buffer, for its use record.
- * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has claimed
+ * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has detached
  * the record. What happens to all buffers takes the locks of the thread caches, too.
  * Always: structures are in slabs of the runtime's stable memory, so a stale handle can be recognised. Without a good handle, one is in the
  * free list, in a magazine (thread_cache.h), in a hold, or with one thread that works on it.
@@ -365,7 +365,7 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
     return b ? b->address : 0;
 }
 
-#define CLAIM_SLEEP_NS 10000
+#define DETACHED_SLEEP_NS 10000
 
 /* Whether the buffer is the one that the handle stands for, also when lost. The order lock is held. Seq_cst, as hd_free's change of the
  * handle. */
@@ -381,9 +381,9 @@ bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
     bool still = is_still(b, handle);
-    while (__builtin_expect(still && hdi_uses_claimed(&b->uses), 0)) {
+    while (__builtin_expect(still && hdi_uses_detached(&b->uses), 0)) {
         hdi_lock_release(order);
-        hdi_sleep_for(CLAIM_SLEEP_NS);
+        hdi_sleep_for(DETACHED_SLEEP_NS);
         hdi_lock_take(order);
         still = is_still(b, handle);
     }
@@ -444,20 +444,20 @@ static bool look_for_pending(look *l)
     if (!hdi_record_lock_of(b, l->handle)) {
         return false;
     }
-    bool claimed = hdi_uses_is_long(&b->uses, l->low, l->high);
-    if (claimed) { /* looked at without the lock; hd_free waits while the record is claimed */
-        b->uses.parts->claimed = true;
+    bool detached = hdi_uses_is_long(&b->uses, l->low, l->high);
+    if (detached) { /* looked at without the lock; hd_free waits while the record is detached */
+        b->uses.parts->detached = true;
         hdi_record_unlock(b);
-        hdi_uses_settle_claimed(rt, &b->uses, l->low, l->high);
+        hdi_uses_settle_detached(rt, &b->uses, l->low, l->high);
     } else {
         hdi_uses_settle(rt, &b->uses, l->low, l->high);
     }
     size_t n = hdi_uses_pending(rt, &b->uses, l->low, l->high, (l->access & HD_WRITE) != 0, l->pending, WAITED_AT_ONCE);
     l->n = n < WAITED_AT_ONCE ? n : WAITED_AT_ONCE;
     l->failed = n ? (hdi_point){0, 0} : hdi_uses_failed_writer(rt, &b->uses, l->low, l->high);
-    if (claimed) {
+    if (detached) {
         hdi_lock_take(hdi_order_lock(rt, b->order));
-        b->uses.parts->claimed = false;
+        b->uses.parts->detached = false;
     }
     if (n == 0 && (l->access & HDI_ACCESS_REPLACES)) {
         drop_failed(l, &garbage);

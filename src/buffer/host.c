@@ -260,7 +260,7 @@ static hd_status host_ready(hd_runtime *rt)
 
 static void host_release(hd_runtime *rt)
 {
-    if (rt->hung) {
+    if (rt->hung || rt->claimed) {
         return; /* a kernel that goes on, and the program, may still use the memory */
     }
     hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));

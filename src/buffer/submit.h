@@ -2,7 +2,7 @@
  *
  * Threads: any.
  * Locks: the order locks of the lane's device and of the buffers' owners, by rising number, for some tens of nanoseconds.
- * Blocking: while the lane is full, while another thread has claimed a record, and for the lane's log of failures.
+ * Blocking: while the lane is full, while another thread has detached a record, and for the lane's log of failures.
  * Always: the driver is not called, but by the engine with placement inline. The fast path never allocates.
  */
 #ifndef HDI_BUFFER_SUBMIT_H
@@ -20,6 +20,7 @@ typedef struct hdi_use {
     uint64_t low, high; /* bytes of the buffer */
     bool read, write;
     bool whole; /* low and high are those of the whole buffer */
+    bool host;  /* the host uses it: of unified memory, what is in pinned memory */
 } hdi_use;
 
 /* The words of the handles that an operation was made with, compared again under the order locks. */

@@ -6,13 +6,13 @@
  * it.
  *
  * A use that overlaps very many segments is not walked under the order locks.
- * Its record is claimed and walked without them, and the points that were found are checked again under them.
+ * Its record is detached and walked without them, and the points that were found are checked again under them.
  * Submissions wait for room in a full lane in turn, without locks. A later one waits behind them, however few slots it needs.
  *
  * Threads: any.
- * Locks: order locks, released while anything is waited for. A claimed record needs no lock.
+ * Locks: order locks, released while anything is waited for. A detached record needs no lock.
  * Blocking: until waits, room and records are there (option submit_timeout for room).
- * Always: records are claimed all at once or not at all. They are given back before anything else is waited for, so claims cannot deadlock.
+ * Always: records are detached all at once or not at all. They are given back before anything else is waited for, so no two submissions wait for each other.
  * A submission takes room only when no other one waits in front of it.
  * It fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the operation fails with it.
  * Without memory for dependencies, those collected so far stay good, and some of them are waited for first.
@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "buffer/submit_fast.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 /* ---- dependencies ---- */
@@ -91,6 +92,13 @@ static collected __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits 
     return add_wait(rt, w, point, true);
 }
 
+/* Whether the point is of a claim that the program has ended well: its engine may not have seen that yet. */
+static inline bool is_claim_over(hd_runtime *rt, hdi_point point)
+{
+    const hd_lane *other = hdi_lane_owner(rt, point.lane)->lanes[point.lane % HDI_LANES_MAX];
+    return other->claim && hdi_claim_is_over(other, point.position);
+}
+
 /* *over: the operation of the point is finished and, for a source, has not failed. */
 static inline __attribute__((always_inline)) collected look_at(const collector *g, hdi_point point, bool source,
                                                                bool ours, bool *over)
@@ -113,7 +121,7 @@ static inline __attribute__((always_inline)) collected look_at(const collector *
             return COLLECTED_FAILURE;
         }
     }
-    if (done >= point.position) {
+    if (done >= point.position || is_claim_over(g->rt, point)) {
         *over = true;
         return COLLECTED;
     }
@@ -297,7 +305,7 @@ static collected collect_use(const collector *g, const hdi_use *use, bool ours, 
     return w.result ? w.result : collect_wide(g, use);
 }
 
-/* The same for a use whose record has several segments, and is claimed and settled. `g` is apart. */
+/* The same for a use whose record has several segments, and is detached and settled. `g` is apart. */
 static collected collect_apart(const collector *g, const hdi_use *use)
 {
     return collect_all(g, use, false);
@@ -452,8 +460,8 @@ static void waits_write(hd_runtime *rt, hd_lane *lane)
     }
 }
 
-#define ARCHIVINGS_MOST 1000 /* in a log that is not corrupted, each moves something or waits for something */
-#define CLAIM_SLEEP_NS 10000 /* about as long as another thread's walk over thousands of segments takes */
+#define ARCHIVINGS_MOST 1000    /* in a log that is not corrupted, each moves something or waits for something */
+#define DETACHED_SLEEP_NS 10000 /* about as long as another thread's walk over thousands of segments takes */
 
 typedef struct submission {
     hd_runtime *rt;
@@ -467,13 +475,14 @@ typedef struct submission {
     hdi_point awaited; /* what it waits for in place of room in the lane; position 0: nothing */
     int archivings;    /* how often the log of failures needed room */
     bool archived;     /* failures of the lane were archived, as far as that was possible at once */
-    bool plain; /* whole buffers, whose records have one segment: the members up to `claimed_by_others` do not matter */
-    bool in_parts;          /* a record has several segments */
-    bool claimed_by_others; /* such a record is claimed */
-    bool queued;            /* `turn` is set, and is in the lane's queue for room */
+    bool
+        plain; /* whole buffers, whose records have one segment: the members up to `detached_by_others` do not matter */
+    bool in_parts;           /* a record has several segments */
+    bool detached_by_others; /* such a record is detached */
+    bool queued;             /* `turn` is set, and is in the lane's queue for room */
     hdi_room_waiter turn;
-    bool claims; /* `claimed` and `apart` are set; this submission has the records of the uses in `claimed` */
-    bool claimed[HDI_USES_OF_ONE];
+    bool detaches; /* `detached` and `apart` are set; this submission has the records of the uses in `detached` */
+    bool detached[HDI_USES_OF_ONE];
     hdi_waits apart; /* what these uses wait for */
 } submission;
 
@@ -568,37 +577,37 @@ static bool wait_for_room(submission *s, uint64_t need)
     return true;
 }
 
-/* ---- claims ---- */
+/* ---- detached records ---- */
 
-static bool wants_claim(const submission *s, size_t i)
+static bool wants_to_detach(const submission *s, size_t i)
 {
     const hdi_use *use = &s->uses[i];
     return !(s->link.ours >> (i < 32 ? i : 31) & 1) && hdi_uses_is_long(&use->buffer->uses, use->low, use->high);
 }
 
-static void give_claims_back(submission *s)
+static void attach_again(submission *s)
 {
-    if (!s->claims) {
+    if (!s->detaches) {
         return;
     }
     for (size_t i = 0; i < s->n_uses; i++) {
         hdi_parts *parts = s->uses[i].buffer->uses.parts;
-        if (s->claimed[i] && parts) {
-            parts->claimed = false;
+        if (s->detached[i] && parts) {
+            parts->detached = false;
         }
     }
-    s->claims = false;
+    s->detaches = false;
     hdi_waits_release(&s->apart);
 }
 
-/* Waits until no record of the uses is claimed. The locks are held, and released meanwhile. True: it has waited. */
-static bool wait_for_claims(submission *s)
+/* Waits until no record of the uses is detached. The locks are held, and released meanwhile. True: it has waited. */
+static bool wait_for_detached(submission *s)
 {
     bool waited = false;
-    for (size_t i = 0; !s->claims && i < s->n_uses; i++) {
-        while (hdi_use_is_same(&s->uses[i]) && hdi_uses_claimed(&s->uses[i].buffer->uses)) {
+    for (size_t i = 0; !s->detaches && i < s->n_uses; i++) {
+        while (hdi_use_is_same(&s->uses[i]) && hdi_uses_detached(&s->uses[i].buffer->uses)) {
             hdi_submit_unlock(s->lane->device, s->locks);
-            hdi_sleep_for(CLAIM_SLEEP_NS);
+            hdi_sleep_for(DETACHED_SLEEP_NS);
             hdi_submit_lock(s->lane->device, s->locks);
             waited = true;
         }
@@ -606,28 +615,28 @@ static bool wait_for_claims(submission *s)
     return waited;
 }
 
-/* Claims the long records, all at once. False: there are none. */
-static bool claim(submission *s)
+/* Detaches the long records, all at once. False: there are none. */
+static bool detach(submission *s)
 {
     bool any = false;
     for (size_t i = 0; i < s->n_uses; i++) {
-        s->claimed[i] = wants_claim(s, i);
-        any |= s->claimed[i];
+        s->detached[i] = wants_to_detach(s, i);
+        any |= s->detached[i];
     }
     if (any) {
         for (size_t i = 0; i < s->n_uses; i++) {
-            if (s->claimed[i]) {
-                s->uses[i].buffer->uses.parts->claimed = true;
+            if (s->detached[i]) {
+                s->uses[i].buffer->uses.parts->detached = true;
             }
         }
         s->apart = (hdi_waits){0};
     }
-    s->claims = any;
+    s->detaches = any;
     return any;
 }
 
-/* Walks over the claimed records, without the locks. */
-static collected work_on_claims(submission *s)
+/* Walks over the detached records, without the locks. */
+static collected work_on_detached(submission *s)
 {
     collected result = COLLECTED;
     hdi_submit_unlock(s->lane->device, s->locks);
@@ -637,8 +646,8 @@ static collected work_on_claims(submission *s)
     const collector g = {s->rt, s->lane, &s->apart, true};
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         const hdi_use *use = &s->uses[i];
-        if (s->claimed[i]) {
-            hdi_uses_settle_claimed(s->rt, &use->buffer->uses, use->low, use->high);
+        if (s->detached[i]) {
+            hdi_uses_settle_detached(s->rt, &use->buffer->uses, use->low, use->high);
             result = collect_apart(&g, use);
         }
     }
@@ -651,7 +660,7 @@ static collected work_on_claims(submission *s)
 /* Undoes all that the submission has set up. The locks are held, and released here. */
 static void give_up(submission *s)
 {
-    give_claims_back(s);
+    attach_again(s);
     if (s->queued) {
         leave_queue(s);
         keep_others_out(s->lane);
@@ -701,7 +710,7 @@ static hd_status look_at_lane(submission *s)
 /* The same for the buffers. Also notes whether records have several segments. */
 static hd_status look_at_buffers(submission *s)
 {
-    s->in_parts = s->claimed_by_others = false;
+    s->in_parts = s->detached_by_others = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
@@ -717,7 +726,7 @@ static hd_status look_at_buffers(submission *s)
         const hdi_parts *parts = use->buffer->uses.parts; /* read last: another buffer's record has another lock */
         if (parts) {
             s->in_parts = true;
-            s->claimed_by_others |= parts->claimed;
+            s->detached_by_others |= parts->detached;
         }
     }
     return HD_OK;
@@ -751,17 +760,17 @@ static collected collect(const submission *s, bool *room)
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         struct hd_buffer *b = s->uses[i].buffer;
         bool has_room = true;
-        if (s->claims && s->claimed[i]) {
+        if (s->detaches && s->detached[i]) {
             has_room = false;
         } else if (!hdi_uses_is_blank(&b->uses)) {
             result = collect_use(&g, &s->uses[i], is_ours(s, i), &has_room);
         }
         *room &= has_room;
-        if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* a use that may add segments removes some */
+        if (!s->detaches && (i == 0 || !s->uses[i].whole)) { /* a use that may add segments removes some */
             hdi_uses_prune(s->rt, &b->uses, b->order);
         }
     }
-    return result || !s->claims ? result : collect_again(&g, &s->apart);
+    return result || !s->detaches ? result : collect_again(&g, &s->apart);
 }
 
 /* The same in one pass, see collect_plain. */
@@ -807,7 +816,7 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
         for (const hdi_use *use = s->uses; use != end; use++) {
             hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, point, garbage);
         }
-        give_claims_back(s);
+        attach_again(s);
     }
     if (s->queued) {
         leave_queue(s);
@@ -865,11 +874,11 @@ static hd_status archive_failures(submission *s, bool *again)
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* Claims, collects, and makes room in the records. After a failure it has given up. */
+/* Detaches, collects, and makes room in the records. After a failure it has given up. */
 static hd_status collect_parts(submission *s, collected *result)
 {
-    *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : COLLECTED;
-    if (!*result && s->claims) {
+    *result = s->in_parts && !s->detaches && detach(s) ? work_on_detached(s) : COLLECTED;
+    if (!*result && s->detaches) {
         hd_status status = look_at_lane(s); /* the locks were released meanwhile */
         status = status ? status : look_at_buffers(s);
         if (status) {
@@ -904,7 +913,7 @@ static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool
         give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
     }
-    give_claims_back(s);
+    attach_again(s);
     begin_waiting(s);
     bool in_time = wait_for_room(s, need);
     hdi_submit_lock(s->lane->device, s->locks);
@@ -924,7 +933,7 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     collected result = collect_in_one_pass(s);
     if (!s->plain) {
         status = look_at_buffers(s);
-        if (status || (s->claimed_by_others && wait_for_claims(s))) {
+        if (status || (s->detached_by_others && wait_for_detached(s))) {
             return status;
         }
         status = collect_parts(s, &result);
@@ -954,7 +963,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.deadline = 0;
     s.awaited = (hdi_point){0, 0};
     s.archivings = 0;
-    s.archived = s.queued = s.in_parts = s.claims = false;
+    s.archived = s.queued = s.in_parts = s.detaches = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are released */
     hd_status status = HD_OK;
     for (bool done = false; !status && !done;) {

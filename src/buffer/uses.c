@@ -1,7 +1,7 @@
 /* uses.c - use records: their segments, what is finished, noting uses, what is pending.
  *
  * Threads: any.
- * Locks: none of its own. The caller holds the order lock of the buffer's owner, or has claimed the record.
+ * Locks: none of its own. The caller holds the order lock of the buffer's owner, or has detached the record.
  * Blocking: never.
  * Always: see uses.h.
  */
@@ -509,7 +509,7 @@ static void visit_parts(hd_runtime *rt, hdi_parts *parts, uint64_t low, uint64_t
     parts_join(parts, from, to, visit, context);
 }
 
-void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+void hdi_uses_settle_detached(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     visit_parts(rt, u->parts, low, high, hdi_segment_settle, rt);
 }
@@ -533,7 +533,7 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
     hdi_parts *other = hdi_buffer_of(rt)->parts[order].ring;
     hdi_buffer_of(rt)->parts[order].ring = other->behind;
-    if (other != u->parts && !other->claimed) {
+    if (other != u->parts && !other->detached) {
         prune_leaf(rt, other);
     }
     if (u->parts && u->parts->n_leaves > 1) { /* a single leaf has been settled already */

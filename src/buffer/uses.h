@@ -12,8 +12,8 @@
  *
  * Threads: those that submit work or look at a buffer.
  * Locks: the calls below are made under the order lock of the buffer's owner.
- * A thread that has to look at very many segments claims the record first (submit_slow.c), and works on it without the lock.
- * Every other thread waits until the record is free (hdi_uses_claimed).
+ * A thread that has to look at very many segments detaches the record first (submit_slow.c), and works on it without the lock.
+ * Every other thread waits until the record is free (hdi_uses_detached).
  * Always: a point goes only when its operation has finished; a writer's point only when that went well, too.
  * Segments cover the buffer without gaps or overlaps. No leaf is empty. A segment has at most one reader point per lane.
  */
@@ -119,7 +119,7 @@ typedef struct hdi_parts {
     hdi_leaf *first[HDI_LEAVES_FIRST];
     uint32_t n_leaves, leaves_room;
     uint32_t next_to_prune; /* leaf */
-    bool claimed;           /* a thread works on the record without the order lock; every other thread waits */
+    bool detached;          /* a thread works on the record without the order lock; every other thread waits */
     uint32_t n_wide, wide_room;
     hdi_wide_reader *wide;
     uint64_t writes; /* uses that wrote, counted */
@@ -190,9 +190,9 @@ void hdi_uses_init(hdi_uses *u, uint64_t bytes);
 /* With several segments under the order lock, since records are neighbours. */
 void hdi_uses_release(hdi_uses *u);
 
-static inline bool hdi_uses_claimed(const hdi_uses *u)
+static inline bool hdi_uses_detached(const hdi_uses *u)
 {
-    return u->parts && u->parts->claimed;
+    return u->parts && u->parts->detached;
 }
 
 /* Whether a use of [low, high) has more segments to look at than is done under the lock. */
@@ -233,8 +233,8 @@ hdi_segment_visit hdi_segment_settle;
  * that are finished go. */
 void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context);
 
-/* As hdi_uses_settle for a record of several segments that the caller has claimed, without the lock. */
-void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+/* As hdi_uses_settle for a record of several segments that the caller has detached, without the lock. */
+void hdi_uses_settle_detached(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them.
  * Looks at one more leaf of this record. So finished uses of records that are not used any more go, too, and no change looks at many. */

@@ -24,7 +24,8 @@
  * Always:
  * - A field has one writing side. The application never reads from here what it owns.
  * - A ring holds no pointers of the application, so it means the same to an engine in another process. A kernel is a
- *   number in the runtime's table, memory is a device address, a lane is a number.
+ *   number in the runtime's table, memory is a device address, a lane is a number. Only a CALL has pointers, since it is for
+ *   engines in the application's process.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
 #define HDI_ENGINE_CHANNEL_H
@@ -53,16 +54,25 @@ typedef struct hdi_point {
  * - call: its name in issue.c, which has the driver call of each
  * - name: its name in messages
  * - entries: how many entries of the driver's queue it takes
- * - rank: its rank among the suspects of a loss, the likeliest first
+ * - rank: its rank among the suspects of a loss, the likeliest first; HDI_RANK_INNOCENT: none
  *
  * COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few kernels. Its command is a
- * hdi_product (blas/blas.h), whose first bytes are those of a command. */
+ * hdi_product (blas/blas.h), whose first bytes are those of a command.
+ * CALL is a function of the program, which gives the driver work of its own. No worker process is ever given one.
+ * MARK is no work: it ends with what is in front of it.
+ * CLAIM has two slots. Its first one ends when the program may use the bytes. The second one, CLAIMED, ends when the program
+ * has ended the claim. Only its end is an operation's. */
+#define HDI_RANK_INNOCENT 3
 #define HDI_OP_MAP(X)                                                                                                  \
     X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
     X(COPY, copy, "copy", 1, 2)                                                                                        \
     X(FILL, fill, "fill", 1, 2)                                                                                        \
     X(COPY_BOX, copy_box, "copy", 4, 2)                                                                                \
-    X(MATMUL, matmul, "matrix product", 8, 1)
+    X(MATMUL, matmul, "matrix product", 8, 1)                                                                          \
+    X(CALL, call, "call", 16, 1)                                                                                       \
+    X(MARK, nothing, "wait", 0, 3)                                                                                     \
+    X(CLAIM, nothing, "claim", 0, 3)                                                                                   \
+    X(CLAIMED, nothing, "claim", 0, 3)
 
 enum {
     HDI_OP_NONE, /* no command has it */
@@ -127,6 +137,10 @@ typedef union hdi_command {
         uint64_t dst, words;
     } fill;
     struct {
+        uint32_t first, reserved;
+        uint64_t function, context; /* of the program's, hence only where the engine is in its process */
+    } call;
+    struct {
         uint32_t first;
         uint32_t lane;     /* global number */
         uint64_t position; /* of that lane */
@@ -142,6 +156,7 @@ typedef union hdi_command {
 } hdi_command;
 
 #define HDI_MATMUL_SLOTS 2
+#define HDI_CLAIM_SLOTS 2
 
 /* Whether it is an operation of the table. */
 static inline bool hdi_op_is_work(unsigned op)
@@ -183,7 +198,7 @@ typedef struct hdi_failure {
     uint64_t position; /* of the operation that is to blame, in lane `lane` */
     uint32_t lane;     /* global number */
     int32_t driver_code;
-    uint32_t kernel;   /* for a launch: number in the runtime's table */
+    uint32_t kernel;   /* for a launch: number in the runtime's table; for a claim or a call: how it ended (claims.h) */
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the one to blame */
@@ -213,11 +228,15 @@ typedef struct hdi_engine_shared {
     _Atomic uint32_t fences; /* HDI_FENCES_*: which side fences */
     /* Bit per lane: a thread waits for it, or did. Set by threads that wait, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
+    /* Application: whether a thread of it waits for claims (src/claim). Engine: the futex word of that thread, which moves with each claim
+     * that is ready or over. */
+    _Alignas(HDI_LINE) _Atomic uint32_t bell_wanted;
+    _Atomic uint32_t bell;
     _Alignas(HDI_LINE) _Atomic uint32_t doorbell;  /* futex word */
     _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: rises with every pass, so that others see that it runs */
     _Atomic int32_t
-        lost_by; /* worker process: the code for which it ends itself; a claim, see cause_of_end in workers.c */
-    /* Worker process, before `lost_by`: what the kernel reported, of the same code; a claim, too (hdi_provider.reason). */
+        lost_by; /* worker process: the code for which it ends itself; it may be wrong, see cause_of_end in workers.c */
+    /* Worker process, before `lost_by`: what the kernel reported, of the same code; it may be wrong, too (hdi_provider.reason). */
     char reason[HDI_DRIVER_REASON_BYTES];
     _Atomic uint32_t overdue; /* watchdog: 1 + the lane whose first operation took too long; 0: none */
     _Atomic uint64_t operations, waits, events, signals, sleeps;
@@ -247,6 +266,10 @@ typedef struct hdi_lane_shared {
     /* Another lane stands at a wait for this position, which was issued: record an event at once. */
     _Atomic uint64_t wanted_now;
     _Atomic uint32_t watchers; /* bit per device whose engine, in another process, sleeps until `done` moves */
+    /* Application: the claim up to the second one was ended without success, as the first one states (claims.h). Written before `ended`. */
+    _Atomic uint32_t failed_as;
+    _Atomic uint64_t failed_at;
+    _Atomic uint64_t ended; /* application: the last claim up to this position was ended */
 
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so its cache line changes
      * rarely. */

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/wait.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 #define GONE_NS 1000000000
@@ -64,10 +65,13 @@ static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
 /* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)". Returns the length. */
 static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *out, size_t bytes)
 {
-    char what[HDI_KERNEL_NAME_BYTES + 16], name[HDI_KERNEL_NAME_BYTES], tickets[96];
+    char what[HDI_KERNEL_NAME_BYTES + 16], name[HDI_KERNEL_NAME_BYTES], claim[HDI_CLAIM_TEXT], tickets[96];
     if (s->op == HDI_OP_LAUNCH) {
         hdi_kernel_name(rt, s->kernel, name);
         snprintf(what, sizeof what, "kernel '%.*s'", first ? 100 : 40, name);
+    } else if (s->op == HDI_OP_CLAIM) {
+        hdi_claim_text(rt, s->lane, s->position, claim);
+        snprintf(what, sizeof what, "%.*s", first ? 120 : 60, claim);
     } else {
         snprintf(what, sizeof what, "a %s", operation_name(s->op));
     }
@@ -255,11 +259,17 @@ static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t
         describe_lost(rt, f, lane, position, out);
         return out->status;
     }
-    char what[160];
+    char what[HDI_CLAIM_TEXT], outcome[HDI_OUTCOME_TEXT];
     hd_error error = blamed(rt, f);
-    hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
+    const char *why = outcome;
+    if ((f->op == HDI_OP_CLAIM || f->op == HDI_OP_CALL) && f->kernel) {
+        hdi_outcome_text(rt, f->kernel, what, outcome);
+    } else {
+        hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
+        why = hdi_driver_code_name(f->driver_code);
+    }
     snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s", what,
-             error.device, error.lane, (unsigned long long)error.ticket, hdi_driver_code_name(f->driver_code),
+             error.device, error.lane, (unsigned long long)error.ticket, why,
              f->inherited ? "; this operation reads what that one should have written" : "");
     *out = error;
     return error.status;

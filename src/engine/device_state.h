@@ -24,7 +24,7 @@
  * states of its own, which stay UP, since it ends at a loss. The process that drives the device has a state, too
  * (child_state in src/worker/workers.c).
  *
- * The state is in memory of the application's own. What a worker reports of its device is a claim (ticket.c), and can
+ * The state is in memory of the application's own. What a worker reports of its device may be wrong (ticket.c), and can
  * lead to FAILING only. Beside the state are data: the code of the latest loss, and the counts of losses and restarts.
  *
  * Threads: any; the table names those that change the state.

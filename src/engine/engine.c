@@ -311,6 +311,14 @@ static hdi_pass engine_pass(hdi_engine *engine)
 
 /* ---- running, sleeping ---- */
 
+/* Whether the lane stands at a claim that the program has not ended. Sequentially consistent with the store of `ended`, behind
+ * which the program's thread loads `asleep`. */
+static bool is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
+{
+    uint64_t to = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed);
+    return to && atomic_load_explicit(&shared->ended, memory_order_seq_cst) < to;
+}
+
 /* True when some active lane has commands that could be issued now. With a timed sleep, a blocked lane is left out: it
  * is visited again after the sleep. */
 static bool has_new_work(hdi_engine *engine, bool timed)
@@ -322,8 +330,9 @@ static bool has_new_work(hdi_engine *engine, bool timed)
             bits &= bits - 1;
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
-            if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
-                !(timed && atomic_load_explicit(&engine->streams[lane].blocked, memory_order_relaxed))) {
+            const hdi_stream *stream = &engine->streams[lane];
+            if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) && !is_claimed(stream, shared) &&
+                !(timed && atomic_load_explicit(&stream->blocked, memory_order_relaxed))) {
                 return true;
             }
         }
@@ -345,6 +354,9 @@ static bool has_wishes(hdi_engine *engine)
             if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
                 atomic_load_explicit(&shared->head, memory_order_relaxed) == stream->done) {
                 continue; /* all of it is done, so its wishes are met */
+            }
+            if (stream->done == stream->issued && is_claimed(stream, shared)) {
+                continue; /* the program's end of the claim rings the doorbell */
             }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > stream->signalled ||
                 atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > stream->event_last ||

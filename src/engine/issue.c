@@ -172,6 +172,23 @@ static hdcu_result issue_fill(const hdi_engine *engine, const hdi_stream *stream
                                                              stream->handle);
 }
 
+static hdcu_result issue_call(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+{
+    (void)engine;
+    (void)stream;
+    (void)c;
+    return HDCU_ERROR_NOT_SUPPORTED; /* see hdi_stream_call */
+}
+
+/* It ends with what is in front of it. */
+static hdcu_result issue_nothing(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+{
+    (void)engine;
+    (void)stream;
+    (void)c;
+    return HDCU_SUCCESS;
+}
+
 hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     static hdcu_result (*const calls[HDI_OPS])(const hdi_engine *, const hdi_stream *, const hdi_command *) = {

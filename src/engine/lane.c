@@ -145,7 +145,8 @@ static hd_status find_lane(hdi_device *device, bool sticky_failure, hd_lane **ou
             candidate = device->lanes[i];
             exhausted = false;
         }
-        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->sticky_failure == sticky_failure) {
+        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->sticky_failure == sticky_failure &&
+            !candidate->claim) {
             if (is_drained(candidate)) {
                 lane = candidate;
             } else if (!busy && has_room(candidate)) {

@@ -27,6 +27,7 @@
 #include "base/lock.h"
 #include "base/sized.h"
 #include "base/wait.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 /* ---- the state of a device ---- */
@@ -68,7 +69,7 @@ void hdi_device_give_up(hdi_device *device)
 
 /* ---- suspects: which operations may be the cause ---- */
 
-enum { RANKS = 3 };
+enum { RANKS = HDI_RANK_INNOCENT + 1 }; /* the last one is of what costs no device, but may be waited for */
 
 const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
                                       uint64_t *end)
@@ -184,8 +185,14 @@ static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const h
         .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
         .kernel = c->op == HDI_OP_LAUNCH ? c->kernel : 0,
         .count = 1,
-        .op = c->op,
+        .op = c->op == HDI_OP_CLAIMED ? HDI_OP_CLAIM : c->op,
     };
+}
+
+/* Whether an operation that ends at `end` had not begun. A claim begins with its first slot. */
+static bool is_next(const hdi_command *c, uint64_t end, const stretch *s)
+{
+    return c->op != HDI_OP_CLAIMED && (c->op == HDI_OP_CLAIM ? end - 1 : end) > s->begun;
 }
 
 /* Walks through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was
@@ -214,14 +221,14 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
             if (enough) {
                 return true;
             }
-        } else if (hdi_op_is_work(c->op) && rank_of(c->op) == w->rank && w->next == (end > s.begun)) {
+        } else if (hdi_op_is_work(c->op) && rank_of(c->op) == w->rank && w->next == is_next(c, end, &s)) {
             hdi_suspect found = suspect_of(w->device, number, c, end);
             add(w->out, &found);
             if (w->one) {
                 return true;
             }
         }
-        if (w->next && hdi_op_is_work(c->op) && end > s.begun) {
+        if (w->next && hdi_op_is_work(c->op) && is_next(c, end, &s)) {
             return false; /* operations behind it are not the next ones */
         }
     }
@@ -264,11 +271,11 @@ static void suspects_collect(const hdi_device *device, int code, hdi_suspects *o
         return;
     }
     walk w = {.device = device, .out = out};
-    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
+    for (w.rank = 0; w.rank < HDI_RANK_INNOCENT && !out->count; w.rank++) {
         go_through_all(&w);
     }
     w.next = true;
-    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
+    for (w.rank = 0; w.rank < HDI_RANK_INNOCENT && !out->count; w.rank++) {
         out->begun = false;
         go_through_all(&w);
     }
@@ -410,6 +417,8 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
             if (waits(device, number, c)) {
                 return true;
             }
+        } else if (c->op == HDI_OP_CLAIMED) {
+            return true; /* the program decides when that ends */
         } else if (c->op != HDI_OP_SKIP && c->op != HDI_OP_SOURCES) {
             return false;
         }
@@ -534,12 +543,17 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head)
 {
+    const hd_lane *lane = hdi_lane_at(device, number);
+    atomic_thread_fence(
+        memory_order_seq_cst); /* behind the device's state; pairs with the begin of a claim (claim.c) */
     while (from < head) {
         const hdi_command *c = hdi_command_at(&device->channel, number, from);
         if (c->slots == 0) {
             return head; /* a dead process left it half written */
         }
-        if (c->op == HDI_OP_WAIT && waits(device, number, c)) {
+        bool claims = c->op == HDI_OP_CLAIM || c->op == HDI_OP_CLAIMED;
+        if ((c->op == HDI_OP_WAIT && waits(device, number, c)) ||
+            (claims && hdi_claim_is_open(lane, c->op, from + c->slots))) {
             return from;
         }
         from += c->slots;
@@ -552,7 +566,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
 static bool drain_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
-    hd_lane *of = device->lanes[number];
+    hd_lane *of = hdi_lane_at(device, number);
     uint64_t head = hdi_lane_submitted(device, number);
     uint64_t done = atomic_load_explicit(&of->done_least, memory_order_relaxed);
     uint64_t reach = hdi_lane_reach(device, number, done, head);
@@ -567,6 +581,9 @@ static bool drain_lane(hdi_device *device, uint32_t number)
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
     hdi_lane_ring_watchers(device->runtime, lane);
+    if (of->claim) {
+        hdi_claim_ring(device->channel.engine);
+    }
     return true;
 }
 
@@ -576,8 +593,8 @@ bool hdi_device_is_drained(const hdi_device *device)
     bool lost = hdi_device_lost(device);
     for (uint32_t i = 0; i < made; i++) {
         /* For the lanes of a dead engine only the application's own record counts. */
-        uint64_t done = atomic_load_explicit(lost ? &device->lanes[i]->done_least : &device->channel.lanes[i].done,
-                                             memory_order_acquire);
+        uint64_t done = atomic_load_explicit(
+            lost ? &hdi_lane_at(device, i)->done_least : &device->channel.lanes[i].done, memory_order_acquire);
         if (done < hdi_lane_submitted(device, i)) {
             return false;
         }

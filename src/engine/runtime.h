@@ -41,6 +41,7 @@
 
 typedef struct hdi_device hdi_device;
 
+#define HDI_CLAIM_LABEL_WORDS 4
 #define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: no operation takes the short way any more */
 
 /* One dependency on another lane, collected while a command is being ordered. */
@@ -95,6 +96,18 @@ struct hd_lane {
     hdi_waits waits;                         /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
     hdi_archive *archive;                    /* failures that have left the log */
+    /* Of the lane's last claim (claims.h): what messages name, and where it ends once the program has ended it. `claim_held`: where it ends
+     * if it was the program's at once. */
+    _Atomic uint64_t claim_label[HDI_CLAIM_LABEL_WORDS];
+    _Atomic(const void *) claim_site;
+    _Atomic uint64_t claim_ended, claim_held;
+    _Atomic uint64_t claim_begun; /* where it ends, for reports: behind `claim_ended` while it is open */
+    _Atomic bool claim_abandoned; /* hd_close ended it */
+    _Atomic uint64_t
+        claim_over; /* claims up to this position have ended well, and nothing in front of them is unfinished */
+    _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
+    hdcu_event claim_event;
+    struct hd_claim *claim;   /* src/claim: the lane is for claims, and this one is or was in it; NULL: it is not */
     hd_lane *before;          /* the structure that the lane was in until its handles ran out; NULL: none */
     _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
 };
@@ -168,6 +181,8 @@ struct hd_runtime {
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     hdi_mutex restarting; /* one device at a time comes back */
+    hdi_lock outcomes_lock;
+    struct hdi_outcomes *outcomes; /* how claims ended, without success (claims.h); NULL: all did well */
     struct hdi_losses *losses;
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
     /* In a worker process: ends the process, instead of recording the loss of the device. Does not return. */
@@ -180,7 +195,8 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
-    bool hung; /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
+    bool claimed; /* hd_close: a claim was not ended, so pinned memory stays */
+    bool hung;    /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */
@@ -262,12 +278,18 @@ static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t globa
     return &hdi_lane_owner(rt, global)->channel.lanes[global % HDI_LANES_MAX];
 }
 
+/* The lane of a number that was made: another structure each time that the handles of the last one have run out. */
+static inline hd_lane *hdi_lane_at(const hdi_device *device, uint32_t number)
+{
+    return __atomic_load_n(&device->lanes[number], __ATOMIC_ACQUIRE); /* pairs with the store in lane.c */
+}
+
 /* How far a lane is filled; 0 where it was never made. In the application's process. Any thread. */
 static inline uint64_t hdi_lane_submitted(const hdi_device *device, uint32_t number)
 {
     /* pairs with the release stores where a lane is made, and where its commands are published */
     return number < atomic_load_explicit(&device->lanes_made, memory_order_acquire)
-               ? atomic_load_explicit(&device->lanes[number]->submitted, memory_order_acquire)
+               ? atomic_load_explicit(&hdi_lane_at(device, number)->submitted, memory_order_acquire)
                : 0;
 }
 

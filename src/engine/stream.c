@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/wait.h"
+#include "engine/claims.h"
 #include "engine/stream.h"
 
 /* What a lane's work ends in, which decides how its end is signalled (hdi_stream.tail). */
@@ -49,8 +50,8 @@ enum {
 
 /* ---- failure ---- */
 
-static void blame(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t end, int code,
-                  hdi_failure *cause)
+void hdi_stream_blame(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t end, int code,
+                      hdi_failure *cause)
 {
     *cause = (hdi_failure){
         .position = end,
@@ -61,8 +62,7 @@ static void blame(hdi_engine *engine, const hdi_stream *stream, const hdi_comman
     };
 }
 
-/* Records that positions from..to failed by stream->cause. */
-static void record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from, uint64_t to)
+void hdi_stream_record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from, uint64_t to)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     stream->cause.from = from;
@@ -81,7 +81,7 @@ static void stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_fai
 {
     stream->cause = *other;
     stream->cause.inherited = 1;
-    record_failure(engine, stream, from, to);
+    hdi_stream_record_failure(engine, stream, from, to);
 }
 
 /* ---- waits for other lanes ---- */
@@ -330,6 +330,9 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
         }
     }
     hdi_lane_ring_watchers(engine->device->runtime, shared);
+    if (__builtin_expect(stream->has_claims, 0)) {
+        hdi_claim_ring(engine->shared);
+    }
 }
 
 /* Where the lane read the result of a lane that failed, it fails, too, from behind the wait on. False: the other lane's
@@ -597,19 +600,18 @@ void hdi_engine_lose(hdi_engine *engine, int code)
     hdi_loss_note(engine->device, code);
 }
 
-/* A driver call for this lane failed. Unless that killed the device, the command ending at `end` did not happen. */
-static void command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code)
+void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        /* A library for products makes several calls, so some of its work may be the cause. */
-        stream->in_call = c->op == HDI_OP_MATMUL ? c->slots : 0;
+        /* A library for products makes several calls, as the program may, so some of its work may be the cause. */
+        stream->in_call = c->op == HDI_OP_MATMUL || c->op == HDI_OP_CALL ? c->slots : 0;
         hdi_engine_lose(engine, code);
         stream->in_call = 0;
         return;
     }
     uint64_t end = begin + c->slots;
-    blame(engine, stream, c, end, code, &stream->cause);
-    record_failure(engine, stream, begin + 1, end);
+    hdi_stream_blame(engine, stream, c, end, code, &stream->cause);
+    hdi_stream_record_failure(engine, stream, begin + 1, end);
 }
 
 /* ---- issuing ---- */
@@ -672,8 +674,8 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hdcu_result r = HDCU_SUCCESS;
     /* Waits are made after a failure, too: later operations, and uses of the same buffers elsewhere, rely on them. */
-    if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT) {
-        record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
+    if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT && c->op != HDI_OP_CLAIMED) {
+        hdi_stream_record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
         if (hdi_op_is_work(c->op) && !stream->sticky_failure) {
             stream->failed = false; /* only what depended on the failed result fails */
         }
@@ -690,6 +692,8 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
         return true;
     case HDI_OP_SKIP:
         return true;
+    case HDI_OP_CLAIMED:
+        return hdi_stream_end_claim(engine, stream, c);
     case HDI_OP_SOURCES:
         own = *c;
         return stream_sources(engine, stream, &own);
@@ -697,14 +701,14 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
         /* If this process ends in the call, or before `issued` passes the command, its work may have begun. */
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, stream->issued + c->slots,
                               memory_order_release);
-        r = hdi_issue(engine, stream, c);
+        r = c->op == HDI_OP_CALL ? hdi_stream_call(engine, stream, c) : hdi_issue(engine, stream, c);
         break;
     }
     stream->tail = tail_of(c);
     stream->entries += entries_of(c);
     hdi_engine_count(&engine->shared->operations);
     if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
-        command_failed(engine, stream, c, stream->issued, r);
+        hdi_stream_command_failed(engine, stream, c, stream->issued, r);
         if (!stream->sticky_failure) {
             stream->failed = false; /* only this command fails */
         }
@@ -748,7 +752,8 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
 {
     /* The watchdog needs the end of every operation. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
-    bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled);
+    bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled) ||
+               (c->op == HDI_OP_CLAIM && stream->signalled != stream->issued);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
     /* relaxed: a wish seen late is seen at the next visit */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
@@ -792,6 +797,11 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
                            bool *signalled)
 {
     const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
+    if (c->op == HDI_OP_CLAIM) {
+        hdi_stream_begin_claim(engine, stream);
+        *end = stream->issued + 1;
+        return 1;
+    }
     if (c->op != HDI_OP_LAUNCH) {
         return issue(engine, stream, c);
     }
@@ -805,11 +815,18 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     return n;
 }
 
+/* The lane cannot go on. Where it stands at a claim of the program's, no look at the device will change that. */
+static void stand(hdi_stream *stream, const hdi_command *c, uint64_t end)
+{
+    atomic_store_explicit(&stream->claimed_to, c->op == HDI_OP_CLAIMED ? end : 0, memory_order_relaxed);
+}
+
 /* Gives the driver what it can take. True when something was issued. */
 static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *shared, uint64_t head)
 {
     bool any = false;
     atomic_store_explicit(&stream->blocked, false, memory_order_relaxed);
+    atomic_store_explicit(&stream->claimed_to, 0, memory_order_relaxed);
     /* Not all in one visit: a lane that waits for the first of them is visited before that event is recorded again. */
     uint64_t events = 0;
     engine->now = hdi_clock_ns();
@@ -829,10 +846,13 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         }
         uint64_t end = stream->issued + slots;
         bool signalled = false, launches = c->op == HDI_OP_LAUNCH;
+        bool at_rest = stream->passed == stream->issued;
+        uint64_t entries = stream->entries;
         int64_t before = engine->now;
         uint32_t n = issue_next(engine, stream, head, left, &end, &signalled);
         if (n == 0) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
+            stand(stream, c, end);
             break;
         }
         if (hdi_device_lost(engine->device)) {
@@ -841,6 +861,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         left -= n;
         stream->issued = end;
         any = true;
+        if (at_rest && stream->entries == entries) {
+            stream->passed = stream->signalled = end; /* the device has nothing of it */
+        }
         /* pairs with the acquire load in stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
         engine->now = hdi_clock_ns();
@@ -945,6 +968,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         check_stream(engine, stream, head);
     }
 #endif
-    pass->in_flight |= stream->done != head;
+    bool stands = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed) && stream->done == stream->issued;
+    pass->in_flight |= stream->done != head && !stands;
     return stream->issued != head && !atomic_load_explicit(&stream->blocked, memory_order_relaxed);
 }

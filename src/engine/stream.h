@@ -93,9 +93,12 @@ typedef struct hdi_stream {
     uint32_t event_next;
     bool failed; /* commands are passed over instead of issued */
     bool sticky_failure;
+    bool has_claims;      /* the lane is for claims */
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by the thread that runs the engine */
-    hdi_failure cause;    /* of `failed` */
-    uint64_t front;       /* watchdog: `done` as it was at `front_since` */
+    /* At a claim that the program has not ended, whose position this is; 0: at none. Written like `blocked`. */
+    _Atomic uint64_t claimed_to;
+    hdi_failure cause; /* of `failed` */
+    uint64_t front;    /* watchdog: `done` as it was at `front_since` */
     int64_t front_since;
     int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
     int64_t quiet_since;             /* clock when all of it was first seen done, 0: it was not */
@@ -229,6 +232,23 @@ static inline void hdi_engine_count(_Atomic uint64_t *counter)
 {
     hdi_engine_count_some(counter, 1);
 }
+
+/* Sets *cause: the command that ends at `end`, NULL where it is not known, and the driver's code. */
+void hdi_stream_blame(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t end, int code,
+                      hdi_failure *cause);
+/* Records that positions from..to failed by stream->cause. */
+void hdi_stream_record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from, uint64_t to);
+/* A driver call for the command that begins at `begin` failed. Unless that killed the device, the command did not happen. */
+void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
+
+/* ---- program.c: what the program does itself in a lane ---- */
+
+/* Handles a CLAIM: its first slot ends with what is in front of it, and fails with what it reads. Then its end fails, too. */
+void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream);
+/* Handles a CLAIMED. True when the program has ended the claim. */
+bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
+/* Makes a CALL. A failure that the program returned is recorded here; the driver's is returned. */
+hdcu_result hdi_stream_call(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
 
 /* ---- engine.c ---- */
 

@@ -16,6 +16,7 @@
  */
 #include "base/error.h"
 #include "base/wait.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 #define DOUBT_SLEEP_NS 1000000
@@ -189,6 +190,9 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
 {
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
+    if (__builtin_expect(hdi_engine_calls, 0)) {
+        return is_done(hdi_lane_shared_of(rt, lane), position); /* the engine that it might wait for is this thread */
+    }
     bool in_time = wait_done(rt, lane, position, deadline);
     /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
      * gone. */

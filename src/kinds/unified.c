@@ -17,6 +17,7 @@
 #include <heddle/unified.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "base/error.h"
 #include "base/handle.h"
@@ -234,6 +235,47 @@ static hd_status push_for(hd_lane *lane, const hdi_use *use)
     return chunks != 0 ? push(b, lane, use->losses, chunks) : HD_OK;
 }
 
+/* The same for an operation of the host: copies of what it needs there, and that is newer on the device. *use becomes one of the pinned memory. */
+static hd_status pull_for(hdi_use *use)
+{
+    struct hd_buffer *b = use->buffer;
+    struct hdi_mirror *m = mirror_of(b);
+    uint64_t settled, chunks = chunks_of(b, use->low, use->high);
+    if (use->losses == HDI_LOST || hdi_buffer_losses(b) != use->losses) {
+        return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
+    }
+    if (!use->read) {
+        chunks &= ~whole_chunks(b, use->low, use->high);
+    }
+    chunks &= m->device_newer;
+    m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
+    hd_status status = pull(b, chunks);
+    bool whole = use->low == 0 && use->high == m->pinned->bytes;
+    *use = (hdi_use){.buffer = m->pinned,
+                     .losses = hdi_buffer_losses(m->pinned),
+                     .low = use->low,
+                     .high = use->high,
+                     .read = use->read,
+                     .write = use->write,
+                     .whole = whole};
+    return status;
+}
+
+/* An operation of the host was submitted. */
+static void note_host(const hdi_use *use)
+{
+    struct hd_buffer *b = use->buffer;
+    struct hdi_mirror *m = mirror_of(b);
+    uint64_t chunks = chunks_of(b, use->low, use->high);
+    if (use->write) {
+        m->host_newer |= chunks;
+        m->pushed &= ~chunks;
+        m->device_newer &= ~chunks;
+        m->pulled &= ~chunks;
+    }
+    end_access(b, chunks, use->write);
+}
+
 static void note_written(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
@@ -262,14 +304,24 @@ static hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const
     for (size_t i = 0; i < n_uses && !status; i++) {
         status = all.of[i] ? check_maps(&uses[i]) : HD_OK;
     }
+    hdi_use changed[HDI_USES_OF_ONE];
+    bool of_host = false;
+    for (size_t i = 0; i < n_uses; i++) {
+        of_host |= all.of[i] && uses[i].host;
+    }
+    const hdi_use *submitted = of_host ? memcpy(changed, uses, n_uses * sizeof *uses) : uses;
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = all.of[i] ? push_for(lane, &uses[i]) : HD_OK;
+        if (all.of[i]) {
+            status = uses[i].host ? pull_for(&changed[i]) : push_for(lane, &uses[i]);
+        }
     }
     if (!status) {
-        status = hdi_submit_as_is(lane, uses, n_uses, command, link, out);
+        status = hdi_submit_as_is(lane, submitted, n_uses, command, link, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        if (all.of[i] && uses[i].write) {
+        if (all.of[i] && uses[i].host) {
+            note_host(&uses[i]);
+        } else if (all.of[i] && uses[i].write) {
             note_written(&uses[i]);
         }
     }

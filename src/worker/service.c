@@ -156,7 +156,7 @@ static void keep(pinning *p)
 }
 
 /* Takes the pinning of exactly this range out of the list; NULL: there is none. */
-static pinning *claim(const hdi_port *local, hdi_message_range range)
+static pinning *take_place(const hdi_port *local, hdi_message_range range)
 {
     pinning *found = NULL;
     hdi_lock_take(&pinnings_lock);
@@ -219,7 +219,7 @@ static hdi_answer serve_pin(serving *s)
 
 static hdi_answer serve_unpin(serving *s)
 {
-    pinning *p = claim(s->local, s->in->range);
+    pinning *p = take_place(s->local, s->in->range);
     if (p == NULL) {
         return answer_of(HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostUnregister");
     }

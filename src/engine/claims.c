@@ -1,0 +1,183 @@
+/* claims.c - see claims.h.
+ *
+ * Ends without success are kept once for each label, call site and status, and as long as the runtime, since tickets stay with the program.
+ */
+#include "engine/claims.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/lock.h"
+#include "base/wait.h"
+#include "engine/engine.h"
+
+enum { OUTCOMES_MOST = 4096 }; /* further ones count as the last */
+
+typedef struct outcome {
+    char label[HD_LABEL_BYTES];
+    const void *site;
+    hd_status status;
+    bool of_call;
+    char text[HDI_CLAIM_TEXT]; /* made before any lock is taken */
+} outcome;
+
+struct hdi_outcomes {
+    outcome *of;
+    uint32_t n, room;
+};
+
+/* ---- what a lane's claim is called ---- */
+
+void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
+{
+    uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
+    if (label) {
+        size_t length = strlen(label);
+        memcpy(words, label, length < sizeof words ? length : sizeof words - 1);
+    }
+    for (size_t i = 0; i < HDI_CLAIM_LABEL_WORDS; i++) {
+        atomic_store_explicit(&lane->claim_label[i], words[i], memory_order_relaxed);
+        if (words[i] == 0) {
+            break;
+        }
+    }
+    atomic_store_explicit(&lane->claim_site, site, memory_order_relaxed);
+}
+
+static void label_of(const hd_lane *lane, char out[HD_LABEL_BYTES])
+{
+    uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
+    for (size_t i = 0; i < HDI_CLAIM_LABEL_WORDS; i++) {
+        words[i] = atomic_load_explicit(&lane->claim_label[i], memory_order_relaxed);
+        if (words[i] == 0) {
+            break;
+        }
+    }
+    memcpy(out, words, HD_LABEL_BYTES);
+    out[HD_LABEL_BYTES - 1] = 0;
+}
+
+static void name(const char *label, const void *site, char out[HDI_CLAIM_TEXT])
+{
+    char where[HDI_SITE_BYTES];
+    hdi_site_text(site, where);
+    snprintf(out, HDI_CLAIM_TEXT, "%s%s%s of %s", label[0] ? "claim '" : "a claim", label, label[0] ? "'" : "", where);
+}
+
+void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT])
+{
+    const hdi_device *device = hdi_lane_owner(rt, global);
+    uint32_t number = global % HDI_LANES_MAX;
+    bool made = number < atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    const hd_lane *lane = made ? hdi_lane_at(device, number) : NULL;
+    snprintf(out, HDI_CLAIM_TEXT, "a claim");
+    /* A claim's command is the last one in its lane. */
+    if (lane && position + 1 >= hdi_lane_submitted(device, number)) {
+        char label[HD_LABEL_BYTES];
+        label_of(lane, label);
+        name(label, atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
+    }
+}
+
+/* ---- ends ---- */
+
+void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+{
+    hdi_device *device = lane->device;
+    if (event) {
+        lane->claim_event = event;
+        atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);
+    }
+    if (number) {
+        atomic_store_explicit(&lane->shared->failed_as, number, memory_order_relaxed);
+        atomic_store_explicit(&lane->shared->failed_at, end, memory_order_relaxed);
+    }
+    if (ready && !event && !number) {
+        atomic_store_explicit(&lane->claim_over, end, memory_order_release);
+    }
+    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+    /* Publishes the event and how it ended, to the engine's acquire load. Sequentially consistent, see hdi_engine_notify. */
+    atomic_store_explicit(&lane->shared->ended, end, memory_order_seq_cst);
+    hdi_engine_notify(device->channel.engine, lane->number);
+    if (device->runtime->is_inline) {
+        hdi_engine_run_inline(device);
+    } else if (hdi_device_lost(device)) {
+        hdi_device_drain(device);
+    }
+}
+
+static bool same(const outcome *a, const outcome *b)
+{
+    return a->site == b->site && a->status == b->status && a->of_call == b->of_call && strcmp(a->label, b->label) == 0;
+}
+
+/* The table's lock is held. The index; UINT32_MAX: no memory. */
+static uint32_t find_or_add(struct hdi_outcomes *all, const outcome *wanted)
+{
+    for (uint32_t i = 0; i < all->n; i++) {
+        if (same(&all->of[i], wanted)) {
+            return i;
+        }
+    }
+    if (all->n == OUTCOMES_MOST) {
+        return all->n - 1;
+    }
+    if (all->n == all->room) {
+        uint32_t room = all->room ? 2 * all->room : 16;
+        outcome *more = realloc(all->of, room * sizeof *more);
+        if (!more) {
+            return UINT32_MAX;
+        }
+        all->of = more;
+        all->room = room;
+    }
+    all->of[all->n] = *wanted;
+    return all->n++;
+}
+
+/* The number of the outcome. */
+static uint32_t number_of(hd_runtime *rt, const outcome *wanted)
+{
+    hdi_lock_take(&rt->outcomes_lock);
+    rt->outcomes = rt->outcomes ? rt->outcomes : calloc(1, sizeof *rt->outcomes);
+    uint32_t index = rt->outcomes ? find_or_add(rt->outcomes, wanted) : UINT32_MAX;
+    hdi_lock_release(&rt->outcomes_lock);
+    return index == UINT32_MAX ? UINT32_MAX : index + 1;
+}
+
+uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status)
+{
+    outcome wanted = {.site = atomic_load_explicit(&lane->claim_site, memory_order_relaxed), .status = status};
+    label_of(lane, wanted.label);
+    name(wanted.label, wanted.site, wanted.text);
+    return number_of(lane->runtime, &wanted);
+}
+
+uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status)
+{
+    outcome wanted = {.site = (const void *)(uintptr_t)function, .status = status, .of_call = true};
+    char where[HDI_SITE_BYTES];
+    hdi_site_text(wanted.site, where);
+    snprintf(wanted.text, sizeof wanted.text, "the call of %s", where);
+    return number_of(rt, &wanted);
+}
+
+void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT], char why[HDI_OUTCOME_TEXT])
+{
+    outcome found = {.status = HD_ERROR_FAILED, .text = "a claim or a call"};
+    hdi_lock_take(&rt->outcomes_lock);
+    if (rt->outcomes && number - 1 < rt->outcomes->n) {
+        found = rt->outcomes->of[number - 1];
+    }
+    hdi_lock_release(&rt->outcomes_lock);
+    memcpy(what, found.text, HDI_CLAIM_TEXT);
+    snprintf(why, HDI_OUTCOME_TEXT, "%s %s", found.of_call ? "it returned" : "it was ended with",
+             hd_status_name(found.status));
+}
+
+void hdi_outcomes_release(hd_runtime *rt)
+{
+    if (rt->outcomes) {
+        free(rt->outcomes->of);
+        free(rt->outcomes);
+        rt->outcomes = NULL;
+    }
+}
