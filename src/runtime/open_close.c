@@ -31,6 +31,8 @@
 #include "buffer/buffer.h"
 #include "buffer/part.h"
 #include "buffer/reclaim.h"
+#include "claim/claim.h"
+#include "engine/claims.h"
 #include "engine/providers.h"
 #include "kernel/module.h"
 #include "kinds/kinds.h"
@@ -67,7 +69,7 @@ static const hdi_lifetime *const lifetimes[] = {
     &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime, &hdi_reclaim_lifetime,
     &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime, &hdi_copy_lanes_lifetime,
     &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,     &hdi_holds_lifetime,
-    &hdi_products_lifetime,      &hdi_modules_lifetime,
+    &hdi_products_lifetime,      &hdi_modules_lifetime,   &hdi_claims_lifetime,      &hdi_callers_lifetime,
 };
 #define LIFETIMES (sizeof lifetimes / sizeof lifetimes[0])
 
@@ -336,8 +338,12 @@ static void tell_unfinished(hd_lane *lane, hd_error *left)
     hd_error error = hdi_error_blank(HD_ERROR_TIMEOUT);
     uint64_t end = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     const hdi_command *c = hdi_lane_operation(&lane->device->channel, lane->number, end, lane->head, &end);
-    char what[160];
-    hdi_operation_text(rt, c ? c->op : 0, c && c->op == HDI_OP_LAUNCH ? c->kernel : 0, what, sizeof what);
+    char what[HDI_CLAIM_TEXT];
+    if (c && (c->op == HDI_OP_CLAIM || c->op == HDI_OP_CLAIMED)) {
+        hdi_claim_text(rt, lane->global, end, what);
+    } else {
+        hdi_operation_text(rt, c ? c->op : 0, c && c->op == HDI_OP_LAUNCH ? c->kernel : 0, what, sizeof what);
+    }
     error.device = lane->device->index;
     error.lane = (int)lane->number;
     error.ticket = end;
@@ -363,7 +369,7 @@ static void tell_stuck(const char *what, int device, hd_error *left)
     *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     left->device = device;
     snprintf(left->message, sizeof left->message,
-             "%s does not return from the driver; what it may still use is left until it does", what);
+             "%s does not return; what it may still use is left until it does", what);
 }
 
 /* ---- giving back: work in flight ---- */
@@ -405,6 +411,14 @@ static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left
  * that did not end. */
 static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 {
+    if (hdi_callers_are_stuck(rt)) {
+        if (left) {
+            tell_stuck("a function of the program on a thread of the library", -1, left);
+        }
+        return false;
+    }
+    rt->claimed = hdi_claims_abandon(rt, left);
+    *hung |= rt->claimed;
     int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
     for (int i = 0; i < rt->n_devices; i++) {
         *hung |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
@@ -467,6 +481,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
         hdi_driver_close(rt->driver);
     }
     hdi_losses_release(rt);
+    hdi_outcomes_release(rt);
     hdi_mutex_destroy(&rt->restarting);
     hdi_mutex_destroy(&rt->cold);
     hdi_mutex_destroy(&hdi_peer_of(rt)->linking);
@@ -663,6 +678,7 @@ static hd_status build(hd_runtime *rt)
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     int count = 0;
     hd_status status = hdi_losses_create(rt);
+    hdi_lock_init(&rt->outcomes_lock, HDI_RANKED(HDI_RANK_OUTCOMES, 0));
     if (!status) {
         status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
     }

@@ -91,11 +91,11 @@ static hd_status refill(hdi_device *device)
 static hd_status not_drained(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire), number = 0;
-    while (number + 1 < made && atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >=
+    while (number + 1 < made && atomic_load_explicit(&hdi_lane_at(device, number)->done_least, memory_order_acquire) >=
                                     hdi_lane_submitted(device, number)) {
         number++;
     }
-    return hdi_not_done(device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
+    return hdi_not_done(device->runtime, hdi_lane_at(device, number)->global, hdi_lane_submitted(device, number),
                         "work of other devices that device %d waits for is not finished; try again later",
                         device->index);
 }

@@ -30,7 +30,7 @@ typedef struct log_row {
 typedef struct world {
     pthread_mutex_t lock;
     hd_runtime *runtime;
-    bool host;
+    bool host, is_process;
     int devices;
     uint64_t peers[most_devices];
     conf_kernels k;
@@ -48,7 +48,7 @@ typedef struct world {
     int graph, operations;
     log_row log[log_rows];
     int logged;
-    uint64_t done_by_kind[16];
+    uint64_t done_by_kind[24];
 } world;
 
 CONF_UNUSED static world w = {.lock = PTHREAD_MUTEX_INITIALIZER};

@@ -22,6 +22,7 @@ typedef struct things {
     hd_module *module;
     hd_kernel *kernel; /* of the module; as wk_add_one takes it */
     hd_hold *hold;
+    hd_claim *claim;
     hd_buffer *other, *third; /* on the lane's device */
     const void *image;        /* of the module */
     size_t image_bytes;
@@ -384,6 +385,117 @@ static hd_status recipe_hd_hold_add(things *t)
 static hd_status recipe_hd_hold_destroy(things *t)
 {
     return hd_hold_destroy(t->hold);
+}
+
+/* ---- claims ---- */
+
+static hd_status and_end(hd_status status, hd_claim *made)
+{
+    if (!status) {
+        hd_claim_end(made, HD_OK);
+    }
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status; /* streams, with workers */
+}
+
+static hd_status recipe_hd_claim_begin(things *t)
+{
+    hd_claim *made = NULL;
+    hd_arg use = hd_inout(t->buffer);
+    hd_status status = hd_claim_begin(t->runtime, &use, 1, &made);
+    return and_end(status, made);
+}
+
+static hd_status recipe_hd_claim_begin_with(things *t)
+{
+    hd_claim *made = NULL;
+    hd_claim_options options = {.size = sizeof options, .label = "pair"};
+    hd_arg use = hd_in_range(t->buffer, 512, 512);
+    hd_status status = hd_claim_begin_with(t->runtime, &use, 1, &options, &made);
+    return and_end(status, made);
+}
+
+static hd_status recipe_hd_claim_begin_stream(things *t)
+{
+    hd_claim *made = NULL;
+    hd_arg use = hd_inout(t->buffer);
+    hd_status status = hd_claim_begin_stream(t->runtime, 0, NULL, &use, 1, NULL, &made);
+    return and_end(status, made);
+}
+
+static hd_status recipe_hd_claim_ready(things *t)
+{
+    hd_claim_ready(t->claim);
+    return hd_claim_wait(t->claim, 0); /* whether it was there at all */
+}
+
+static hd_status recipe_hd_claim_wait(things *t)
+{
+    return hd_claim_wait(t->claim, 0);
+}
+
+static void is_ready(hd_claim *claim, hd_status status, void *context)
+{
+    (void)claim;
+    (void)status;
+    (void)context;
+}
+
+static hd_status recipe_hd_claim_on_ready(things *t)
+{
+    hd_status status = hd_claim_on_ready(t->claim, is_ready, NULL);
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status; /* asked before */
+}
+
+static hd_status recipe_hd_claim_get_pointer(things *t)
+{
+    void *pointer = NULL;
+    hd_status status = hd_claim_get_pointer(t->claim, 0, &pointer);
+    return status == HD_ERROR_ACCESS ? HD_OK : status; /* of a device */
+}
+
+static hd_status recipe_hd_claim_get_ticket(things *t)
+{
+    hd_ticket ticket;
+    return hd_claim_get_ticket(t->claim, &ticket);
+}
+
+static hd_status recipe_hd_claim_end(things *t)
+{
+    return hd_claim_end(t->claim, HD_OK);
+}
+
+static hd_status no_work(void *const *pointers, void *context)
+{
+    (void)pointers;
+    (void)context;
+    return HD_OK;
+}
+
+static hd_status recipe_hd_host_call(things *t)
+{
+    hd_arg use = hd_inout(t->buffer);
+    return hd_host_call(t->runtime, no_work, NULL, &use, 1, NULL);
+}
+
+static hd_status no_launch(void *stream, void *context)
+{
+    (void)stream;
+    (void)context;
+    return HD_OK;
+}
+
+static hd_status recipe_hd_lane_call(things *t)
+{
+    hd_arg use = hd_inout(t->buffer);
+    hd_status status = hd_lane_call(t->lane, no_launch, NULL, &use, 1, NULL);
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
+static hd_status recipe_hd_lane_after(things *t)
+{
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = hd_lane_get_ticket(t->lane, &ticket);
+    return status ? status : hd_lane_after(t->lane, ticket, NULL);
 }
 
 /* ---- runtimes ---- */

@@ -150,6 +150,15 @@ static void default_lane(void)
     try_lane(made);
 }
 
+/* It is refused instead, since no thread could end it. */
+static void claim(void)
+{
+    hd_claim *made = NULL;
+    stops_when_open = true;
+    CONF_FAILS(hd_claim_begin(now.runtime, NULL, 0, &made), HD_ERROR_HANDLE);
+    CONF_TRUE(made == NULL);
+}
+
 static void hold(void)
 {
     hd_hold *made = NULL;
@@ -326,6 +335,7 @@ static void made_beside_close_is_stale(void **state)
         {"hd_lane_create", lane},
         {"hd_lane_get_default", default_lane},
         {"hd_hold_create", hold},
+        {"hd_claim_begin", claim},
         {"hd_module_load", module},
         {"hd_kernel_get", kernel},
         {"hd_alloc", buffer},

@@ -20,6 +20,7 @@ typedef struct things {
     hd_module *module;
     hd_kernel *kernel;
     hd_hold *hold;
+    hd_claim *claim;
     hd_ticket ticket;
 } things;
 
@@ -34,6 +35,8 @@ static things make_things(void)
     CONF_OK(hd_kernel_get(t.module, "hd_fill_u32", &t.kernel));
     CONF_OK(hd_hold_create(t.runtime, &t.hold));
     CONF_OK(conf_fill(t.lane, conf_builtins(t.runtime), t.buffer, 0, 16, 1, &t.ticket));
+    hd_arg use = hd_in(t.pinned);
+    CONF_OK(hd_claim_begin(t.runtime, &use, 1, &t.claim));
     return t;
 }
 
@@ -102,6 +105,18 @@ static void as_a_hold(const things *t, void *bad, const char *word)
     refused(hd_hold_destroy(bad), word, __LINE__);
 }
 
+static void as_a_claim(void *bad, const char *word)
+{
+    hd_ticket ticket = {NULL, 5};
+    void *pointer = NULL;
+    refused(hd_claim_wait(bad, 0), word, __LINE__);
+    refused(hd_claim_get_ticket(bad, &ticket), word, __LINE__);
+    refused(hd_claim_get_pointer(bad, 0, &pointer), word, __LINE__);
+    refused(hd_claim_on_ready(bad, NULL, NULL), word, __LINE__);
+    refused(hd_claim_end(bad, HD_OK), word, __LINE__);
+    CONF_TRUE(hd_claim_ready(bad) && ticket.sequence == 5 && pointer == NULL);
+}
+
 static void as_a_runtime(void *bad, const char *word)
 {
     hd_runtime *runtime = bad;
@@ -145,7 +160,7 @@ static void of_another_kind(void **state)
     } all[] = {
         {t.runtime, "this is a runtime", 0}, {t.lane, "this is a lane", 1},     {t.buffer, "this is a buffer", 2},
         {t.pinned, "this is a buffer", 2},   {t.module, "this is a module", 3}, {t.kernel, "this is a kernel", 4},
-        {t.hold, "this is a hold", 5},
+        {t.hold, "this is a hold", 5},       {t.claim, "this is a claim", 6},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         void *bad = all[i].handle;
@@ -167,9 +182,13 @@ static void of_another_kind(void **state)
         if (all[i].kind != 5) {
             as_a_hold(&t, bad, all[i].word);
         }
+        if (all[i].kind != 6) {
+            as_a_claim(bad, all[i].word);
+        }
     }
     CONF_OK(hd_lane_wait(t.lane, 60 * CONF_SECOND)); /* all of them are as good as they were */
     CONF_FILLED(t.buffer, 0, 1, 64);
+    CONF_OK(hd_claim_end(t.claim, HD_OK));
     conf_close(t.runtime);
 }
 
@@ -182,6 +201,7 @@ static void of_a_closed_runtime(void **state)
     for (int i = 0; i < runtimes; i++) {
         old[i] = make_things();
         CONF_OK(hd_lane_wait(old[i].lane, 60 * CONF_SECOND));
+        CONF_OK(hd_claim_end(old[i].claim, HD_OK));
         conf_close(old[i].runtime);
     }
     things t = make_things();
@@ -196,13 +216,33 @@ static void of_a_closed_runtime(void **state)
         as_a_module(old[i].module, word);
         as_a_kernel(&t, old[i].kernel, word);
         as_a_hold(&t, old[i].hold, word);
+        as_a_claim(old[i].claim, "ended");
         refused(hd_hold_add(t.hold, old[i].buffer), word, __LINE__);
         refused(hd_wait(old[i].ticket, 0), word, __LINE__);
         CONF_TRUE(hd_done(old[i].ticket));
     }
     CONF_OK(hd_lane_wait(t.lane, 60 * CONF_SECOND));
     CONF_FILLED(t.buffer, 0, 1, 64);
+    CONF_OK(hd_claim_end(t.claim, HD_OK));
     conf_close(t.runtime);
+}
+
+/* Those of one claim do, too: its lane goes on with another structure. */
+static void of_a_claim_that_was_made_often(void **state)
+{
+    (void)state;
+    enum { often = 70000 };
+    hd_runtime *runtime = conf_open(NULL);
+    hd_claim *first = NULL, *claim = NULL;
+    CONF_OK(hd_claim_begin(runtime, NULL, 0, &first));
+    CONF_OK(hd_claim_end(first, HD_OK));
+    for (int i = 0; i < often; i++) {
+        CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
+        CONF_TRUE(claim != first);
+        CONF_OK(hd_claim_end(claim, HD_OK));
+    }
+    CONF_FAILS(hd_claim_end(first, HD_OK), HD_ERROR_HANDLE);
+    conf_close(runtime);
 }
 
 /* The handles of one structure run out after 65535 of them: the lane goes on in another one. */
@@ -266,6 +306,7 @@ int main(void)
         CONF_CASE(of_another_kind),
         CONF_CASE(of_a_closed_runtime),
         CONF_CASE(of_a_lane_that_was_made_often),
+        CONF_CASE(of_a_claim_that_was_made_often),
         CONF_CASE(of_a_hold_that_was_made_often),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

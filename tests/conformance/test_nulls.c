@@ -46,6 +46,43 @@ static void lanes_take_nulls(void **state)
     conf_close(runtime);
 }
 
+static void claims_take_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_claim *claim = NULL;
+    hd_ticket ticket = {NULL, 0};
+    void *pointer = NULL;
+    CONF_FAILS(hd_claim_begin(NULL, NULL, 0, &claim), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin(runtime, NULL, 1, &claim), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_claim_begin_with(NULL, NULL, 0, NULL, &claim), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin_with(runtime, NULL, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_claim_begin_with(runtime, NULL, 0, &(hd_claim_options){.size = 1}, &claim), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_claim_begin_stream(NULL, 0, NULL, NULL, 0, NULL, &claim), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin_stream(runtime, -1, NULL, NULL, 0, NULL, &claim), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_claim_begin_stream(runtime, 0, NULL, NULL, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_TRUE(claim == NULL && hd_claim_ready(NULL));
+    CONF_FAILS(hd_claim_wait(NULL, 0), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_on_ready(NULL, NULL, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_get_ticket(NULL, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_get_pointer(NULL, 0, &pointer), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_end(NULL, HD_OK), HD_ERROR_HANDLE);
+    CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
+    CONF_FAILS(hd_claim_get_ticket(claim, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_claim_get_pointer(claim, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_claim_get_pointer(claim, 0, &pointer), HD_ERROR_RANGE);
+    CONF_FAILS(hd_claim_on_ready(claim, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_OK(hd_claim_end(claim, HD_OK));
+    CONF_FAILS(hd_host_call(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_host_call(runtime, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_call(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_call(lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_after(NULL, ticket, NULL), HD_ERROR_HANDLE);
+    CONF_OK(hd_lane_after(lane, ticket, NULL));
+    conf_close(runtime);
+}
+
 static void buffers_take_nulls(void **state)
 {
     (void)state;
@@ -184,10 +221,8 @@ int main(void)
 {
     conf_begin("test_nulls");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(lanes_take_nulls),
-        CONF_CASE(buffers_take_nulls),
-        CONF_CASE(copies_take_nulls),
-        CONF_CASE(modules_take_nulls),
+        CONF_CASE(lanes_take_nulls),  CONF_CASE(claims_take_nulls),  CONF_CASE(buffers_take_nulls),
+        CONF_CASE(copies_take_nulls), CONF_CASE(modules_take_nulls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@
 #include <unistd.h>
 #include "pool.h"
 
-typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold } type;
+typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold, T_hd_claim } type;
 
 static const struct pair_call {
     const char *name;
@@ -67,6 +67,11 @@ static void end_lane(things *t)
 static void end_hold(things *t)
 {
     hd_hold_destroy(t->hold);
+}
+
+static void end_claim(things *t)
+{
+    hd_claim_end(t->claim, HD_OK);
 }
 
 /* Fills the buffer under the thread sanitizer. Reading bytes that were never written waits for no work, since they are undefined: work of the
@@ -141,6 +146,12 @@ static void make_hold(things *t, uint64_t turn)
     }
 }
 
+static void make_claim(things *t, uint64_t turn)
+{
+    hd_arg use = turn % 2 ? hd_inout(t->other) : hd_in(t->other);
+    CONF_OK(hd_claim_begin(t->runtime, &use, turn % 3 ? 1 : 0, &t->claim));
+}
+
 static const struct pair_end {
     const char *name, *object;
     uint32_t types; /* bits of the handles that it ends */
@@ -154,6 +165,7 @@ static const struct pair_end {
     {"hd_module_unload", "with its kernels", 1u << T_hd_module | 1u << T_hd_kernel, make_module, end_module},
     {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
     {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},
+    {"hd_claim_end", "", 1u << T_hd_claim, make_claim, end_claim},
 };
 enum { ENDS = sizeof ends / sizeof ends[0] };
 
@@ -192,9 +204,17 @@ static bool may_say(const char *name, hd_status status)
         const char *name;
         hd_status status;
     } more[] = {
-        {"hd_map", HD_ERROR_ACCESS},          {"hd_element", HD_ERROR_ACCESS},    {"hd_buffer_save", HD_ERROR_ARGUMENT},
-        {"hd_buffer_wait", HD_ERROR_TIMEOUT}, {"hd_lane_wait", HD_ERROR_TIMEOUT}, {"hd_lane_reset", HD_ERROR_TIMEOUT},
+        {"hd_map", HD_ERROR_ACCESS},
+        {"hd_element", HD_ERROR_ACCESS},
+        {"hd_buffer_save", HD_ERROR_ARGUMENT},
+        {"hd_buffer_wait", HD_ERROR_TIMEOUT},
+        {"hd_lane_wait", HD_ERROR_TIMEOUT},
+        {"hd_lane_reset", HD_ERROR_TIMEOUT},
         {"hd_wait", HD_ERROR_TIMEOUT},
+        {"hd_claim_wait", HD_ERROR_TIMEOUT},
+        {"hd_claim_ready", HD_ERROR_TIMEOUT},
+        {"hd_claim_get_pointer", HD_ERROR_RANGE},
+        {"hd_close", HD_ERROR_TIMEOUT /* with an open claim */},
     };
     bool may = status == HD_OK || status == HD_ERROR_HANDLE;
     for (size_t i = 0; i < sizeof more / sizeof more[0] && !may; i++) {
@@ -517,6 +537,7 @@ static void calls_cross_close(void **state)
             p.call = &calls[c];
             p.end = &close_end;
             equip(&p.made[0], runtime);
+            CONF_OK(hd_claim_begin(runtime, NULL, 0, &p.made[0].claim));
             atomic_store(&p.made_calls, 0);
             atomic_store(&p.now, &p.made[0]);
             pthread_t thread;

@@ -1,0 +1,585 @@
+/* claim.c - claims: begun, waited for and ended by the program. See heddle/claim.h.
+ *
+ * A claim is one command of two slots in a lane of the library's own (src/engine/channel.h).
+ * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is asked.
+ *
+ * Threads: any.
+ * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
+ * Blocking: hd_claim_wait. Taking a claim from the pool calls the driver while it makes a lane, and waits for one where there are no more.
+ * Always:
+ * - Of two ends of one claim, one is refused. The handle is stale before the lane can be another claim's.
+ * - Where the bytes are the program's at once, that is noted before the program can use them. So a loss of the device does not end such a
+ *   claim.
+ */
+#include "claim/claim.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/sized.h"
+#include "engine/engine.h"
+
+enum { EVENTS_MOST = 64, CLAIMS_MOST = 160 /* of a device: more lanes are left to the program */ };
+
+typedef struct pool {
+    hdi_lock lock;
+    struct hd_claim *first, *last; /* not in use, the one that was ended first in front */
+    uint32_t made;                 /* claims, each with a lane */
+    uint32_t n_events;
+    hdcu_event events[EVENTS_MOST]; /* for streams of the program's; more than these are destroyed */
+} pool;
+
+struct hdi_claims {
+    pool of[HDI_DEVICES_MAX];
+};
+
+/* ---- the pool ---- */
+
+static hd_status claims_create(hd_runtime *rt)
+{
+    struct hdi_claims *claims = calloc(1, sizeof *claims);
+    if (!claims) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        hdi_lock_init(&claims->of[i].lock, HDI_RANKED(HDI_RANK_CLAIMS, 0));
+    }
+    hdi_claim_of(rt)->claims = claims;
+    return HD_OK;
+}
+
+/* The claim that a lane belongs to; NULL: none. */
+static struct hd_claim *claim_of(const hdi_device *device, uint32_t number)
+{
+    const hd_lane *lane = hdi_lane_at(device, number);
+    return lane ? lane->claim : NULL;
+}
+
+static void claims_close(hd_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        pool *p = &hdi_claim_of(rt)->claims->of[d];
+        hdi_lock_take(&p->lock);
+        for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+            struct hd_claim *c = rt->devices[d] ? claim_of(rt->devices[d], i) : NULL;
+            if (c) {
+                hdi_handle_close(&c->head);
+            }
+        }
+        hdi_lock_release(&p->lock);
+    }
+}
+
+static void claims_release(hd_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
+            struct hd_claim *c = claim_of(rt->devices[d], i);
+            if (c && c->event && hdi_driver_is_usable(rt)) {
+                rt->driver->cuEventDestroy(c->event);
+            }
+            if (c && c->pointers != c->near) {
+                free(c->pointers);
+            }
+        }
+        pool *p = &hdi_claim_of(rt)->claims->of[d];
+        for (uint32_t i = 0; i < p->n_events && hdi_driver_is_usable(rt); i++) {
+            rt->driver->cuEventDestroy(p->events[i]);
+        }
+    }
+    free(hdi_claim_of(rt)->claims);
+    hdi_claim_of(rt)->claims = NULL;
+}
+
+const hdi_lifetime hdi_claims_lifetime = {.create = claims_create, .close = claims_close, .release = claims_release};
+
+static pool *pool_of(const struct hd_claim *c)
+{
+    return &hdi_claim_of(c->runtime)->claims->of[c->lane->device->index];
+}
+
+hdcu_event hdi_claim_event_take(hd_runtime *rt, int device)
+{
+    pool *p = &hdi_claim_of(rt)->claims->of[device];
+    hdi_lock_take(&p->lock);
+    hdcu_event event = p->n_events ? p->events[--p->n_events] : NULL;
+    hdi_lock_release(&p->lock);
+    return event;
+}
+
+void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event)
+{
+    pool *p = &hdi_claim_of(rt)->claims->of[device];
+    hdi_lock_take(&p->lock);
+    bool kept = p->n_events < EVENTS_MOST;
+    if (kept) {
+        p->events[p->n_events++] = event;
+    }
+    hdi_lock_release(&p->lock);
+    if (!kept) {
+        rt->driver->cuEventDestroy(event);
+    }
+}
+
+static bool is_over(const struct hd_claim *c)
+{
+    return hdi_claim_is_over(c->lane, c->end) || hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end});
+}
+
+static inline bool is_ready(const struct hd_claim *c)
+{
+    /* pairs with the engine's store of `done`: what the work wrote is visible behind it */
+    return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
+}
+
+/* The first of the pool; NULL: there is none, or with `done` none that is. */
+static struct hd_claim *pop(pool *p, bool done)
+{
+    hdi_lock_take(&p->lock);
+    struct hd_claim *c = p->first;
+    c = c && (!done || is_over(c)) ? c : NULL;
+    if (c) {
+        p->first = c->next;
+        p->last = p->first ? p->last : NULL;
+    }
+    hdi_lock_release(&p->lock);
+    return c;
+}
+
+/* The pool's lock is held. */
+static void push(pool *p, struct hd_claim *c)
+{
+    c->next = NULL;
+    if (p->last) {
+        p->last->next = c;
+    } else {
+        p->first = c;
+    }
+    p->last = c;
+}
+
+/* Counts one claim more. */
+static bool may_make(pool *p)
+{
+    hdi_lock_take(&p->lock);
+    bool may = p->made < CLAIMS_MOST;
+    p->made += may;
+    hdi_lock_release(&p->lock);
+    return may;
+}
+
+static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
+{
+    struct hd_claim *c = hdi_stable_take(rt->stable, sizeof *c);
+    if (!c) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
+    }
+    hd_lane *lane;
+    hd_status status = hdi_lane_make(rt->devices[device], false, false, &lane);
+    if (status) {
+        return status;
+    }
+    lane->is_copy = true;
+    hdi_lock_take(&lane->device->order);
+    lane->claim = c;
+    hdi_handle_end(&lane->handle, HDI_LANE_MAGIC); /* it is in tickets, and the program can submit nothing to it */
+    hdi_lock_release(&lane->device->order);
+    c->runtime = rt; /* never changes: a thread with a handle of an earlier claim may read it */
+    c->lane = lane;
+    c->pointers = c->near;
+    c->end = lane->head;
+    hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+    *out = c;
+    return HD_OK;
+}
+
+/* Takes one whose lane is not done yet, and waits for that. `status`: why there is no other. */
+static hd_status take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
+{
+    pool *p = &hdi_claim_of(rt)->claims->of[device];
+    struct hd_claim *c = status == HD_ERROR_LIMIT ? pop(p, false) : NULL;
+    if (!c) {
+        return status == HD_ERROR_LIMIT
+                   ? hdi_fail(
+                         status,
+                         "no lane of device %d is left for a claim (%d at most are); end some claims, or destroy lanes",
+                         device, CLAIMS_MOST)
+                   : status;
+    }
+    if (!hdi_wait_position(rt, c->lane->global, c->end, hdi_option_deadline(rt->options.submit_timeout))) {
+        hdi_claim_give(c);
+        return hdi_not_done(rt, c->lane->global, c->end, "no lane is free for a claim (option submit_timeout)");
+    }
+    *out = c;
+    return HD_OK;
+}
+
+hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out)
+{
+    struct hd_claim *c = pop(&hdi_claim_of(rt)->claims->of[device], true);
+    if (c) {
+        *out = c;
+        return HD_OK;
+    }
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    pool *p = &hdi_claim_of(rt)->claims->of[device];
+    hd_status status = HD_ERROR_LIMIT;
+    if (may_make(p)) {
+        status = make(rt, device, &c);
+        if (status) {
+            hdi_lock_take(&p->lock);
+            p->made--;
+            hdi_lock_release(&p->lock);
+        }
+    }
+    status = status ? take_late(rt, device, status, &c) : HD_OK;
+    hdi_attempt_result(&attempt, status);
+    if (!status) {
+        *out = c;
+    }
+    return status;
+}
+
+void hdi_claim_give(struct hd_claim *c)
+{
+    pool *p = pool_of(c);
+    hdi_lock_take(&p->lock);
+    push(p, c);
+    hdi_lock_release(&p->lock);
+}
+
+/* ---- begin ---- */
+
+/* Notes where the program finds the bytes. */
+static hd_status note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
+{
+    if (n_uses > HDI_POINTERS_NEAR && c->pointers == c->near) {
+        void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers); /* kept for later claims */
+        if (!pointers) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
+        }
+        c->pointers = pointers;
+    }
+    HDI_HANDOVER_BEGIN();
+    for (size_t i = 0; i < n_uses; i++) {
+        unsigned char *host = uses[i].host ? uses[i].buffer->host : NULL;
+        c->pointers[i] = host ? host + uses[i].low : NULL;
+    }
+    c->n_uses = (uint32_t)n_uses;
+    HDI_HANDOVER_END();
+    return HD_OK;
+}
+
+/* Whether nothing had to be waited for: the lane was done, and no wait is in front of the claim. The program may use the bytes from now on. A loss that
+ * is noticed from now on does not end the claim. One that was noticed before may have. */
+static bool is_held_at_once(struct hd_claim *c, uint64_t before)
+{
+    if (c->end != before + HDI_CLAIM_SLOTS) {
+        return false;
+    }
+    hdi_claim_hold(c->lane, c->end);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that of hdi_lane_reach */
+    return !hdi_device_lost(c->lane->device);
+}
+
+hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, const char *label, const void *site)
+{
+    hd_status status = note_pointers(c, uses, n_uses);
+    uint64_t before = c->lane->head; /* all of it is over */
+    hdi_command command[HDI_CLAIM_SLOTS] = {
+        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS},
+        {.op = HDI_OP_CLAIMED, .slots = 1},
+    };
+    hd_ticket ticket;
+    hdi_claim_note(c->lane, label, site);
+    status = status ? status : hdi_submit(c->lane, uses, n_uses, command, &ticket);
+    if (status) {
+        hdi_claim_give(c);
+        return status;
+    }
+    HDI_HANDOVER_BEGIN();
+    c->end = ticket.sequence;
+    atomic_store_explicit(&c->lane->claim_begun, c->end, memory_order_relaxed);
+    c->ready = c->end - 1;
+    c->at_once = is_held_at_once(c, before);
+    c->asked = false;
+    HDI_HANDOVER_END();
+    return HD_OK;
+}
+
+hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
+{
+    pool *p = pool_of(c);
+    hdi_lock_take(&p->lock);
+    hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
+    bool live = hdi_handle_head_live(&c->head);
+    uint16_t generation = hdi_handle_head_generation(&c->head);
+    hdi_lock_release(&p->lock);
+    if (!live) {
+        hdi_claim_finish(c, HD_ERROR_HANDLE); /* the program could not end it */
+        return hdi_closed_meanwhile();
+    }
+    *out = hdi_handle_make(c, generation);
+    return HD_OK;
+}
+
+/* The device whose lane a claim takes: that of the first device memory. */
+static int device_of(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        int owner = uses[i].buffer->owner;
+        if (owner >= 0 && owner < rt->n_devices) {
+            return owner;
+        }
+    }
+    return hdi_any_device(rt)->index;
+}
+
+hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hd_claim_options *options,
+                          const void *site, struct hd_claim **out)
+{
+    hdi_use uses[HDI_USES_OF_ONE];
+    hd_status status = hdi_uses_from(rt, -1, args, n_args, uses);
+    struct hd_claim *c;
+    status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
+    status = status ? status : hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
+    if (!status) {
+        c->on_stream = false;
+        *out = c;
+    }
+    return status;
+}
+
+static hd_status begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
+                       const void *site, hd_claim **out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
+    struct hd_claim *c;
+    status = status ? status : hdi_claim_begin(rt, uses, n_uses, options, site, &c);
+    return status ? status : hdi_claim_give_out(c, out);
+}
+
+hd_status hd_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, hd_claim **out)
+{
+    HDI_INSIDE(rt);
+    return begin(rt, uses, n_uses, NULL, __builtin_return_address(0), out);
+}
+
+hd_status hd_claim_begin_with(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
+                              hd_claim **out)
+{
+    HDI_INSIDE(rt);
+    return begin(rt, uses, n_uses, options, __builtin_return_address(0), out);
+}
+
+/* ---- in between ---- */
+
+struct hd_claim *hdi_claim_from_handle(const hd_claim *handle)
+{
+    struct hd_claim *c = hdi_handle_object(handle);
+    return c && hdi_handle_fits(handle, &c->head, HDI_CLAIM_MAGIC) ? c : NULL;
+}
+
+hd_status hdi_claim_refused(const hd_claim *handle)
+{
+    return hdi_handle_refused(handle, "claim", "it was ended");
+}
+
+hd_status hdi_claim_status(const struct hd_claim *c)
+{
+    return hdi_position_status(c->runtime, c->lane->global, c->end);
+}
+
+bool hd_claim_ready(const hd_claim *handle)
+{
+    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_claim_runtime(handle));
+    const struct hd_claim *c = hdi_claim_from_handle(handle);
+    return !c || is_ready(c);
+}
+
+hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
+{
+    HDI_INSIDE(hdi_claim_runtime(handle));
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    if (!c) {
+        return hdi_claim_refused(handle);
+    }
+    hd_runtime *rt = c->runtime;
+    uint32_t lane = c->lane->global;
+    uint64_t ready = c->ready;
+    if (!c->at_once && !hdi_wait_position_at_leisure(rt, lane, ready, hdi_deadline(timeout_ns))) {
+        return hdi_not_done(rt, lane, timeout_ns ? ready : 0, "the claim is not ready after %lld ns",
+                            (long long)timeout_ns);
+    }
+    return hdi_claim_from_handle(handle) ? hdi_claim_status(c) : hdi_claim_refused(handle);
+}
+
+hd_status hd_claim_get_pointer(hd_claim *handle, size_t index, void **out)
+{
+    HDI_INSIDE(hdi_claim_runtime(handle));
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    if (!c) {
+        return hdi_claim_refused(handle);
+    }
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (index >= c->n_uses) {
+        return hdi_fail(HD_ERROR_RANGE, "use %zu of a claim of %u", index, (unsigned)c->n_uses);
+    }
+    void *pointer = c->pointers[index];
+    if (!pointer) {
+        return hdi_fail(HD_ERROR_ACCESS,
+                        "use %zu is memory of a device, which the CPU cannot use; hd_buffer_address has its address",
+                        index);
+    }
+    *out = pointer;
+    return HD_OK;
+}
+
+hd_status hd_claim_get_ticket(hd_claim *handle, hd_ticket *out)
+{
+    HDI_INSIDE(hdi_claim_runtime(handle));
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    if (!c) {
+        return hdi_claim_refused(handle);
+    }
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    *out = (hd_ticket){hdi_lane_handle(c->lane), c->end};
+    return HD_OK;
+}
+
+/* ---- end ---- */
+
+bool hdi_claim_ask(struct hd_claim *c)
+{
+    hdi_lock_take(&pool_of(c)->lock);
+    bool first = !c->asked;
+    c->asked = true;
+    hdi_lock_release(&pool_of(c)->lock);
+    return first;
+}
+
+/* Makes the handle stale. False: another thread has. */
+static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c)
+{
+    hdi_lock_take(&p->lock);
+    bool ours = hdi_claim_from_handle(handle) == c;
+    if (ours) {
+        hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
+    }
+    hdi_lock_release(&p->lock);
+    return ours;
+}
+
+/* The lane goes on with another structure where the handles of this one have run out. Without memory for it the lane is used no more. */
+static void give_back(struct hd_claim *c)
+{
+    if (hdi_handle_head_generation(&c->head) == 0) {
+        struct hd_claim *fresh = hdi_stable_take(c->runtime->stable, sizeof *fresh);
+        if (!fresh) {
+            return;
+        }
+        fresh->runtime = c->runtime;
+        fresh->lane = c->lane;
+        fresh->end = c->end;
+        fresh->event = c->event;
+        fresh->pointers = fresh->near;
+        if (c->pointers != c->near) {
+            free(c->pointers);
+        }
+        c->lane->claim = fresh;
+        hdi_handle_set(&fresh->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+        c = fresh;
+    }
+    hdi_claim_give(c);
+}
+
+hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
+{
+    hdcu_event event = NULL;
+    hd_status status = c->on_stream ? hdi_claim_record_end(c, &event) : HD_OK;
+    outcome = outcome ? outcome : status;
+    hdi_claim_end_lane(c->lane, c->end, is_ready(c), outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0, event);
+    give_back(c);
+    return status;
+}
+
+hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
+{
+    HDI_INSIDE(hdi_claim_runtime(handle));
+    if (outcome > 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "outcome %d; it is HD_OK, or a status below 0", (int)outcome);
+    }
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    hd_status status = c && c->on_stream ? hdi_claim_check_end(c) : HD_OK;
+    if (status) {
+        return status;
+    }
+    return c && end_handle(pool_of(c), handle, c) ? hdi_claim_finish(c, outcome) : hdi_claim_refused(handle);
+}
+
+/* ---- what was never ended ---- */
+
+static bool is_open(const struct hd_claim *c)
+{
+    return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
+}
+
+static void tell_open(struct hd_claim *c, hd_error *out)
+{
+    char what[HDI_CLAIM_TEXT];
+    hdi_claim_text(c->runtime, c->lane->global, c->end, what);
+    *out = hdi_error_blank(HD_ERROR_TIMEOUT);
+    out->device = c->lane->device->index;
+    out->lane = (int)c->lane->number;
+    out->ticket = c->end;
+    snprintf(out->message, sizeof out->message, "%s (device %d, lane %d, ticket %llu) was never ended%s", what,
+             out->device, out->lane, (unsigned long long)c->end,
+             c->n_uses ? "; memory that it may still use is left as it is until the program ends" : "");
+}
+
+bool hdi_claims_abandon(hd_runtime *rt, hd_error *first)
+{
+    bool in_use = false;
+    for (int d = 0; d < rt->n_devices; d++) {
+        for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
+            struct hd_claim *c = claim_of(rt->devices[d], i);
+            if (!is_open(c)) {
+                continue;
+            }
+            if (first && first->status == HD_OK) {
+                tell_open(c, first);
+            }
+            in_use |= c->n_uses != 0;
+            atomic_store_explicit(&c->lane->claim_abandoned, true, memory_order_relaxed);
+            hdi_claim_end_lane(c->lane, c->end, false, hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE), NULL);
+        }
+    }
+    return in_use;
+}
+
+void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *context, const char *text), void *context)
+{
+    const hdi_device *of = rt->devices[device];
+    uint32_t made = atomic_load_explicit(&of->lanes_made, memory_order_acquire);
+    for (uint32_t i = 0; i < made; i++) {
+        const hd_lane *lane = hdi_lane_at(of, i);
+        /* Relaxed: a claim that begins or ends meanwhile may be in the report or not. */
+        uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
+        if (atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) < end ||
+            atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
+            char what[HDI_CLAIM_TEXT];
+            hdi_claim_text(rt, lane->global, end, what);
+            visit(context, what);
+        }
+    }
+}

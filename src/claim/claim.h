@@ -1,0 +1,97 @@
+/* claim.h - what the files of this layer share: uses of the program's, claims, and their callbacks.
+ *
+ * Threads: any. Locks: as each file describes; a caller holds none of the library.
+ * Always: a claim has a lane of the library to itself. Only one that is done is given to the next claim. So an end of a claim never waits for
+ * another claim, and nothing of it is left when the next one begins.
+ */
+#ifndef HDI_CLAIM_CLAIM_H
+#define HDI_CLAIM_CLAIM_H
+
+#include <heddle/claim.h>
+#include "buffer/submit.h"
+#include "claim/part.h"
+#include "engine/claims.h"
+
+#define HDI_POINTERS_NEAR 16
+
+struct hd_claim {
+    hdi_handle_head head;
+    hd_runtime *runtime;
+    hd_lane *lane;
+    uint64_t ready, end; /* positions of the lane: where the bytes are the program's, and where the claim ends */
+    bool at_once;        /* they were the program's at once */
+    bool asked;          /* for a callback; under the pool's lock */
+    uint32_t n_uses;
+    void **pointers; /* where the program finds each use; `near`, or its own memory where that has no room */
+    void *near[HDI_POINTERS_NEAR];
+    void *stream;       /* of a claim on a stream */
+    uint64_t stream_id; /* of the driver, which never uses it again; 0: the driver has none */
+    bool on_stream, stream_gone;
+    hdcu_event event; /* the lane's own, at the end of such a claim */
+    struct hd_claim *next;
+};
+
+/* ---- uses.c ---- */
+
+/* The uses of a claim or a call. `device`: the work runs there, and has to reach them; -1: on the host. n_uses is at most HDI_USES_OF_ONE.
+ * Errors: ARGUMENT, HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
+hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
+
+/* ---- claim.c ---- */
+
+/* Pools of claims, which end with the runtime. */
+extern const hdi_lifetime hdi_claims_lifetime;
+
+/* A claim on a device, which nothing leads to. Errors: LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
+hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out);
+/* Gives it back, where its command was not submitted. */
+void hdi_claim_give(struct hd_claim *claim);
+/* Begins it, for uses that have been checked. Errors: those of hdi_submit, HOST_MEMORY. Then it is given back. */
+hd_status hdi_claim_submit(struct hd_claim *claim, const hdi_use *uses, size_t n_uses, const char *label,
+                           const void *site);
+/* The claim of a handle; NULL: it is no claim, or was ended. */
+struct hd_claim *hdi_claim_from_handle(const hd_claim *handle);
+hd_status hdi_claim_refused(const hd_claim *handle);
+/* For HDI_INSIDE, before the handle is checked: only to be compared. */
+static inline const void *hdi_claim_runtime(const hd_claim *handle)
+{
+    const struct hd_claim *c = (const struct hd_claim *)hdi_handle_object(handle);
+    return c ? c->runtime : NULL;
+}
+/* Makes a handle of it. Errors: HANDLE (hd_close has begun to end handles). Then the claim has ended. */
+hd_status hdi_claim_give_out(struct hd_claim *claim, hd_claim **out);
+/* hd_claim_begin_with for callers inside of a call, with arguments of the program. No handle leads to the claim yet. Errors: as that. */
+hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
+                          const void *site, struct hd_claim **out);
+/* Ends a claim that no handle leads to any more. `outcome`: HD_OK, or below 0. Returns the failure of hdi_claim_record_end. */
+hd_status hdi_claim_finish(struct hd_claim *claim, hd_status outcome);
+/* Events of a device that nothing waits for any more. NULL: there is none. */
+hdcu_event hdi_claim_event_take(hd_runtime *rt, int device);
+void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event);
+/* Whether no call was asked for so far; it is from now on. */
+bool hdi_claim_ask(struct hd_claim *claim);
+/* The outcome of the wait for the bytes, which is over. */
+hd_status hdi_claim_status(const struct hd_claim *claim);
+
+/* For hd_close: ends the claims that the program has not ended, as failed. *first: the first of them, with what becomes of its bytes, unless it has a
+ * status already. Returns whether the program may still use bytes of some. */
+bool hdi_claims_abandon(hd_runtime *rt, hd_error *first);
+/* Calls `visit` for each open claim of a device, and for those that hd_close ended: "claim 'halo' of main+0x1f". */
+void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *context, const char *text), void *context);
+
+/* ---- stream.c ---- */
+
+/* Before the end of a claim on a stream. A failure leaves the claim as it is: UNSUPPORTED (a capture), ARGUMENT (the default stream of another thread). */
+hd_status hdi_claim_check_end(struct hd_claim *claim);
+/* The end of a claim on a stream: *event stands behind what the program has put there. Errors: as hd_claim_end. */
+hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event);
+
+/* ---- host_call.c ---- */
+
+/* Threads that wait for claims and call the program. */
+extern const hdi_lifetime hdi_callers_lifetime;
+
+/* Whether a function of the program is still being called, after the threads were to end. */
+bool hdi_callers_are_stuck(hd_runtime *rt);
+
+#endif

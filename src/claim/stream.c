@@ -1,0 +1,295 @@
+/* stream.c - claims on streams of the program's own: hd_claim_begin_stream, and how such a claim ends.
+ *
+ * The waits go into the program's stream, as events of the driver, one for each lane that the claim has to wait for.
+ * The calling thread records them behind all that the lane was given. That may be more than is needed, and is never less.
+ * A position that the engine has not given to the driver yet has no place for an event. There the calling thread waits for the engine, not for the
+ * device.
+ * The claim's own lane waits for the same, as that of any claim. At the end its stream waits for an event of the program's stream.
+ *
+ * Threads: any. Locks: one for each device's pool of events, shortly.
+ * Blocking: for an engine that is behind (option submit_timeout). hd_claim_end waits for the device where the stream is gone.
+ * Always:
+ * - The device's context is current while the driver is called, and the program's context is current again afterwards.
+ * - No stream that is being captured gets an event or a wait, so no capture is spoilt.
+ * - An event that was waited for may be recorded again: a wait is for what was recorded when it was made.
+ */
+#include <inttypes.h>
+#include "base/error.h"
+#include "base/sized.h"
+#include "base/wait.h"
+#include "claim/claim.h"
+#include "engine/engine.h"
+#include "engine/stream.h"
+
+#define LOOK_SLEEP_NS 20000
+
+/* ---- the program's stream ---- */
+
+static hd_status driver_failed(hdi_device *device, hdcu_result r, const char *call)
+{
+    return hdi_driver_failed(device, r, call);
+}
+
+/* Fails where a capture is under way that work in the stream would be part of, or would spoil. The context is current. */
+static hd_status check_capture(hdi_device *device, hdcu_stream stream)
+{
+    int capturing = HDCU_STREAM_CAPTURE_STATUS_NONE;
+    hdcu_result r = device->runtime->driver->cuStreamIsCapturing(stream, &capturing);
+    if (hdi_driver_code_is_capture(r) || (r == HDCU_SUCCESS && capturing != HDCU_STREAM_CAPTURE_STATUS_NONE)) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "stream %p is being captured into a graph; begin and end claims outside of captures",
+                        (void *)stream);
+    }
+    if (r == HDCU_ERROR_INVALID_HANDLE || r == HDCU_ERROR_INVALID_VALUE) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%p is no stream of device %d", (void *)stream, device->index);
+    }
+    return r == HDCU_SUCCESS ? HD_OK : driver_failed(device, r, "cuStreamIsCapturing");
+}
+
+/* The stream's number, which no other stream ever has; 0 where the driver has none. The context is current. */
+static hd_status id_of(hdi_device *device, hdcu_stream stream, uint64_t *out)
+{
+    const hdi_driver *driver = device->runtime->driver;
+    unsigned long long id = 0;
+    hdcu_result r = driver->cuStreamGetId ? driver->cuStreamGetId(stream, &id) : HDCU_SUCCESS;
+    *out = id;
+    return r == HDCU_SUCCESS ? HD_OK : driver_failed(device, r, "cuStreamGetId");
+}
+
+static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *id)
+{
+    hdcu_context context = NULL;
+    hd_status status = check_capture(device, stream);
+    if (status) {
+        return status;
+    }
+    hdcu_result r = device->runtime->driver->cuStreamGetCtx(stream, &context);
+    if (r != HDCU_SUCCESS || context != device->context) {
+        return hdi_driver_code_is_fatal(r)
+                   ? driver_failed(device, r, "cuStreamGetCtx")
+                   : hdi_fail(HD_ERROR_ARGUMENT,
+                              "stream %p is of another device, or not of the primary context of device %d",
+                              (void *)stream, device->index);
+    }
+    return id_of(device, stream, id);
+}
+
+/* ---- waits in it ---- */
+
+/* Records an event of the owner's behind all that a lane of it was given. The owner's context is current. */
+static hdcu_result record_now(hd_runtime *rt, hdi_device *owner, hdcu_stream lane_stream, hdcu_event *event)
+{
+    *event = hdi_claim_event_take(rt, owner->index);
+    hdcu_result r = *event ? HDCU_SUCCESS : rt->driver->cuEventCreate(event, HDCU_EVENT_DISABLE_TIMING);
+    return r == HDCU_SUCCESS ? rt->driver->cuEventRecord(*event, lane_stream) : r;
+}
+
+/* Makes the program's stream wait for all that a lane was given. The context of `device`, whose stream it is, is current: default streams are
+ * those of the current context. */
+static hd_status wait_for_lane(hd_runtime *rt, hdi_device *owner, hdcu_stream lane_stream, hdi_device *device,
+                               hdcu_stream stream)
+{
+    hdcu_event event = NULL;
+    hdcu_result r;
+    if (owner == device) {
+        r = record_now(rt, owner, lane_stream, &event);
+    } else {
+        hdi_scope scope;
+        hd_status status = hdi_scope_enter(owner, &scope);
+        if (status) {
+            return status;
+        }
+        r = record_now(rt, owner, lane_stream, &event);
+        hdi_scope_leave(&scope);
+    }
+    r = r == HDCU_SUCCESS ? rt->driver->cuStreamWaitEvent(stream, event, 0) : r;
+    if (event) {
+        hdi_claim_event_give(rt, owner->index, event);
+    }
+    return r == HDCU_SUCCESS ? HD_OK : driver_failed(device, r, "cuStreamWaitEvent");
+}
+
+/* Waits until the engine has given the driver what the lane has up to a position. False: the deadline passed. */
+static bool await_issue(hd_runtime *rt, hdi_device *owner, uint32_t number, uint64_t position)
+{
+    const hdi_lane_shared *shared = &owner->channel.lanes[number];
+    int64_t deadline = hdi_option_deadline(rt->options.submit_timeout), start = hdi_clock_ns();
+    hdi_engine_notify(owner->channel.engine, number);
+    for (;;) {
+        if (rt->is_inline) {
+            for (int i = 0; i < rt->n_devices; i++) {
+                hdi_engine_run_inline(rt->devices[i]);
+            }
+        }
+        /* pairs with the engine's store: what it has given to the driver comes before what this thread gives */
+        if (atomic_load_explicit(&shared->issued, memory_order_acquire) >= position) {
+            return true;
+        }
+        int64_t now = hdi_clock_ns();
+        if (now >= deadline || hdi_is_closing(rt)) {
+            return false;
+        }
+        if (now - start > rt->spin_ns) {
+            hdi_sleep_for(LOOK_SLEEP_NS);
+        } else {
+            hdi_spin_turn();
+        }
+    }
+}
+
+static hd_status wait_for(struct hd_claim *c, const hdi_wait_entry *e, hdcu_stream stream)
+{
+    hd_runtime *rt = c->runtime;
+    hdi_device *owner = hdi_lane_owner(rt, e->lane);
+    uint32_t number = e->lane % HDI_LANES_MAX;
+    if (hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
+        return HD_OK;
+    }
+    if (!await_issue(rt, owner, number, e->position)) {
+        return hdi_not_done(rt, e->lane, e->position,
+                            "what the stream has to wait for was not begun (option submit_timeout)");
+    }
+    const hdi_stream *other = &owner->engine->streams[number];
+    return wait_for_lane(rt, owner, other->handle, c->lane->device, stream);
+}
+
+/* Puts what the claim waits for into the stream. Its lane has collected that, and no other thread submits there. */
+static hd_status put_waits(struct hd_claim *c, hdcu_stream stream)
+{
+    const hdi_waits *waits = &c->lane->waits;
+    hd_status status = HD_OK;
+    if (c->at_once) {
+        return HD_OK; /* there is nothing */
+    }
+    for (uint32_t i = 0; i < waits->n && !status; i++) {
+        status = wait_for(c, &waits->entries[i], stream);
+    }
+    return status;
+}
+
+/* ---- begin ---- */
+
+/* The context of the device is current. */
+static hd_status begin(hdi_device *device, hdcu_stream stream, const hd_arg *args, size_t n_args, const char *label,
+                       const void *site, struct hd_claim **out)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_use uses[HDI_USES_OF_ONE];
+    uint64_t id = 0;
+    struct hd_claim *c;
+    hd_status status = check_stream(device, stream, &id);
+    status = status ? status : hdi_uses_from(rt, device->index, args, n_args, uses);
+    status = status ? status : hdi_claim_take(rt, device->index, &c);
+    status = status ? status : hdi_claim_submit(c, uses, n_args, label, site);
+    if (status) {
+        return status;
+    }
+    c->on_stream = true;
+    c->stream = stream;
+    c->stream_id = id;
+    status = put_waits(c, stream);
+    if (status) {
+        c->on_stream = false; /* nothing of the program's is in the stream */
+        hdi_claim_finish(c, status);
+        return status;
+    }
+    *out = c;
+    return HD_OK;
+}
+
+hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *uses, size_t n_uses,
+                                const hd_claim_options *options, hd_claim **out)
+{
+    HDI_INSIDE(rt);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (device < 0 || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+    }
+    if (rt->is_process) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "with placement=process the driver is in another process, and the stream here; "
+                        "open the runtime with placement=thread");
+    }
+    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
+    hdi_scope scope;
+    status = status ? status : hdi_scope_enter(rt->devices[device], &scope);
+    if (status) {
+        return status;
+    }
+    struct hd_claim *c;
+    status = begin(rt->devices[device], stream, uses, n_uses, options ? options->label : NULL,
+                   __builtin_return_address(0), &c);
+    hdi_scope_leave(&scope);
+    return status ? status : hdi_claim_give_out(c, out);
+}
+
+/* ---- end ---- */
+
+hd_status hdi_claim_check_end(struct hd_claim *c)
+{
+    hdi_device *device = c->lane->device;
+    hdi_scope scope;
+    hd_status status = hdi_device_lost(device) ? HD_OK : hdi_scope_enter(device, &scope);
+    if (status || hdi_device_lost(device)) {
+        return status;
+    }
+    uint64_t id = c->stream_id;
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    status = check_capture(device, c->stream);
+    c->stream_gone = status != HD_OK && status != HD_ERROR_UNSUPPORTED;
+    if (!status) {
+        c->stream_gone = id_of(device, c->stream, &id) != HD_OK || (id != c->stream_id && (uintptr_t)c->stream != 2);
+    }
+    bool other_thread = !status && !c->stream_gone && id != c->stream_id;
+    status = hdi_attempt_result(&attempt, status == HD_ERROR_UNSUPPORTED ? status : HD_OK);
+    hdi_scope_leave(&scope);
+    return other_thread
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the claim is on the default stream of another thread; end it there")
+               : status;
+}
+
+/* The device's context is current. */
+static hd_status record(struct hd_claim *c, hdcu_event *event)
+{
+    hdi_device *device = c->lane->device;
+    const hdi_driver *driver = c->runtime->driver;
+    if (c->stream_gone) {
+        hdcu_result r = driver->cuCtxSynchronize(); /* what was put into the stream may still run */
+        return r == HDCU_SUCCESS || !hdi_driver_code_is_fatal(r)
+                   ? hdi_fail(HD_ERROR_HANDLE, "stream %p was destroyed before the claim was ended", c->stream)
+                   : driver_failed(device, r, "cuCtxSynchronize");
+    }
+    hdcu_result r = c->event ? HDCU_SUCCESS : driver->cuEventCreate(&c->event, HDCU_EVENT_DISABLE_TIMING);
+    r = r == HDCU_SUCCESS ? driver->cuEventRecord(c->event, c->stream) : r;
+    if (r != HDCU_SUCCESS) {
+        hd_status status = driver_failed(device, r, "cuEventRecord");
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        driver->cuCtxSynchronize();
+        hdi_attempt_end(&attempt);
+        return status;
+    }
+    *event = c->event;
+    return HD_OK;
+}
+
+hd_status hdi_claim_record_end(struct hd_claim *c, hdcu_event *event)
+{
+    hdi_device *device = c->lane->device;
+    hdi_scope scope;
+    if (hdi_device_lost(device)) {
+        return HD_OK; /* the claim has failed with it */
+    }
+    hd_status status = hdi_scope_enter(device, &scope);
+    if (!status) {
+        status = record(c, event);
+        hdi_scope_leave(&scope);
+    }
+    return status;
+}

@@ -1,0 +1,69 @@
+/* uses.c - what a claim or a call uses: the arguments of the program, checked, as uses of a submission.
+ *
+ * Threads: any. Locks: none. Blocking: the first use of another device's memory, for the test of the pair.
+ * Always: nothing is changed. What is checked here may change until the submission, which checks the handles once more.
+ */
+#include "base/error.h"
+#include "claim/claim.h"
+#include "transfer/route.h"
+
+/* Names the use in a failure. */
+static hd_status __attribute__((cold)) about(hd_status status, size_t index)
+{
+    return hdi_fail_about(status, "use %zu", index);
+}
+
+static hd_status use_from(hd_runtime *rt, int device, const hd_arg *arg, size_t index, hdi_use *use)
+{
+    if (arg->kind != HD_ARG_BUFFER || arg->access == 0 || arg->access > 3) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "use %zu is no buffer: make it with hd_in, hd_out or hd_inout", index);
+    }
+    struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
+    if (!b) {
+        return about(hdi_buffer_refused(arg->value.buffer), index);
+    }
+    if (b->runtime != rt) {
+        return hdi_fail(HD_ERROR_HANDLE, "use %zu: the buffer is of another runtime", index);
+    }
+    uint64_t losses = hdi_buffer_losses(b), bytes = b->bytes;
+    if (arg->offset >= bytes || arg->size > bytes - arg->offset) {
+        return hdi_buffer_is_gone(b, arg->value.buffer)
+                   ? about(hdi_buffer_refused(arg->value.buffer), index)
+                   : hdi_fail(HD_ERROR_RANGE, "use %zu: bytes %zu + %zu of a buffer of %llu", index, arg->offset,
+                              arg->size, (unsigned long long)bytes);
+    }
+    int owner = b->owner; /* read once: the structure may become another buffer's */
+    if (device >= 0 && !hdi_buffer_is_reached(b, owner, device)) {
+        return hdi_buffer_is_gone(b, arg->value.buffer) ? about(hdi_buffer_refused(arg->value.buffer), index)
+                                                        : about(hdi_buffer_reach_failed(b, owner, device), index);
+    }
+    if (losses == HDI_LOST) {
+        return about(hdi_buffer_refused(arg->value.buffer), index);
+    }
+    uint64_t high = arg->size ? arg->offset + arg->size : bytes;
+    *use = (hdi_use){.buffer = b,
+                     .losses = losses,
+                     .word = hdi_self_word(arg->value.buffer),
+                     .low = arg->offset,
+                     .high = high,
+                     .read = (arg->access & HD_READ) != 0,
+                     .write = (arg->access & HD_WRITE) != 0,
+                     .whole = high - arg->offset == bytes,
+                     .host = device < 0};
+    return HD_OK;
+}
+
+hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
+{
+    if (!args && n_args) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "uses is null");
+    }
+    if (n_args > HDI_USES_OF_ONE) {
+        return hdi_fail(HD_ERROR_LIMIT, "%zu uses, at most %d; join neighbouring ranges", n_args, HDI_USES_OF_ONE);
+    }
+    hd_status status = HD_OK;
+    for (size_t i = 0; i < n_args && !status; i++) {
+        status = use_from(rt, device, &args[i], i, &uses[i]);
+    }
+    return status;
+}
