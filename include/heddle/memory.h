@@ -179,6 +179,7 @@ HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_me
 typedef enum hd_report_format { HD_REPORT_TEXT = 0, HD_REPORT_JSON = 1 } hd_report_format;
 
 /* All of the above for all devices, with the largest holders by label (without: by call site), as `heddle info --memory` prints it.
+ * It names the claims that are not ended (heddle/claim.h), too.
  * Writes at most `room` bytes, with a zero at the end; *needed (may be NULL) is the whole size, that zero included. The same is written
  * when the runtime is closed, with what leaked, where the option `stats` asks for it. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, char *out, size_t room, size_t *needed);

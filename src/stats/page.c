@@ -188,13 +188,17 @@ static bool device_is_sane(const hdi_report_device *d)
 bool hdi_report_is_sane(const hdi_report *r)
 {
     bool sane = r->pid > 0 && r->n_devices <= HDI_DEVICES_MAX + 1 && r->n_findings <= HDI_REPORT_FINDINGS &&
-                ends(r->version, sizeof r->version) && ends(r->driver, sizeof r->driver) &&
-                ends(r->placement, sizeof r->placement) && ends(r->program, sizeof r->program);
+                r->n_claims <= HDI_REPORT_CLAIMS && ends(r->version, sizeof r->version) &&
+                ends(r->driver, sizeof r->driver) && ends(r->placement, sizeof r->placement) &&
+                ends(r->program, sizeof r->program);
     for (uint32_t i = 0; sane && i < r->n_devices; i++) {
         sane = device_is_sane(&r->devices[i]);
     }
     for (uint32_t i = 0; sane && i < r->n_findings; i++) {
         sane = ends(r->finding[i].text, sizeof r->finding[i].text);
+    }
+    for (uint32_t i = 0; sane && i < r->n_claims; i++) {
+        sane = ends(r->claim[i], sizeof r->claim[i]);
     }
     return sane;
 }

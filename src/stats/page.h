@@ -17,7 +17,7 @@
 
 #define HDI_PAGE_NAME "heddle-memory"
 #define HDI_PAGE_MAGIC UINT64_C(0x59524f4d454d4448) /* "HDMEMORY" in memory */
-#define HDI_PAGE_VERSION 1
+#define HDI_PAGE_VERSION 2
 
 typedef struct hdi_page {
     _Atomic uint64_t magic;  /* written last, when the first report is complete */

@@ -8,10 +8,10 @@
 #ifndef HDI_STATS_PART_H
 #define HDI_STATS_PART_H
 
-#include "kinds/part.h"
+#include "claim/part.h"
 
 typedef struct hdi_stats_part {
-    hdi_kinds_part below;                /* first: the runtime's address is that of each part */
+    hdi_claim_part below;                /* first: the runtime's address is that of each part */
     struct hdi_holders_memo *holders;    /* holders of memory, for messages */
     struct hdi_memory_page *memory_page; /* figures that other processes may read */
 } hdi_stats_part;

@@ -21,6 +21,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "buffer/buffer.h"
+#include "claim/claim.h"
 #include "engine/engine.h"
 #include "kinds/kinds.h"
 #include "kinds/part.h"
@@ -235,6 +236,24 @@ static void copy_text(char *out, size_t room, const char *text)
     memcpy(out, text, strnlen(text, room - 1));
 }
 
+static void add_claim(void *context, const char *text)
+{
+    hdi_report *r = context;
+    if (r->n_claims < HDI_REPORT_CLAIMS) {
+        copy_text(r->claim[r->n_claims++], HDI_CLAIM_TEXT, text);
+    }
+    r->claims++;
+}
+
+static void collect_claims(hd_runtime *rt, hdi_report *r)
+{
+    r->n_claims = 0;
+    r->claims = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_claims_each_open(rt, i, add_claim, r);
+    }
+}
+
 hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
 {
     struct timespec now;
@@ -246,7 +265,6 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
     copy_text(r->program, sizeof r->program, program_invocation_short_name);
     r->debug = hdi_kinds_of(rt)->findings != NULL;
-    r->reserved = 0;
     r->n_devices = (uint32_t)rt->n_devices + 1;
     for (int i = 0; i <= rt->n_devices; i++) {
         hdi_report_device *d = &r->devices[i];
@@ -263,6 +281,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
         }
     }
     r->n_findings = hdi_findings_copy(rt, r->finding, &r->findings);
+    collect_claims(rt, r);
     return with_holders ? collect_holders(rt, r) : HD_OK;
 }
 
@@ -456,6 +475,24 @@ static void print_leaks(FILE *out, const hdi_leaks *leaks)
     }
 }
 
+/* `total` lines, of which `n` are there: texts of at most `room` bytes, each `stride` bytes behind the one before. */
+static void print_list(FILE *out, const char *name, uint64_t total, uint32_t n, const char *first, size_t stride,
+                       size_t room)
+{
+    if (total == 0) {
+        return;
+    }
+    fprintf(out, "\n%-11s %" PRIu64 "\n", name, total);
+    for (uint32_t i = 0; i < n; i++) {
+        fputs("  ", out);
+        print_clean(out, first + i * stride, room);
+        fputc('\n', out);
+    }
+    if (total > n) {
+        fprintf(out, "  and %" PRIu64 " more\n", total - n);
+    }
+}
+
 static void print_report(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
 {
     char date[HDI_AMOUNT_BYTES];
@@ -472,17 +509,9 @@ static void print_report(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
     for (uint32_t i = 0; i < r->n_devices; i++) {
         print_device(out, &r->devices[i], r->debug != 0);
     }
-    if (r->findings) {
-        fprintf(out, "\nfindings    %" PRIu64 "\n", r->findings);
-        for (uint32_t i = 0; i < r->n_findings; i++) {
-            fputs("  ", out);
-            print_clean(out, r->finding[i].text, sizeof r->finding[i].text);
-            fputc('\n', out);
-        }
-        if (r->findings > r->n_findings) {
-            fprintf(out, "  and %" PRIu64 " more\n", r->findings - r->n_findings);
-        }
-    }
+    print_list(out, "findings", r->findings, r->n_findings, r->finding[0].text, sizeof r->finding[0],
+               HDI_FINDING_BYTES);
+    print_list(out, "not ended", r->claims, r->n_claims, r->claim[0], sizeof r->claim[0], HDI_CLAIM_TEXT);
     if (leaks) {
         print_leaks(out, leaks);
     }
@@ -497,14 +526,19 @@ static void put_integer(hdi_json *j, const char *key, uint64_t value)
 }
 
 /* Writes a text that may fill its array; null where it is empty. */
-static void put_text(hdi_json *j, const char *key, const char *text, size_t room)
+static void put_value(hdi_json *j, const char *text, size_t room)
 {
     char copy[HDI_FINDING_BYTES];
     size_t length = strnlen(text, room < sizeof copy ? room : sizeof copy - 1);
     memcpy(copy, text, length);
     copy[length] = 0;
-    hdi_json_key(j, key);
     hdi_json_string(j, length ? copy : NULL);
+}
+
+static void put_text(hdi_json *j, const char *key, const char *text, size_t room)
+{
+    hdi_json_key(j, key);
+    put_value(j, text, room);
 }
 
 static void put_device_number(hdi_json *j, int device)
@@ -585,6 +619,17 @@ static void put_findings(hdi_json *j, const hdi_report *r)
     hdi_json_array_end(j);
 }
 
+static void put_claims(hdi_json *j, const hdi_report *r)
+{
+    put_integer(j, "claims_count", r->claims);
+    hdi_json_key(j, "claims");
+    hdi_json_array(j);
+    for (uint32_t i = 0; i < r->n_claims; i++) {
+        put_value(j, r->claim[i], sizeof r->claim[i]);
+    }
+    hdi_json_array_end(j);
+}
+
 static void put_leaks(hdi_json *j, const hdi_leaks *leaks)
 {
     hdi_json_key(j, "leaks");
@@ -624,6 +669,7 @@ static void put_report(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
     }
     hdi_json_array_end(j);
     put_findings(j, r);
+    put_claims(j, r);
     if (leaks) {
         put_leaks(j, leaks);
     }

@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include "base/json.h"
 #include "base/text.h"
+#include "engine/claims.h"
 #include "engine/runtime.h"
 #include "kinds/kinds.h"
 
 #define HDI_REPORT_HOLDERS 16
 #define HDI_REPORT_LANES 16
+#define HDI_REPORT_CLAIMS 8
 
 /* The figures of hd_memory_stats, in the order of the structure. */
 #define HDI_STATS_MAP(X)                                                                                               \
@@ -80,10 +82,11 @@ typedef struct hdi_report {
     char program[64];
     uint32_t n_devices; /* entries, pinned memory last */
     uint32_t debug;     /* whether the option memory_debug is on */
-    uint32_t n_findings, reserved;
-    uint64_t findings; /* in all */
+    uint32_t n_findings, n_claims;
+    uint64_t findings, claims; /* in all */
     hdi_report_device devices[HDI_DEVICES_MAX + 1];
     hdi_finding finding[HDI_REPORT_FINDINGS];
+    char claim[HDI_REPORT_CLAIMS][HDI_CLAIM_TEXT]; /* "claim 'halo' of main+0x1f": claims that were not ended so far */
 } hdi_report;
 
 /* ---- holders.c: what holds memory ---- */

@@ -410,6 +410,7 @@ static void pages_with_anything_wrong_are_passed_over(void **state)
     WRONG(r->pid = 0)
     WRONG(r->n_devices = HDI_DEVICES_MAX + 2)
     WRONG(r->n_findings = HDI_REPORT_FINDINGS + 1)
+    WRONG(r->n_claims = HDI_REPORT_CLAIMS + 1)
     WRONG(memset(r->version, 'x', sizeof r->version))
     WRONG(memset(r->program, 'x', sizeof r->program))
     WRONG(memset(r->driver, 'x', sizeof r->driver))
@@ -422,6 +423,7 @@ static void pages_with_anything_wrong_are_passed_over(void **state)
     WRONG(memset(r->devices[0].holders[1].label, 'x', sizeof r->devices[0].holders[1].label))
     WRONG(memset(r->devices[0].holders[1].site, 'x', sizeof r->devices[0].holders[1].site))
     WRONG(r->n_findings = 1; memset(r->finding[0].text, 'x', sizeof r->finding[0].text))
+    WRONG(r->n_claims = 1; memset(r->claim[0], 'x', sizeof r->claim[0]))
 #undef WRONG
     fill_page(page);
     assert_int_equal(count_pages(), 1);
@@ -458,6 +460,7 @@ static void garbage_is_survived(void **state)
         if (round % 2) { /* such as pass the checks */
             page->reports[0].n_devices %= HDI_DEVICES_MAX + 2;
             page->reports[0].n_findings %= HDI_REPORT_FINDINGS + 1;
+            page->reports[0].n_claims %= HDI_REPORT_CLAIMS + 1;
         }
         int n = count_pages();
         assert_true(n == 0 || n == 1);
