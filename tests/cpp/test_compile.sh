@@ -52,6 +52,7 @@ refused 'float x = 1; hd::launch(l, k, 1, 1, &x);' 'a pointer of the program is 
 refused 'hd::launch(l, k, 1, 1, 1.0L);' 'an argument is a buffer, an integer, a float, a double, or a structure by value'
 refused 'hd::launch(l, k, 1, 1, std::string());' 'it must be trivially copyable'
 refused 'struct large { char c[5000]; }; hd::launch(l, k, 1, 1, large());' 'at most 4096 bytes'
+refused 'hd::begin_claim(hd::runtime_ref(), b);' 'a use is hd::in(b), hd::out(b) or hd::inout(b)'
 refused 'hd::copy(b, d);' 'the elements are of different types'
 refused 'hd::fill(d, 1.0);' 'an element has 1, 2 or 4 bytes'
 refused 'hd::buffer<std::string> s;  s.size();' 'it must be trivially copyable'

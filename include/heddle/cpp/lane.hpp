@@ -93,6 +93,14 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish_wait(hd_lane_wait(get(), detail::limit_of(limit)));
     }
 
+    /* hd_lane_after: later work of the lane begins when the ticket is done. Returns the ticket of the wait. */
+    result<hd::ticket> after(const hd::ticket &t) const
+    {
+        hd::ticket out;
+        const hd_status status = hd_lane_after(get(), t, &out);
+        return detail::finish(status, out);
+    }
+
     /* hd_lane_reset without a limit: the lane takes work again after a failure. */
     result<void> accept_work() const
     {

@@ -1,0 +1,207 @@
+/* heddle/cpp/claim.hpp - bytes that something outside of Heddle uses. heddle/claim.h is its reference.
+ *
+ *     hd::claim halo = hd::begin_claim(runtime, "left halo", hd::out(x, 0, 100));
+ *     halo.wait();
+ *     MPI_Recv(halo.pointer<float>(), 100, MPI_FLOAT, ...);
+ *     halo.end();
+ *
+ *     hd::claim c = hd::begin_claim_on(runtime, 0, stream, hd::inout(x));   // a cudaStream_t
+ *     cufftExecC2C(plan, ...);
+ *     c.end();
+ *
+ * Threads: any. Locks: none. Blocking: as the C call of each.
+ * Always: a claim that is destroyed before its end() is ended as failed, so bytes that an exception left half written are never a result.
+ */
+#ifndef HEDDLE_CPP_CLAIM_HPP
+#define HEDDLE_CPP_CLAIM_HPP
+
+#include <heddle/cpp/module.hpp>
+
+HD_CPP_BEGIN
+
+class claim_ref : public detail::reference<hd_claim>
+{
+  public:
+    using reference::reference;
+    static hd_status end(hd_claim *handle) noexcept
+    {
+        return hd_claim_end(handle, HD_ERROR_FAILED);
+    }
+
+    /* hd_claim_ready: one load. */
+    bool ready() const noexcept
+    {
+        return hd_claim_ready(get());
+    }
+
+    /* hd_claim_wait without a limit. */
+    result<void> wait() const
+    {
+        return detail::finish(hd_claim_wait(get(), HD_FOREVER));
+    }
+
+    /* hd_claim_wait: false where the limit passed. */
+    result<bool> wait_for(std::chrono::nanoseconds limit) const
+    {
+        return detail::finish_wait(hd_claim_wait(get(), detail::limit_of(limit)));
+    }
+
+    /* hd_claim_get_pointer: where the elements of a use of pinned or unified memory begin. */
+    template <class T> result<T *> pointer(std::size_t use = 0) const
+    {
+        void *out = nullptr;
+        const hd_status status = hd_claim_get_pointer(get(), use, &out);
+        return detail::finish(status, static_cast<T *>(out));
+    }
+
+    /* hd_claim_get_ticket. */
+    result<hd::ticket> ticket() const
+    {
+        hd::ticket out;
+        const hd_status status = hd_claim_get_ticket(get(), &out);
+        return detail::finish(status, out);
+    }
+};
+
+/* A claim that ends with this object, at the latest. */
+class claim : public owned<claim_ref>
+{
+  public:
+    using owned<claim_ref>::owned;
+
+    /* hd_claim_end. The object has no claim afterwards, in any case. */
+    result<void> end(hd_status outcome = HD_OK)
+    {
+        return detail::finish(hd_claim_end(release(), outcome));
+    }
+    result<void> close()
+    {
+        return end();
+    }
+};
+
+namespace detail
+{
+
+/* What a claim or a call uses, as an array; at least one element, since an array has to. */
+template <class... Uses> struct use_list {
+    static_assert((std::is_same_v<Uses, hd_arg> && ...),
+                  "hd::begin_claim: a use is hd::in(b), hd::out(b) or hd::inout(b) of a buffer or a part of it");
+    explicit use_list(const Uses &...uses) noexcept : list{uses..., hd_arg()}
+    {
+    }
+    static constexpr std::size_t size = sizeof...(Uses);
+    hd_arg list[sizeof...(Uses) + 1];
+};
+
+inline hd_claim_options claim_options(const char *label) noexcept
+{
+    auto options = sized<hd_claim_options>();
+    options.label = label;
+    return options;
+}
+
+/* What a function object returns, as an outcome: HD_OK where it returns nothing, FAILED where it throws. */
+template <class F, class Argument> hd_status outcome_of(F &function, Argument argument) noexcept
+{
+    const auto call = [&]() -> hd_status {
+        if constexpr (std::is_void_v<decltype(function(argument))>) {
+            function(argument);
+            return HD_OK;
+        } else {
+            static_assert(std::is_same_v<decltype(function(argument)), hd_status>,
+                          "a function that Heddle calls returns nothing, or an hd_status");
+            return function(argument);
+        }
+    };
+#ifdef __cpp_exceptions
+    try {
+        return call();
+    } catch (...) {
+        return HD_ERROR_FAILED;
+    }
+#else
+    return call();
+#endif
+}
+
+template <class F> void *context_of(F &function) noexcept
+{
+    static_assert(std::is_object_v<F>,
+                  "a plain function goes to hd_host_call or hd_lane_call; here it is an object, such as a lambda");
+    return const_cast<void *>(static_cast<const void *>(std::addressof(function)));
+}
+
+} // namespace detail
+
+/* hd_claim_begin. */
+template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    hd_claim *out = nullptr;
+    const hd_status status = hd_claim_begin(of_runtime.get(), all.list, all.size, &out);
+    return detail::finish(status, claim(out));
+}
+
+/* hd_claim_begin_with: named in messages and reports. */
+template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const char *label, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    const hd_claim_options options = detail::claim_options(label);
+    hd_claim *out = nullptr;
+    const hd_status status = hd_claim_begin_with(of_runtime.get(), all.list, all.size, &options, &out);
+    return detail::finish(status, claim(out));
+}
+
+/* hd_claim_begin_stream: `stream` is a CUstream or cudaStream_t. */
+template <class... Uses>
+result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    hd_claim *out = nullptr;
+    const hd_status status = hd_claim_begin_stream(of_runtime.get(), device, stream, all.list, all.size, nullptr, &out);
+    return detail::finish(status, claim(out));
+}
+
+template <class... Uses>
+result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const char *label, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    const hd_claim_options options = detail::claim_options(label);
+    hd_claim *out = nullptr;
+    const hd_status status =
+        hd_claim_begin_stream(of_runtime.get(), device, stream, all.list, all.size, &options, &out);
+    return detail::finish(status, claim(out));
+}
+
+/* ---- functions of the program: an object with operator(), which must live until the ticket is done ----
+ *
+ * It returns nothing, or an hd_status that is the outcome. One that throws has failed. */
+
+/* hd_host_call: function(void *const *pointers). */
+template <class F, class... Uses> result<ticket> host_call(runtime_ref of_runtime, F &function, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    const auto call = [](void *const *pointers, void *context) -> hd_status {
+        return detail::outcome_of(*static_cast<F *>(context), pointers);
+    };
+    ticket out;
+    const hd_status status =
+        hd_host_call(of_runtime.get(), call, detail::context_of(function), all.list, all.size, &out);
+    return detail::finish(status, out);
+}
+
+/* hd_lane_call: function(void *stream) puts work into the lane's CUstream. */
+template <class F, class... Uses> result<ticket> lane_call(lane_ref in_lane, F &function, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    const auto call = [](void *stream, void *context) -> hd_status {
+        return detail::outcome_of(*static_cast<F *>(context), stream);
+    };
+    ticket out;
+    const hd_status status = hd_lane_call(in_lane.get(), call, detail::context_of(function), all.list, all.size, &out);
+    return detail::finish(status, out);
+}
+
+HD_CPP_END
+#endif

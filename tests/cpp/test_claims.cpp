@@ -1,0 +1,118 @@
+/* test_claims.cpp - claims of C++: they end with their objects, and function objects run in lanes and on the host.
+ *
+ * Promise: In C++ a claim that is destroyed before its end has failed, and functions that Heddle calls may be lambdas that throw.
+ */
+#include "check.hpp"
+#include <stdexcept>
+
+static void a_claim_ends_well(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::buffer<int> pinned = hd::alloc_host<int>(runtime, 100), device = hd::alloc<int>(lane, 100);
+    hd::fill(pinned, 1);
+    hd::claim c = hd::begin_claim(runtime, "a name", hd::inout(pinned, 10, 20));
+    const hd::ticket copied = hd::copy(device, pinned);
+    c.wait();
+    CHECK(c.ready() && c.wait_for(std::chrono::seconds(0)) && !copied.done());
+    int *const p = c.pointer<int>();
+    CHECK(p[0] == 1);
+    p[19] = 7;
+    const hd::ticket ended = c.ticket();
+    CHECK(!ended.done());
+    CHECK_FAILS(HD_ERROR_RANGE, c.pointer<int>(1));
+    c.end();
+    CHECK(!c);
+    ended.wait();
+    const std::vector<int> got = hd::read(device);
+    CHECK(got[28] == 1 && got[29] == 7);
+    CHECK_FAILS(HD_ERROR_HANDLE, c.end());
+}
+
+static void a_claim_without_an_end_has_failed(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::buffer<int> device = hd::alloc<int>(lane, 100);
+    hd::fill(device, 1);
+    hd::ticket outcome;
+    try {
+        hd::claim c = hd::begin_claim(runtime, hd::out(device));
+        outcome = c.ticket();
+        hd::claim moved = std::move(c);
+        CHECK(!c && moved);
+        throw std::runtime_error("no bytes came");
+    } catch (const std::runtime_error &) {
+    }
+    CHECK_FAILS(HD_ERROR_FAILED, outcome.wait());
+    CHECK_FAILS(HD_ERROR_FAILED, hd::read(device));
+    hd::begin_claim(runtime, hd::out(device)).close();
+    hd::claim none = hd::begin_claim(runtime); /* orders by its ticket alone */
+    none.end();
+}
+
+static void lanes_wait_for_tickets(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::claim c = hd::begin_claim(runtime);
+    const hd::ticket wait = lane.after(c.ticket());
+    CHECK(!wait.wait_for(std::chrono::milliseconds(1)));
+    c.end();
+    wait.wait();
+}
+
+static void the_host_is_called(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::buffer<int> pinned = hd::alloc_host<int>(runtime, 100), device = hd::alloc<int>(lane, 100);
+    hd::fill(device, 20);
+    hd::copy(pinned, device);
+    int seen = 0;
+    auto add = [&seen](void *const *pointers) {
+        int *const p = static_cast<int *>(pointers[0]);
+        seen = p[99];
+        p[99] = 22;
+    };
+    hd::host_call(runtime, add, hd::inout(pinned));
+    hd::copy(device, pinned);
+    CHECK(hd::read(device)[99] == 22 && seen == 20);
+    const auto fails = [](void *const *) { return HD_ERROR_SYSTEM; };
+    const hd::ticket failed = hd::host_call(runtime, fails);
+    CHECK_FAILS(HD_ERROR_FAILED, failed.wait());
+    auto throws = [](void *const *) { throw std::runtime_error("no"); };
+    const hd::ticket thrown = hd::host_call(runtime, throws, hd::out(pinned));
+    CHECK_FAILS(HD_ERROR_FAILED, thrown.wait());
+}
+
+static void streams(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::buffer<int> device = hd::alloc<int>(lane, 100);
+    hd::fill(device, 5);
+    int calls = 0;
+    auto call = [&calls](void *stream) { calls += stream != nullptr; };
+    const char *placement = std::getenv("HEDDLE_PLACEMENT");
+    if (placement != nullptr && std::strcmp(placement, "process") == 0) {
+        CHECK_FAILS(HD_ERROR_UNSUPPORTED, hd::lane_call(lane, call, hd::inout(device)));
+        CHECK_FAILS(HD_ERROR_UNSUPPORTED, hd::begin_claim_on(runtime, 0, nullptr, hd::in(device)));
+        return;
+    }
+    const hd::ticket called = hd::lane_call(lane, call, hd::inout(device));
+    called.wait();
+    CHECK(calls == 1);
+    hd::claim c = hd::begin_claim_on(runtime, 0, nullptr, "default stream", hd::inout(device));
+    c.end();
+    hd::begin_claim_on(runtime, 0, nullptr, hd::in(device)).close();
+    CHECK(hd::read(device)[99] == 5);
+}
+
+static void all()
+{
+    hd::runtime runtime = hd::open(small_machine);
+    hd::lane_ref lane = runtime.default_lane(0);
+    a_claim_ends_well(runtime, lane);
+    a_claim_without_an_end_has_failed(runtime, lane);
+    lanes_wait_for_tickets(runtime, lane);
+    the_host_is_called(runtime, lane);
+    streams(runtime, lane);
+    CHECK(live_buffers(runtime) == 0);
+    runtime.close();
+}
+
+int main()
+{
+    return run_tests(all);
+}
