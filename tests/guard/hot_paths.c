@@ -370,7 +370,7 @@ static void launches_behind(void)
     }
 }
 
-/* ---- hd_done, hd_wait, memory, elements, copies ---- */
+/* ---- hd_done, hd_wait, claims, memory, elements, copies ---- */
 
 static void done(state *s, unsigned i)
 {
@@ -385,6 +385,16 @@ static void wait(state *s, unsigned i)
 {
     (void)i;
     MUST(hd_wait(s->ticket, HD_FOREVER));
+}
+
+/* From begin to end, of bytes that nothing uses. */
+static void claim(state *s, unsigned i)
+{
+    (void)i;
+    hd_claim *c;
+    MUST(hd_claim_begin(runtime, s->args, s->n, &c));
+    MUST(hd_claim_wait(c, HD_FOREVER));
+    MUST(hd_claim_end(c, HD_OK));
 }
 
 static void alloc_and_free(state *s, unsigned i)
@@ -465,6 +475,17 @@ static void tickets(void)
     MUST(hd_wait(s.ticket, HD_FOREVER));
     section("done", 16, false, &s, nothing, done);
     section("wait/done", 16, false, &s, nothing, wait);
+    buffers_free(&s);
+}
+
+static void claims(void)
+{
+    state s = {0};
+    buffers_make(&s, 1, SMALL);
+    warm_section("claim/1", 16, true, &s, claim);
+    buffers_free(&s);
+    buffers_make(&s, 8, SMALL);
+    warm_section("claim/8", 16, true, &s, claim);
     buffers_free(&s);
 }
 
@@ -648,6 +669,7 @@ static void sections(void)
     launches_after();
     launches_behind();
     tickets();
+    claims();
     memory();
     elements();
     copies();
