@@ -194,8 +194,8 @@ static const char *kind_of(const void *handle)
         uint32_t magic;
         const char *kind;
     } kinds[] = {
-        {HDI_LANE_MAGIC, "lane"}, {HDI_KERNEL_MAGIC, "kernel"},   {HDI_MODULE_MAGIC, "module"},
-        {HDI_HOLD_MAGIC, "hold"}, {HDI_CLAIM_MAGIC, "claim"}, {HDI_RUNTIME_MAGIC, "runtime"},
+        {HDI_LANE_MAGIC, "lane"}, {HDI_KERNEL_MAGIC, "kernel"}, {HDI_MODULE_MAGIC, "module"},
+        {HDI_HOLD_MAGIC, "hold"}, {HDI_CLAIM_MAGIC, "claim"},   {HDI_RUNTIME_MAGIC, "runtime"},
     };
     const hdi_handle_head *head = hdi_handle_object(handle);
     if (!is_stable(head)) {

@@ -24,6 +24,7 @@ typedef struct start {
 } start;
 
 static _Thread_local bool is_own;
+_Thread_local uint8_t hdi_calling_here;
 
 static void *run_own(void *context)
 {

@@ -28,6 +28,14 @@ int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context);
 /* Whether the calling thread is one of those. */
 bool hdi_thread_is_own(void);
 
+/* Which function of the program the thread is in that the library called. */
+typedef enum hdi_calling {
+    HDI_CALLS_NONE,
+    HDI_CALLS_LANE, /* one that an engine calls: it waits for nothing */
+    HDI_CALLS_HOST  /* one that a thread of the library calls: it does not wait for the end of other calls */
+} hdi_calling;
+extern _Thread_local uint8_t hdi_calling_here;
+
 /* ---- the file with the library's code, which stays loaded ----
  *
  * It is the program, or a shared object. What the program was called (argv[0]), and the current folder, decide nothing. */

@@ -69,8 +69,6 @@ struct hdi_callers {
     watcher watchers[HDI_DEVICES_MAX];
 };
 
-static _Thread_local bool calls; /* this thread is a caller */
-
 /* ---- lists ---- */
 
 static void append(list *l, waiting *w)
@@ -112,7 +110,7 @@ static void want_callers(struct hdi_callers *all)
 static void *call(void *argument)
 {
     struct hdi_callers *all = argument;
-    calls = true;
+    hdi_calling_here = HDI_CALLS_HOST;
     hdi_mutex_lock(&all->lock);
     all->starting--;
     while (!all->stop) {
@@ -288,7 +286,7 @@ static hd_status enter(struct hdi_callers *all)
     int64_t deadline = hdi_option_deadline(rt->options.submit_timeout);
     bool in_time = true;
     hdi_mutex_lock(&all->lock);
-    while (all->unfinished >= CALLS_MOST && in_time && !calls && !hdi_is_closing(rt)) {
+    while (all->unfinished >= CALLS_MOST && in_time && !hdi_calling_here && !hdi_is_closing(rt)) {
         in_time = hdi_cond_wait(&all->changed, &all->lock, deadline);
     }
     bool room = all->unfinished < CALLS_MOST;
@@ -300,10 +298,10 @@ static hd_status enter(struct hdi_callers *all)
     if (hdi_is_closing(rt)) {
         return hdi_closed_meanwhile();
     }
-    return calls ? hdi_fail(HD_ERROR_LIMIT,
-                            "%d calls have not ended; a function that runs in one of them cannot wait for that",
-                            CALLS_MOST)
-                 : hdi_fail(HD_ERROR_TIMEOUT, "%d calls have not ended (option submit_timeout)", CALLS_MOST);
+    return hdi_calling_here
+               ? hdi_fail(HD_ERROR_LIMIT,
+                          "%d calls have not ended; a function that the library calls cannot wait for that", CALLS_MOST)
+               : hdi_fail(HD_ERROR_TIMEOUT, "%d calls have not ended (option submit_timeout)", CALLS_MOST);
 }
 
 static void leave(struct hdi_callers *all)

@@ -22,9 +22,6 @@ typedef hd_status hdi_lane_function(void *stream, void *context);
 
 #define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 32)
 
-/* Whether this thread is in a function of the program that an engine calls. Then it may wait for nothing. */
-extern _Thread_local bool hdi_engine_calls;
-
 /* The lane's next claim has this label (NULL: none), and was begun by the call at `site`. */
 void hdi_claim_note(hd_lane *lane, const char *label, const void *site);
 

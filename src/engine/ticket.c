@@ -15,6 +15,7 @@
  *   worker that falsely reports possible positions or failures cannot be detected.
  */
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
@@ -190,7 +191,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
 {
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
-    if (__builtin_expect(hdi_engine_calls, 0)) {
+    if (__builtin_expect(hdi_calling_here == HDI_CALLS_LANE, 0)) {
         return is_done(hdi_lane_shared_of(rt, lane), position); /* the engine that it might wait for is this thread */
     }
     bool in_time = wait_done(rt, lane, position, deadline);

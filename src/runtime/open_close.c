@@ -368,8 +368,7 @@ static void tell_stuck(const char *what, int device, hd_error *left)
 {
     *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     left->device = device;
-    snprintf(left->message, sizeof left->message,
-             "%s does not return; what it may still use is left until it does", what);
+    snprintf(left->message, sizeof left->message, "%s; what it may still use is left until it does", what);
 }
 
 /* ---- giving back: work in flight ---- */
@@ -413,7 +412,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 {
     if (hdi_callers_are_stuck(rt)) {
         if (left) {
-            tell_stuck("a function of the program on a thread of the library", -1, left);
+            tell_stuck("a function of the program on a thread of the library does not return", -1, left);
         }
         return false;
     }
@@ -429,7 +428,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
             stopped = false;
             if (left) {
-                tell_stuck("the engine", i, left);
+                tell_stuck("the engine does not return from the driver", i, left);
             }
         }
     }
@@ -822,7 +821,7 @@ static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error
             atomic_compare_exchange_strong_explicit(&c->state, &state, ABANDONED, memory_order_acq_rel,
                                                     memory_order_acquire)) {
             pthread_detach(thread);
-            tell_stuck("giving everything back", -1, left);
+            tell_stuck("giving everything back does not return from the driver", -1, left);
             return;
         }
     }
