@@ -74,6 +74,8 @@ grep -q 'bbbbbb2' "$work/out" && fail "figures that are not counted are complain
 make_tree
 echo 'copy 100.0' >>"$tree/tests/guard/instructions.txt"
 says 1 'copy: 100.0 in tests/guard/instructions.txt, not in'
+echo 'copy - -' >>"$tree/tests/guard/measured.txt" # a path that did not exist when the figures were measured
+says 0 ''
 make_tree
 sed -i 's/^row .*/row aaaaaa1 ccccccc/' "$tree/tests/guard/measured.txt"
 says 1 'has no counts'
