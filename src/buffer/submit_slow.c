@@ -95,7 +95,7 @@ static collected __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits 
 /* Whether the point is of a claim that the program has ended well: its engine may not have seen that yet. */
 static inline bool is_claim_over(hd_runtime *rt, hdi_point point)
 {
-    const hd_lane *other = hdi_lane_owner(rt, point.lane)->lanes[point.lane % HDI_LANES_MAX];
+    const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, point.lane), point.lane % HDI_LANES_MAX);
     return other->claim && hdi_claim_is_over(other, point.position);
 }
 
@@ -471,12 +471,11 @@ typedef struct submission {
     const hdi_command *command;
     hdi_linked link;
     uint64_t locks;
-    int64_t deadline;  /* for room; 0: it has not waited yet */
-    hdi_point awaited; /* what it waits for in place of room in the lane; position 0: nothing */
-    int archivings;    /* how often the log of failures needed room */
-    bool archived;     /* failures of the lane were archived, as far as that was possible at once */
-    bool
-        plain; /* whole buffers, whose records have one segment: the members up to `detached_by_others` do not matter */
+    int64_t deadline;        /* for room; 0: it has not waited yet */
+    hdi_point awaited;       /* what it waits for in place of room in the lane; position 0: nothing */
+    int archivings;          /* how often the log of failures needed room */
+    bool archived;           /* failures of the lane were archived, as far as that was possible at once */
+    bool plain;              /* whole buffers, whose records have one segment: the next two members do not matter */
     bool in_parts;           /* a record has several segments */
     bool detached_by_others; /* such a record is detached */
     bool queued;             /* `turn` is set, and is in the lane's queue for room */

@@ -101,10 +101,9 @@ struct hd_lane {
     _Atomic uint64_t claim_label[HDI_CLAIM_LABEL_WORDS];
     _Atomic(const void *) claim_site;
     _Atomic uint64_t claim_ended, claim_held;
-    _Atomic uint64_t claim_begun; /* where it ends, for reports: behind `claim_ended` while it is open */
-    _Atomic bool claim_abandoned; /* hd_close ended it */
-    _Atomic uint64_t
-        claim_over; /* claims up to this position have ended well, and nothing in front of them is unfinished */
+    _Atomic uint64_t claim_begun;     /* where it ends, for reports: behind `claim_ended` while it is open */
+    _Atomic bool claim_abandoned;     /* hd_close ended it */
+    _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
     hdcu_event claim_event;
     struct hd_claim *claim;   /* src/claim: the lane is for claims, and this one is or was in it; NULL: it is not */
