@@ -10,7 +10,9 @@
  * with placement=process.
  *
  * A claim that is never ended holds up what waits for its bytes. Timeouts, reports and hd_close name it by its label and call.
+ * hd_close does not wait for open claims: it ends them as failed, and leaves the memory that they use.
  * Each open claim has a lane of its device to itself, and a device has 160 for that: LIMIT where none is left.
+ * Its device is that of the first device memory among its uses, else the first one. A claim fails with its device.
  */
 #ifndef HEDDLE_CLAIM_H
 #define HEDDLE_CLAIM_H
@@ -84,21 +86,21 @@ typedef hd_status (*hd_lane_function)(void *stream, void *context);
 /* Submits a function of the program to a lane: its engine calls it when it is its turn, in place of a launch. It is for libraries that take a stream:
  * cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are what its work uses. *out (may be NULL) is its ticket, which is done when that work is.
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits), and all lanes of the device wait for it
- * meanwhile. So it must not wait for the device, nor take long. It may submit, but no call of Heddle waits in it: TIMEOUT.
+ * meanwhile. So it must not wait for the device, nor take long. It must not submit to Heddle either. No call of Heddle waits in it: TIMEOUT.
  * It is not called where what it reads has failed. `context` must stay good until the ticket is done.
  * Errors: as hd_launch, but for those of kernels; UNSUPPORTED (placement=process). */
 HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);
 
 /* What hd_host_call submits. pointers[i] is where use i begins, of pinned or unified memory; NULL of device memory. It returns HD_OK, or a status
- * below 0, with which what it should have written fails. It may call Heddle, also wait. */
+ * below 0, with which what it should have written fails. It may call Heddle, also wait, but not for its own bytes: hd_map would. */
 typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
 
 /* Submits a function of the program that runs on a thread of Heddle's once its bytes are there: a claim that ends when it returns. So the
- * program's CPU code is in order with everything else. The option call_threads has how many run at the same time; none has to wait for another
- * one's end to begin. It is not called where what it reads has failed. `context` must stay good until the ticket is done.
+ * program's CPU code is in order with everything else. The option call_threads has how many run at the same time. A function that waits for
+ * another call keeps its thread: as many as there are threads must not. It is not called where what it reads has failed. `context` must stay good until the ticket is done.
  * Blocks while 64 calls have not ended (option submit_timeout); inside of such a function it fails instead: LIMIT.
- * hd_close waits for calls that were submitted (option close_timeout). *out (may be NULL) is its ticket.
+ * hd_close waits for calls that were submitted (option close_timeout). Once it has begun, calls of Heddle in them fail: HANDLE. *out (may be NULL) is its ticket.
  * Errors: as hd_claim_begin; SYSTEM (no thread), TIMEOUT. */
 HD_API hd_status hd_host_call(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);

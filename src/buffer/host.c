@@ -11,7 +11,9 @@
  * the use record.
  */
 #include <heddle/unified.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
@@ -258,10 +260,32 @@ static hd_status host_ready(hd_runtime *rt)
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
 }
 
+/* Pinned memory that a closed runtime has left to the program, since a claim of it was never ended. It stays known, so it counts as no leak. */
+typedef struct left_pool {
+    struct left_pool *next;
+    hdi_host_pool *pool;
+} left_pool;
+
+static _Atomic(left_pool *) left_pools;
+
+static void leave(hdi_host_pool *pool)
+{
+    left_pool *left = malloc(sizeof *left);
+    if (left) { /* without memory for this it is left all the same */
+        *left = (left_pool){atomic_load_explicit(&left_pools, memory_order_relaxed), pool};
+        while (!atomic_compare_exchange_weak(&left_pools, &left->next, left)) {
+        }
+    }
+}
+
 static void host_release(hd_runtime *rt)
 {
-    if (rt->hung || rt->claimed) {
-        return; /* a kernel that goes on, and the program, may still use the memory */
+    if (rt->hung) {
+        return; /* a kernel that goes on may still use the memory */
+    }
+    if (rt->claimed) {
+        leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
+        return;
     }
     hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));
     hdi_memory_of(rt)->host_pool = NULL;

@@ -278,7 +278,7 @@ static bool is_held_at_once(struct hd_claim *c, uint64_t before)
         return false;
     }
     hdi_claim_hold(c->lane, c->end);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that of hdi_lane_reach */
+    hdi_claim_fence(); /* pairs with that of hdi_lane_reach */
     return !hdi_device_lost(c->lane->device);
 }
 

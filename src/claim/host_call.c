@@ -127,6 +127,8 @@ static void *call(void *argument)
         hdi_mutex_unlock(&all->lock);
         if (w->own || hdi_claim_from_handle(w->handle) == w->claim) {
             w->function(w->claim, w->handle, w->context);
+        } else {
+            free(w->context);
         }
         hdi_mutex_lock(&all->lock);
         all->calling--;

@@ -18,15 +18,15 @@ hd_status hd_lane_call(hd_lane *handle, hd_lane_function function, void *context
     if (!function) {
         return hdi_fail(HD_ERROR_ARGUMENT, "function is null");
     }
-    if (lane->runtime->is_process) {
-        return hdi_fail(HD_ERROR_UNSUPPORTED,
-                        "with placement=process the driver is in another process, and the function here; "
-                        "open the runtime with placement=thread");
-    }
     hdi_use uses[HDI_USES_OF_ONE];
     hd_status status = hdi_uses_from(lane->runtime, lane->device->index, args, n_args, uses);
     if (status) {
         return status;
+    }
+    if (lane->runtime->is_process) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "with placement=process the driver is in another process, and the function here; "
+                        "open the runtime with placement=thread");
     }
     hdi_command command = {.op = HDI_OP_CALL, .slots = 1};
     command.call.function = (uint64_t)(uintptr_t)function;

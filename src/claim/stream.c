@@ -170,17 +170,15 @@ static hd_status put_waits(struct hd_claim *c, hdcu_stream stream)
 /* ---- begin ---- */
 
 /* The context of the device is current. */
-static hd_status begin(hdi_device *device, hdcu_stream stream, const hd_arg *args, size_t n_args, const char *label,
+static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *uses, size_t n_uses, const char *label,
                        const void *site, struct hd_claim **out)
 {
     hd_runtime *rt = device->runtime;
-    hdi_use uses[HDI_USES_OF_ONE];
     uint64_t id = 0;
     struct hd_claim *c;
     hd_status status = check_stream(device, stream, &id);
-    status = status ? status : hdi_uses_from(rt, device->index, args, n_args, uses);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_args, label, site);
+    status = status ? status : hdi_claim_submit(c, uses, n_uses, label, site);
     if (status) {
         return status;
     }
@@ -197,7 +195,7 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hd_arg *arg
     return HD_OK;
 }
 
-hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *uses, size_t n_uses,
+hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
                                 const hd_claim_options *options, hd_claim **out)
 {
     HDI_INSIDE(rt);
@@ -210,19 +208,21 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
-    if (rt->is_process) {
+    hdi_use uses[HDI_USES_OF_ONE];
+    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
+    status = status ? status : hdi_uses_from(rt, device, args, n_args, uses);
+    if (!status && rt->is_process) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
                         "with placement=process the driver is in another process, and the stream here; "
                         "open the runtime with placement=thread");
     }
-    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
     hdi_scope scope;
     status = status ? status : hdi_scope_enter(rt->devices[device], &scope);
     if (status) {
         return status;
     }
     struct hd_claim *c;
-    status = begin(rt->devices[device], stream, uses, n_uses, options ? options->label : NULL,
+    status = begin(rt->devices[device], stream, uses, n_args, options ? options->label : NULL,
                    __builtin_return_address(0), &c);
     hdi_scope_leave(&scope);
     return status ? status : hdi_claim_give_out(c, out);

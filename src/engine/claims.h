@@ -42,6 +42,17 @@ static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
     return atomic_load_explicit(&lane->claim_over, memory_order_acquire) >= position;
 }
 
+/* Between two stores and the other side's loads: a claim that is held at once, and the state of its device. */
+static inline void hdi_claim_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) /* the thread sanitizer does not support fences */
+    _Atomic int word = 0;
+    atomic_exchange_explicit(&word, 1, memory_order_seq_cst);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Whether the program may be using the bytes of a claim whose command, or its second slot, ends at `end`. */
 static inline bool hdi_claim_is_open(const hd_lane *lane, uint8_t op, uint64_t end)
 {

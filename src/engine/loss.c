@@ -544,8 +544,7 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head)
 {
     const hd_lane *lane = hdi_lane_at(device, number);
-    atomic_thread_fence(
-        memory_order_seq_cst); /* behind the device's state; pairs with the begin of a claim (claim.c) */
+    hdi_claim_fence(); /* behind the device's state; pairs with the begin of a claim (claim.c) */
     while (from < head) {
         const hdi_command *c = hdi_command_at(&device->channel, number, from);
         if (c->slots == 0) {

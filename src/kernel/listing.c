@@ -73,10 +73,12 @@ static hdi_listed *listed(hdi_listed_names *names, const char *symbol, size_t le
     }
     uint32_t *place = place_of(names, symbol, length);
     if (!*place) {
-        char *copy = strndup(symbol, length);
+        char *copy = malloc(length + 1);
         if (!copy) {
             return NULL;
         }
+        memcpy(copy, symbol, length);
+        copy[length] = 0;
         names->of[names->n++] = (hdi_listed){.symbol = copy};
         *place = names->n;
     }
