@@ -74,7 +74,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failu
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     /* The thread that ends the lanes of a lost device goes through them under this lock. */
     hdi_lock_take(&device->order);
-    device->lanes[number] = lane;
+    __atomic_store_n(&device->lanes[number], lane, __ATOMIC_RELEASE); /* loaded without the lock, too */
     hdi_lock_release(&device->order);
     atomic_store_explicit(&device->lanes_made, number + 1, memory_order_release);
     *out = lane;

@@ -106,9 +106,9 @@ struct hd_lane {
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
     hdcu_event claim_event;
-    struct hd_claim *claim;   /* src/claim: the lane is for claims, and this one is or was in it; NULL: it is not */
-    hd_lane *before;          /* the structure that the lane was in until its handles ran out; NULL: none */
-    _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
+    _Atomic(struct hd_claim *) claim; /* the one that is or was in the lane; NULL: it is not for claims */
+    hd_lane *before;                  /* the structure that the lane was in until its handles ran out; NULL: none */
+    _Atomic uint64_t resumed;         /* position of the last command that made the lane accept work again; 0: none */
 };
 
 typedef struct hdi_engine hdi_engine; /* stream.h */
