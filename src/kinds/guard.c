@@ -563,7 +563,23 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with FREED_WORD, behind all work. Does
+/* Whether a claim is not over. The thread that frees a buffer may have to end it, so it must not wait for what may be behind it. */
+static bool has_claims(const hd_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        const hdi_device *device = rt->devices[d];
+        uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < made; i++) {
+            uint64_t done = atomic_load_explicit(&device->channel.lanes[i].done, memory_order_acquire);
+            if (hdi_lane_at(device, i)->claim && done < hdi_lane_submitted(device, i)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Notes what has changed in the guards once the work that uses the buffer has ended, or not at all while claims are open. Fills everything with FREED_WORD, behind all work. Does
  * nothing where the device is lost. */
 static void check(struct hd_buffer *b)
 {
@@ -575,7 +591,7 @@ static void check(struct hd_buffer *b)
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, deadline) == HD_OK;
+    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, has_claims(rt) ? 0 : deadline) == HD_OK;
     if (!cover(b, &block)) {
         hdi_attempt_end(&attempt);
         return;

@@ -164,6 +164,21 @@ static void freed_memory_stays_until_the_end(void **state)
     end(&s);
 }
 
+static void freeing_claimed_memory_waits_for_nothing(void **state)
+{
+    (void)state;
+    scene s = begin("memory_debug=on");
+    hd_claim *c = claim(&s, hd_inout(s.device));
+    hd_ticket behind;
+    CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &behind));
+    hd_free(s.device); /* this thread has to end the claim */
+    s.device = NULL;
+    CONF_TRUE(!hd_done(behind));
+    CONF_OK(hd_claim_end(c, HD_OK));
+    CONF_OK(hd_wait(behind, HD_FOREVER));
+    end(&s);
+}
+
 /* ---- outcomes ---- */
 
 static void a_failed_end_fails_its_readers_and_nothing_else(void **state)
@@ -451,6 +466,7 @@ int main(void)
         CONF_CASE(claims_of_many_buffers_are_one_operation),
         CONF_CASE(one_without_bytes_orders_by_its_ticket),
         CONF_CASE(freed_memory_stays_until_the_end),
+        CONF_CASE(freeing_claimed_memory_waits_for_nothing),
         CONF_CASE(a_failed_end_fails_its_readers_and_nothing_else),
         CONF_CASE(a_claim_fails_with_what_it_reads),
         CONF_CASE(a_callback_comes_when_it_is_ready),

@@ -112,8 +112,11 @@ static void a_function_that_fails_fails_what_it_writes(void **state)
     adding bad = {.returns = HD_ERROR_SYSTEM}, never = {.adds = 1};
     hd_arg use = hd_out(s.pinned), uses[] = {hd_inout(s.unified), hd_in(s.pinned)};
     hd_ticket first, second;
+    hd_claim *holds = NULL; /* so that the first one has not failed yet when the second one is submitted */
+    CONF_OK(hd_claim_begin(s.runtime, &use, 1, &holds));
     CONF_OK(hd_host_call(s.runtime, add, &bad, &use, 1, &first));
     CONF_OK(hd_host_call(s.runtime, add, &never, uses, 2, &second));
+    CONF_OK(hd_claim_end(holds, HD_OK));
     CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED, "HD_ERROR_SYSTEM");
     CONF_FAILS(hd_wait(second, HD_FOREVER), HD_ERROR_FAILED);
     CONF_EQUAL(atomic_load(&never.calls), 0);
