@@ -304,10 +304,12 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_ARGUMENT(kernel, type, name, access) , hd_a->name
 #define HD_PP_CHECK(kernel, type, name, access)                                                                        \
     _Static_assert(sizeof(#name) <= 64, "parameter name: 63 characters at most");                                      \
-    _Static_assert(__builtin_classify_type(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type)) != 5, /* a pointer */              \
+    _Static_assert(HD_PP_CLASS(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type)) != 5, /* a pointer */                          \
                    "kernel " #kernel ": " #name                                                                        \
                    ": the type is a pointer; a buffer is HD_IN, HD_OUT or HD_INOUT(type of an element, "               \
                    "name), an address is HD_VALUE(uint64_t, name)");
+/* What kind of type a value has. A float would be promoted to double, which compilers can warn of. */
+#define HD_PP_CLASS(value) __builtin_classify_type(_Generic((value), float : 0.0, default : (value)))
 /* A value of the type, or of a buffer's elements, that is never read. */
 #define HD_PP_SAMPLE_0(type) (*(type *)0)
 #define HD_PP_SAMPLE_1(type) (*_Generic((type)0, void * : (int *)0, const void * : (int *)0, default : (type)0))
