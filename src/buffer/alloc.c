@@ -68,7 +68,7 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     if (last.lane / HDI_LANES_MAX != (uint32_t)b->owner) {
         return NO_LANE;
     }
-    if (rt->devices[b->owner]->lanes[last.lane % HDI_LANES_MAX]->is_copy) {
+    if (hdi_lane_at(rt->devices[b->owner], last.lane % HDI_LANES_MAX)->is_copy) {
         return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
     }
     return last.lane; /* the lane that uses it */

@@ -45,7 +45,7 @@ typedef struct collector {
  * was not made to accept work again in between. */
 static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
 {
-    const hd_lane *other = hdi_lane_owner(rt, lane)->lanes[lane % HDI_LANES_MAX];
+    const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
     /* relaxed: the lock under which `later` was noted makes a resumption before it visible */
     return later == earlier || (later > earlier && other->sticky_failure &&
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));

@@ -178,16 +178,22 @@ static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
     if (status) {
         return status;
     }
-    lane->is_copy = true;
-    hdi_lock_take(&lane->device->order);
-    lane->claim = c;
-    hdi_handle_end(&lane->handle, HDI_LANE_MAGIC); /* it is in tickets, and the program can submit nothing to it */
-    hdi_lock_release(&lane->device->order);
     c->runtime = rt; /* never changes: a thread with a handle of an earlier claim may read it */
     c->lane = lane;
     c->pointers = c->near;
     c->end = lane->head;
     hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+    hdi_lock_take(&lane->device->order);
+    bool live = hdi_handle_head_live(&lane->handle); /* else hd_close may have let another thread take it as well */
+    if (live) {
+        lane->is_copy = true;
+        lane->claim = c;
+        hdi_handle_end(&lane->handle, HDI_LANE_MAGIC); /* it is in tickets, and the program can submit nothing to it */
+    }
+    hdi_lock_release(&lane->device->order);
+    if (!live) {
+        return hdi_closed_meanwhile();
+    }
     *out = c;
     return HD_OK;
 }

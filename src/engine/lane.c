@@ -140,13 +140,14 @@ static hd_status find_lane(hdi_device *device, bool sticky_failure, hd_lane **ou
             return new_lane(device, i, sticky_failure, out);
         }
         hdi_lock_take(&device->order);
+        bool is_for_claims = candidate->claim != NULL;
         bool exhausted = hdi_handle_head_generation(&candidate->handle) == 0;
-        if (exhausted && renew(&device->lanes[i])) {
+        if (exhausted && !is_for_claims && renew(&device->lanes[i])) {
             candidate = device->lanes[i];
             exhausted = false;
         }
-        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->sticky_failure == sticky_failure &&
-            !candidate->claim) {
+        if (!exhausted && !is_for_claims && !hdi_handle_head_live(&candidate->handle) &&
+            candidate->sticky_failure == sticky_failure) {
             if (is_drained(candidate)) {
                 lane = candidate;
             } else if (!busy && has_room(candidate)) {

@@ -42,8 +42,7 @@ bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_comm
     if (atomic_load_explicit(&shared->failed_at, memory_order_relaxed) == end) {
         fail_as(engine, stream, c, end, end, atomic_load_explicit(&shared->failed_as, memory_order_relaxed));
     }
-    const hd_lane *lane =
-        engine->device->lanes[stream->number]; /* NULL in a worker process, which has no such events */
+    const hd_lane *lane = hdi_lane_at(engine->device, stream->number); /* NULL in a worker process: no such events */
     if (lane && atomic_load_explicit(&lane->claim_in_stream, memory_order_relaxed) == end) {
         hdcu_result r = engine->device->runtime->driver->cuStreamWaitEvent(stream->handle, lane->claim_event, 0);
         if (r != HDCU_SUCCESS) {
