@@ -106,7 +106,7 @@ for link in $(grep -ohE '\]\([a-z][^)#]*\)' "$documents"/*.md | sed 's/^](//; s/
     [ -e "$documents/$link" ] || { echo "$documents: no $link" && exit 1; }
 done
 for example in "$documents"/examples/*.c; do
-    compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)" -pthread -D_GNU_SOURCE
+    compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)" -pthread -D_GNU_SOURCE -lm
 done
 [ -s "$documents/examples/cpp/wave.cpp" ] && [ -s "$documents/examples/cuda/wave.cu" ] && [ -s "$documents/examples/kernels/wave.c" ]
 bash -c 'source "$1" && complete -p heddle' - "$prefix/share/bash-completion/completions/heddle" >/dev/null
