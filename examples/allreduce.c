@@ -2,11 +2,13 @@
  *
  * usage: allreduce
  *
- * Each rank is a device with a lane. Buffers alone order the work, and no call waits: the kernels of the next step are submitted while
- * NCCL still adds. The engine of a device calls ncclAllReduce for its own rank, without a group. That gives NCCL's kernel to the stream,
- * and ranks meet on the devices. On the CPU they would meet where NCCL makes connections, so ncclCommInitAll makes all of them
- * (NCCL_RUNTIME_CONNECT=0). Then also placement=inline is good, where one thread makes the calls of all ranks.
- * On host devices one host call adds the same buffers. Every value is checked.
+ * Each rank is a device with a lane. Buffers order the work, and no call waits: the next step is submitted while NCCL still adds.
+ * The kernels of NCCL's ranks wait for each other, which no buffer shows. Two rules keep them from waiting in a circle:
+ *   - All calls of a communicator stand in one lane per device, in the same order everywhere.
+ *   - A host call with the bytes of all ranks stands before them, so each rank's kernel starts at once.
+ * Engines call ncclAllReduce, each for its own rank, without a group. That would wait for the other ranks on the CPU where NCCL makes
+ * connections, so ncclCommInitAll makes them all (NCCL_RUNTIME_CONNECT=0). Then placement=inline is good, too, where one thread calls.
+ * On host devices the host call adds. Every value is checked.
  * Exit status: 0, or 1 after a failure, or 77 where there are GPUs and no NCCL. */
 #include <dlfcn.h>
 #include <heddle.h>
@@ -98,11 +100,11 @@ static hd_status add_rank(void *stream, void *context)
     return ncclAllReduce(r->at, r->at, N, NCCL_FLOAT, NCCL_SUM, r->comm, stream) ? HD_ERROR_DRIVER : HD_OK;
 }
 
-/* A host call: all ranks. Memory of host devices is the CPU's, so it may use their addresses. */
-static hd_status add_all(void *const *pointers, void *context)
+/* A host call, when the bytes of all ranks are there. Memory of host devices is the CPU's, so it may use their addresses. */
+static hd_status meet(void *const *pointers, void *context)
 {
     (void)pointers, (void)context;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N && ncclAllReduce == NULL; i++) {
         float sum = 0;
         for (int j = 0; j < n; j++) {
             sum += ranks[j].at[i];
@@ -119,12 +121,10 @@ static void all_reduce(hd_runtime *runtime)
     hd_arg uses[RANKS_MOST];
     for (int i = 0; i < n; i++) {
         uses[i] = hd_inout(ranks[i].gradient);
-        if (ncclAllReduce != NULL) {
-            must(hd_lane_call(ranks[i].lane, add_rank, &ranks[i], &uses[i], 1, NULL));
-        }
     }
-    if (ncclAllReduce == NULL) {
-        must(hd_host_call(runtime, add_all, NULL, uses, (size_t)n, NULL));
+    must(hd_host_call(runtime, meet, NULL, uses, (size_t)n, NULL));
+    for (int i = 0; i < n && ncclAllReduce != NULL; i++) {
+        must(hd_lane_call(ranks[i].lane, add_rank, &ranks[i], &uses[i], 1, NULL));
     }
 }
 
