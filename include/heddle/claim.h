@@ -88,6 +88,7 @@ typedef hd_status (*hd_lane_function)(void *stream, void *context);
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits), and all lanes of the device wait for it
  * meanwhile. So it must not wait for the device, nor take long. It must not submit to Heddle either. No call of Heddle waits in it: TIMEOUT.
  * It is not called where what it reads has failed. `context` must stay good until the ticket is done.
+ * Kernels of two calls that wait for each other, as NCCL's do, need a host call with the bytes of both in front (docs/using.md).
  * Errors: as hd_launch, but for those of kernels; UNSUPPORTED (placement=process). */
 HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);

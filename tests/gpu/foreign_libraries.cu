@@ -636,8 +636,8 @@ static void open_all(const char *placement)
 {
     hd_module *builtin;
     char settings[200];
-    snprintf(settings, sizeof settings, "placement=%s driver=nvidia transfer_timeout=60000 submit_timeout=60000",
-             placement);
+    snprintf(settings, sizeof settings,
+             "placement=%s driver=nvidia queues=32 transfer_timeout=60000 submit_timeout=60000", placement);
     const hd_options options = {sizeof options, settings};
     must(hd_open(&options, &runtime));
     must(hd_peers_check(runtime, 0, NULL, NULL));
@@ -710,8 +710,6 @@ int main(int argc, char **argv)
     }
     const long graphs = argc > 2 ? atol(argv[2]) : 1000;
     const unsigned long long seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
-           0);                              /* work of a stream is not held up by that of another one behind NCCL's */
     setenv("NCCL_RUNTIME_CONNECT", "0", 1); /* ncclAllReduce does not wait for the other ranks on the CPU */
     generator.seed(seed);
     open_all(argv[1]);
