@@ -1,6 +1,6 @@
 /* test_claims_meet.c - work in lanes of several devices that waits for each other, as the kernels of NCCL do, among copies and kernels.
  *
- * Promise: Lane calls on all devices whose work waits for each other end, and are in order by their buffers, behind a host call with the bytes of all.
+ * Promise: Lane calls whose work waits for each other on several devices end, in order, behind a host call with the bytes of all.
  *
  * Each call puts a function into its stream that waits there for those of the other devices, and then adds all devices' words.
  * Copies between devices and kernels in other lanes come before and after, so that lanes wait for each other's events in many ways.
