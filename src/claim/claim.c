@@ -1,7 +1,7 @@
 /* claim.c - claims: begun, waited for and ended by the program. See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library's own (src/engine/channel.h).
- * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is asked.
+ * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is notified before the end.
  *
  * Threads: any.
  * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
@@ -276,13 +276,17 @@ static hd_status note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n
     return HD_OK;
 }
 
-/* Whether nothing had to be waited for: the lane was done, and no wait is in front of the claim. The program may use the bytes from now on. A loss that
- * is noticed from now on does not end the claim. One that was noticed before may have. */
-static bool is_held_at_once(struct hd_claim *c, uint64_t before)
+/* Whether nothing stands between the claim and a position of its lane but the gap at the ring's end. */
+static bool stands_behind(const struct hd_claim *c, uint64_t before)
 {
-    if (c->end != before + HDI_CLAIM_SLOTS) {
-        return false;
-    }
+    uint64_t between = c->end - HDI_CLAIM_SLOTS - before;
+    return between == 0 || (between == 1 && c->lane->ring[before & c->lane->mask].op == HDI_OP_SKIP);
+}
+
+/* Nothing had to be waited for. The program may use the bytes from now on. A loss that is noticed from now on does not end the claim. One that was
+ * noticed before may have: false. */
+static bool hold_at_once(struct hd_claim *c)
+{
     hdi_claim_hold(c->lane, c->end);
     hdi_claim_fence(); /* pairs with that of hdi_lane_reach */
     return !hdi_device_lost(c->lane->device);
@@ -297,8 +301,10 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
         {.op = HDI_OP_CLAIMED, .slots = 1},
     };
     hd_ticket ticket;
+    bool quiet = false;
     hdi_claim_note(c->lane, label, site);
-    status = status ? status : hdi_submit(c->lane, uses, n_uses, command, &ticket);
+    status =
+        status ? status : hdi_submit_linked(c->lane, uses, n_uses, command, (hdi_linked){.quiet = &quiet}, &ticket);
     if (status) {
         hdi_claim_give(c);
         return status;
@@ -307,9 +313,12 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     c->end = ticket.sequence;
     atomic_store_explicit(&c->lane->claim_begun, c->end, memory_order_relaxed);
     c->ready = c->end - 1;
-    c->at_once = is_held_at_once(c, before);
+    c->at_once = quiet && stands_behind(c, before) && hold_at_once(c);
     c->asked = false;
     HDI_HANDOVER_END();
+    if (quiet && !c->at_once) {
+        hdi_claim_notify(c->lane);
+    }
     return HD_OK;
 }
 
@@ -322,7 +331,7 @@ hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
     uint16_t generation = hdi_handle_head_generation(&c->head);
     hdi_lock_release(&p->lock);
     if (!live) {
-        hdi_claim_finish(c, HD_ERROR_HANDLE); /* the program could not end it */
+        hdi_claim_finish(c, HD_OK); /* the program never had the bytes, so they are as they were */
         return hdi_closed_meanwhile();
     }
     *out = hdi_handle_make(c, generation);
@@ -345,7 +354,7 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, con
                           const void *site, struct hd_claim **out)
 {
     hdi_use uses[HDI_USES_OF_ONE];
-    hd_status status = hdi_uses_from(rt, -1, args, n_args, uses);
+    hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
     struct hd_claim *c;
     status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
     status = status ? status : hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
@@ -361,9 +370,6 @@ static hd_status begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const 
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
-    }
-    if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt);
     }
     hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
     struct hd_claim *c;
@@ -415,6 +421,9 @@ hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
     struct hd_claim *c = hdi_claim_from_handle(handle);
     if (!c) {
         return hdi_claim_refused(handle);
+    }
+    if (c->at_once && !hdi_device_lost(c->lane->device)) {
+        return HD_OK;
     }
     hd_runtime *rt = c->runtime;
     uint32_t lane = c->lane->global;

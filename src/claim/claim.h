@@ -37,6 +37,9 @@ struct hd_claim {
  * Errors: ARGUMENT, HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
 hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
+/* The same on a runtime that the program names, and that may not be open. Errors: also HANDLE. */
+hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
+
 /* ---- claim.c ---- */
 
 /* Pools of claims, which end with the runtime. */

@@ -4,6 +4,7 @@
  * The calling thread records them behind all that the lane was given. That may be more than is needed, and is never less.
  * A position that the engine has not given to the driver yet has no place for an event. There the calling thread waits for the engine, not for the
  * device.
+ * For a claim on the same stream nothing is put there, since the stream has that in order.
  * The claim's own lane waits for the same, as that of any claim. At the end its stream waits for an event of the program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, shortly.
@@ -142,7 +143,8 @@ static hd_status wait_for(struct hd_claim *c, const hdi_wait_entry *e, hdcu_stre
     hd_runtime *rt = c->runtime;
     hdi_device *owner = hdi_lane_owner(rt, e->lane);
     uint32_t number = e->lane % HDI_LANES_MAX;
-    if (hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
+    bool in_order = c->stream_id && hdi_claim_is_on_stream(hdi_lane_at(owner, number), e->position, c->stream_id);
+    if (in_order || hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
         return HD_OK;
     }
     if (!await_issue(rt, owner, number, e->position)) {
@@ -185,6 +187,7 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     c->on_stream = true;
     c->stream = stream;
     c->stream_id = id;
+    hdi_claim_note_stream(c->lane, c->end, id);
     status = put_waits(c, stream);
     if (status) {
         c->on_stream = false; /* nothing of the program's is in the stream */

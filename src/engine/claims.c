@@ -79,9 +79,19 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
 
 /* ---- ends ---- */
 
-void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+void hdi_claim_notify(hd_lane *lane)
 {
     hdi_device *device = lane->device;
+    hdi_engine_notify(device->channel.engine, lane->number);
+    if (device->runtime->is_inline) {
+        hdi_engine_run_inline(device);
+    } else if (hdi_device_lost(device)) {
+        hdi_device_drain(device);
+    }
+}
+
+void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+{
     if (event) {
         lane->claim_event = event;
         atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);
@@ -96,12 +106,7 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
     atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
     /* Publishes the event and how it ended, to the engine's acquire load. Sequentially consistent, see hdi_engine_notify. */
     atomic_store_explicit(&lane->shared->ended, end, memory_order_seq_cst);
-    hdi_engine_notify(device->channel.engine, lane->number);
-    if (device->runtime->is_inline) {
-        hdi_engine_run_inline(device);
-    } else if (hdi_device_lost(device)) {
-        hdi_device_drain(device);
-    }
+    hdi_claim_notify(lane);
 }
 
 static bool same(const outcome *a, const outcome *b)

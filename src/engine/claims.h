@@ -31,6 +31,26 @@ static inline void hdi_claim_hold(hd_lane *lane, uint64_t end)
     atomic_store_explicit(&lane->claim_held, end, memory_order_relaxed);
 }
 
+/* The claim that ends at `end` is on the program's stream with this id. */
+static inline void hdi_claim_note_stream(hd_lane *lane, uint64_t end, uint64_t id)
+{
+    atomic_store_explicit(&lane->claim_stream_end, 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_stream_id, id, memory_order_release);
+    atomic_store_explicit(&lane->claim_stream_end, end, memory_order_release);
+}
+
+/* Whether the claim that ends at a position is on that stream. Any thread; the lane may be another claim's meanwhile. */
+static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uint64_t id)
+{
+    /* pairs with the stores above: the id is that of `end`, or a later claim's end is seen the second time */
+    bool noted = atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end &&
+                 atomic_load_explicit(&lane->claim_stream_id, memory_order_acquire) == id;
+    return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
+}
+
+/* The engine is to look at a lane for claims: something of it was published. */
+void hdi_claim_notify(hd_lane *lane);
+
 /* The program has ended the claim that ends at `end`. `number`: hdi_outcome_of_claim; 0: well. `event`: it ends with that event; NULL: now.
  * `ready`: the bytes were the program's. Notifies the engine. */
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event);
