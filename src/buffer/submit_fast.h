@@ -143,15 +143,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     uint64_t position = lane->head;
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
-    /* Publishes the slots; pairs with the engine's acquire load. A seq_cst store is an exchange, which would wait for the cache line where the
-     * engine has it. */
     hdi_engine_shared *engine = device->channel.engine;
-    if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
-        atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
-    } else {
-        atomic_store_explicit(&lane->shared->head, position, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
-    }
+    hdi_engine_publish(engine, &lane->shared->head, position);
     hdi_submit_unlock(device, locks);
     if (!quiet) {
         hdi_engine_notify(engine, lane->number);

@@ -25,6 +25,7 @@ typedef struct pool {
     struct hd_claim *first, *last; /* not in use, the one that was ended first in front */
     uint32_t made;                 /* claims, each with a lane */
     uint32_t n_events;
+    _Atomic uint64_t stream_id;     /* the last stream that was found to be of the device; 0: none */
     hdcu_event events[EVENTS_MOST]; /* for streams of the program's; more than these are destroyed */
 } pool;
 
@@ -120,6 +121,18 @@ void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event)
     }
 }
 
+bool hdi_claim_stream_is_known(const hdi_device *device, uint64_t id)
+{
+    const pool *p = &hdi_claim_of(device->runtime)->claims->of[device->index];
+    return id && atomic_load_explicit(&p->stream_id, memory_order_relaxed) == id;
+}
+
+void hdi_claim_stream_know(const hdi_device *device, uint64_t id)
+{
+    atomic_store_explicit(&hdi_claim_of(device->runtime)->claims->of[device->index].stream_id, id,
+                          memory_order_relaxed);
+}
+
 static bool is_over(const struct hd_claim *c)
 {
     return hdi_claim_is_over(c->lane, c->end) || hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end});
@@ -131,7 +144,8 @@ static inline bool is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* The first of the pool; NULL: there is none, or with `done` none that is. */
+/* The first of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
+ * Here, since a lock behind the submission would wait until that has left this processor. */
 static struct hd_claim *pop(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -140,6 +154,7 @@ static struct hd_claim *pop(pool *p, bool done)
     if (c) {
         p->first = c->next;
         p->last = p->first ? p->last : NULL;
+        hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
     }
     hdi_lock_release(&p->lock);
     return c;
@@ -194,6 +209,10 @@ static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
     if (!live) {
         return hdi_closed_meanwhile();
     }
+    pool *p = pool_of(c);
+    hdi_lock_take(&p->lock); /* the lane leads to it, so hd_close ends this handle, or has begun to */
+    hdi_handle_begin(rt, &c->head, HDI_CLAIM_MAGIC);
+    hdi_lock_release(&p->lock);
     *out = c;
     return HD_OK;
 }
@@ -292,12 +311,13 @@ static bool hold_at_once(struct hd_claim *c)
     return !hdi_device_lost(c->lane->device);
 }
 
-hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, const char *label, const void *site)
+hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, uint8_t kind, const char *label,
+                           const void *site)
 {
     hd_status status = note_pointers(c, uses, n_uses);
     uint64_t before = c->lane->head; /* all of it is over */
     hdi_command command[HDI_CLAIM_SLOTS] = {
-        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS},
+        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = kind},
         {.op = HDI_OP_CLAIMED, .slots = 1},
     };
     hd_ticket ticket;
@@ -324,13 +344,8 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
 
 hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
 {
-    pool *p = pool_of(c);
-    hdi_lock_take(&p->lock);
-    hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
-    bool live = hdi_handle_head_live(&c->head);
     uint16_t generation = hdi_handle_head_generation(&c->head);
-    hdi_lock_release(&p->lock);
-    if (!live) {
+    if (!hdi_handle_head_live(&c->head)) {
         hdi_claim_finish(c, HD_OK); /* the program never had the bytes, so they are as they were */
         return hdi_closed_meanwhile();
     }
@@ -357,7 +372,7 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, con
     hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
     struct hd_claim *c;
     status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
+    status = status ? status : hdi_claim_submit(c, uses, n_args, 0, options ? options->label : NULL, site);
     if (!status) {
         c->on_stream = false;
         *out = c;

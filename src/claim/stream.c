@@ -61,7 +61,8 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
 {
     hdcu_context context = NULL;
     hd_status status = check_capture(device, stream);
-    if (status) {
+    status = status ? status : id_of(device, stream, id);
+    if (status || hdi_claim_stream_is_known(device, *id)) {
         return status;
     }
     hdcu_result r = device->runtime->driver->cuStreamGetCtx(stream, &context);
@@ -72,7 +73,8 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
                               "stream %p is of another device, or not of the primary context of device %d",
                               (void *)stream, device->index);
     }
-    return id_of(device, stream, id);
+    hdi_claim_stream_know(device, *id);
+    return HD_OK;
 }
 
 /* ---- waits in it ---- */
@@ -180,7 +182,7 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     struct hd_claim *c;
     hd_status status = check_stream(device, stream, &id);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_uses, label, site);
+    status = status ? status : hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
     if (status) {
         return status;
     }

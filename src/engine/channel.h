@@ -156,6 +156,7 @@ typedef union hdi_command {
 } hdi_command;
 
 #define HDI_MATMUL_SLOTS 2
+#define HDI_CLAIM_ON_STREAM 1 /* kind of a CLAIM: no thread needs to see at once that it is ready */
 #define HDI_CLAIM_SLOTS 2
 
 /* Whether it is an operation of the table. */

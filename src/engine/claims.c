@@ -90,6 +90,15 @@ void hdi_claim_notify(hd_lane *lane)
     }
 }
 
+/* Whether a lane or a thread may wait for the claim that ends at a position. It has stored its wish before it notifies or runs the engine. */
+static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
+{
+    uint64_t first = end - HDI_CLAIM_SLOTS + 1;
+    return atomic_load_explicit(&lane->wanted_host, memory_order_seq_cst) >= first ||
+           atomic_load_explicit(&lane->wanted_event, memory_order_seq_cst) >= first ||
+           atomic_load_explicit(&lane->wanted_now, memory_order_seq_cst) >= first;
+}
+
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
 {
     if (event) {
@@ -100,13 +109,18 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
         atomic_store_explicit(&lane->shared->failed_as, number, memory_order_relaxed);
         atomic_store_explicit(&lane->shared->failed_at, end, memory_order_relaxed);
     }
-    if (ready && !event && !number) {
+    bool over = ready && !event && !number;
+    if (over) {
         atomic_store_explicit(&lane->claim_over, end, memory_order_release);
     }
     atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
-    /* Publishes the event and how it ended, to the engine's acquire load. Sequentially consistent, see hdi_engine_notify. */
-    atomic_store_explicit(&lane->shared->ended, end, memory_order_seq_cst);
-    hdi_claim_notify(lane);
+    /* Publishes the event and how it ended. */
+    hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
+    if (over && lane->device->runtime->is_inline && !is_wanted(lane->shared, end)) {
+        hdi_engine_notify(lane->device->channel.engine, lane->number); /* the next call that submits or waits looks */
+    } else {
+        hdi_claim_notify(lane);
+    }
 }
 
 static bool same(const outcome *a, const outcome *b)

@@ -13,6 +13,7 @@
 #define HDI_ENGINE_CLAIMS_H
 
 #include <heddle/memory.h>
+#include "base/lock.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "engine/runtime.h"
@@ -62,15 +63,15 @@ static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
     return atomic_load_explicit(&lane->claim_over, memory_order_acquire) >= position;
 }
 
-/* Between two stores and the other side's loads: a claim that is held at once, and the state of its device. */
+/* Between the store that a claim is held at once and the load of the device's state. The other side has hdi_biased_barrier (hdi_lane_reach). */
 static inline void hdi_claim_fence(void)
 {
-#if defined(__SANITIZE_THREAD__) /* the thread sanitizer does not support fences */
-    _Atomic int word = 0;
-    atomic_exchange_explicit(&word, 1, memory_order_seq_cst);
-#else
-    atomic_thread_fence(memory_order_seq_cst);
-#endif
+    if (hdi_biased_fenced()) {
+        _Atomic int word = 0;
+        atomic_exchange_explicit(&word, 1, memory_order_seq_cst);
+    } else {
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
+    }
 }
 
 /* Whether the program may be using the bytes of a claim whose command, or its second slot, ends at `end`. */

@@ -311,8 +311,7 @@ static hdi_pass engine_pass(hdi_engine *engine)
 
 /* ---- running, sleeping ---- */
 
-/* Whether the lane stands at a claim that the program has not ended. Sequentially consistent with the store of `ended`, behind
- * which the program's thread loads `asleep`. */
+/* Whether the lane stands at a claim that the program has not ended. The load is behind `asleep` and engine_see_heads, as that of `head`. */
 static bool is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t to = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed);

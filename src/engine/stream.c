@@ -753,7 +753,7 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
     /* The watchdog needs the end of every operation. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
     bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled) ||
-               (c->op == HDI_OP_CLAIM && stream->signalled != stream->issued);
+               (c->op == HDI_OP_CLAIM && c->kind != HDI_CLAIM_ON_STREAM && stream->signalled != stream->issued);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
     /* relaxed: a wish seen late is seen at the next visit */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
