@@ -144,7 +144,9 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
-    hdi_engine_publish(engine, &lane->shared->head, position);
+    if (!quiet) {
+        hdi_engine_publish(engine, &lane->shared->head, position);
+    }
     hdi_submit_unlock(device, locks);
     if (!quiet) {
         hdi_engine_notify(engine, lane->number);

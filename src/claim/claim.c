@@ -337,7 +337,7 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     c->asked = false;
     HDI_HANDOVER_END();
     if (quiet && !c->at_once) {
-        hdi_claim_notify(c->lane);
+        hdi_claim_notify(c->lane, c->end);
     }
     return HD_OK;
 }
@@ -498,13 +498,14 @@ bool hdi_claim_ask(struct hd_claim *c)
     return first;
 }
 
-/* Makes the handle stale. False: another thread has. */
-static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c)
+/* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False: another thread has. */
+static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, bool *given)
 {
     hdi_lock_take(&p->lock);
     bool ours = hdi_claim_from_handle(handle) == c;
-    if (ours) {
-        hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
+    *given = ours && hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
+    if (*given) {
+        push(p, c);
     }
     hdi_lock_release(&p->lock);
     return ours;
@@ -533,14 +534,21 @@ static void give_back(struct hd_claim *c)
     hdi_claim_give(c);
 }
 
-hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
+static hd_status finish(struct hd_claim *c, hd_status outcome, bool given)
 {
     hdcu_event event = NULL;
     hd_status status = c->on_stream ? hdi_claim_record_end(c, &event) : HD_OK;
     outcome = outcome ? outcome : status;
     hdi_claim_end_lane(c->lane, c->end, is_ready(c), outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0, event);
-    give_back(c);
+    if (!given) {
+        give_back(c);
+    }
     return status;
+}
+
+hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
+{
+    return finish(c, outcome, false);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
@@ -554,7 +562,8 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
     if (status) {
         return status;
     }
-    return c && end_handle(pool_of(c), handle, c) ? hdi_claim_finish(c, outcome) : hdi_claim_refused(handle);
+    bool given;
+    return c && end_handle(pool_of(c), handle, c, &given) ? finish(c, outcome, given) : hdi_claim_refused(handle);
 }
 
 /* ---- what was never ended ---- */

@@ -79,7 +79,15 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
 
 /* ---- ends ---- */
 
-void hdi_claim_notify(hd_lane *lane)
+/* Publishes the commands up to `end`, where that was left for later. */
+static void publish(hd_lane *lane, uint64_t end)
+{
+    if (atomic_load_explicit(&lane->shared->head, memory_order_relaxed) != end) {
+        hdi_engine_publish(lane->device->channel.engine, &lane->shared->head, end);
+    }
+}
+
+static void look(hd_lane *lane)
 {
     hdi_device *device = lane->device;
     hdi_engine_notify(device->channel.engine, lane->number);
@@ -88,6 +96,12 @@ void hdi_claim_notify(hd_lane *lane)
     } else if (hdi_device_lost(device)) {
         hdi_device_drain(device);
     }
+}
+
+void hdi_claim_notify(hd_lane *lane, uint64_t end)
+{
+    publish(lane, end);
+    look(lane);
 }
 
 /* Whether a lane or a thread may wait for the claim that ends at a position. It has stored its wish before it notifies or runs the engine. */
@@ -109,17 +123,18 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
         atomic_store_explicit(&lane->shared->failed_as, number, memory_order_relaxed);
         atomic_store_explicit(&lane->shared->failed_at, end, memory_order_relaxed);
     }
-    bool over = ready && !event && !number;
-    if (over) {
-        atomic_store_explicit(&lane->claim_over, end, memory_order_release);
-    }
     atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+    publish(lane, end);
     /* Publishes the event and how it ended. */
     hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
+    bool over = ready && !event && !number;
+    if (over) { /* last, since the lane may be another claim's from here on */
+        atomic_store_explicit(&lane->claim_over, end, memory_order_release);
+    }
     if (over && lane->device->runtime->is_inline && !is_wanted(lane->shared, end)) {
         hdi_engine_notify(lane->device->channel.engine, lane->number); /* the next call that submits or waits looks */
     } else {
-        hdi_claim_notify(lane);
+        look(lane);
     }
 }
 

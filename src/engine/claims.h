@@ -49,8 +49,8 @@ static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uin
     return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
 }
 
-/* The engine is to look at a lane for claims: something of it was published. */
-void hdi_claim_notify(hd_lane *lane);
+/* Publishes a lane's claim that ends at `end`, and notifies the engine. */
+void hdi_claim_notify(hd_lane *lane, uint64_t end);
 
 /* The program has ended the claim that ends at `end`. `number`: hdi_outcome_of_claim; 0: well. `event`: it ends with that event; NULL: now.
  * `ready`: the bytes were the program's. Notifies the engine. */
