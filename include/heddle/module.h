@@ -231,9 +231,9 @@ static inline hd_arg hd_address(uint64_t address)
     return a;
 }
 
-/* A buffer that the kernel uses without having it as an argument, since it gets there by a pointer inside of other memory: a list, a tree, an
- * array of pointers. `use` is made with hd_in, hd_out, hd_inout or their ranges. It stands in `args` behind all arguments of the kernel's
- * parameters, and counts as a use of the launch: for the order, for failures, and for every check that a buffer argument has. */
+/* A buffer that the kernel uses without having it as an argument. It gets there by a pointer inside of other memory: a list, a tree, an array
+ * of pointers. `use` is made with hd_in, hd_out, hd_inout or their ranges. It stands in `args` behind the arguments of all parameters.
+ * It is a use of the launch like any other, for the order and for failures. Every check of a buffer argument holds for it. */
 static inline hd_arg hd_also(hd_arg use)
 {
     use.access = use.kind == HD_ARG_BUFFER || use.kind == HD_ARG_ALSO ? use.access : 0; /* refused by hd_launch */

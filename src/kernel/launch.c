@@ -496,28 +496,19 @@ static struct hd_kernel *__attribute__((noinline, cold)) careful_kernel(const hd
 
 /* ---- the call ---- */
 
-/* What hd_launch is given, apart from its arguments. */
-typedef struct call {
-    hd_lane *lane;
-    struct hd_kernel *kernel;
-    hdi_same same;
-    hd_dims grid, block;
-    size_t shared_bytes;
-    hd_ticket *out;
-} call;
-
-/* Adds the uses of buffers that stand behind the arguments. *n: the number of uses. */
+/* Adds the uses of buffers that stand behind `n_args` arguments. *n: the number of uses. */
 static hd_status __attribute__((noinline, cold))
-add_also(const call *c, const hd_arg *also, size_t n_also, size_t n_args, hdi_use *uses, size_t *n, uint64_t *locks)
+add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size_t n_also, size_t n_args, hdi_use *uses,
+         size_t *n, uint64_t *locks)
 {
     static const hdi_param param = {.kind = HD_ARG_BUFFER, .size = sizeof(uint64_t), .name = "also"};
     unsigned char address[sizeof(uint64_t)];
     if (n_also > HDI_USES_OF_ONE - *n) {
-        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers, %zu of them with hd_also", c->kernel->name,
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers, %zu of them with hd_also", kernel->name,
                         HDI_USES_OF_ONE, n_also);
     }
     for (size_t i = 0; i < n_also; i++) {
-        const argument a = {c->lane, c->kernel, n_args + i, &param, &also[i]};
+        const argument a = {lane, kernel, n_args + i, &param, &also[i]};
         hd_status status = pack_buffer_slow(&a, address, &uses[*n]);
         if (status) {
             return status;
@@ -527,57 +518,28 @@ add_also(const call *c, const hd_arg *also, size_t n_also, size_t n_args, hdi_us
     return HD_OK;
 }
 
-/* Checks and submits a launch with as many arguments as the kernel has parameters, and `n_also` behind them. */
-static inline __attribute__((always_inline)) hd_status launch(const call *c, const hdi_params *params,
-                                                              const hd_arg *args, size_t n_args, size_t n_also)
-{
-    hd_lane *lane = c->lane;
-    struct hd_kernel *kernel = c->kernel;
-    hd_dims grid = c->grid, block = c->block;
-    if (__builtin_expect(!shape_is_plain(lane->device, kernel, grid, block, c->shared_bytes), 0)) {
-        grid = complete(grid);
-        block = complete(block);
-        hd_status status = check_shape(lane, kernel, c->same.kernel_word, grid, block, c->shared_bytes);
-        if (status) {
-            return unless_unloaded(kernel, c->same.kernel_word, status);
-        }
-    }
-    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots in use are written */
-    /* Clears the gaps between arguments in the first slot, since an engine compares launches by their bytes. */
-    memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
-    hdi_use uses[HDI_USES_OF_ONE];
-    size_t n_uses;
-    uint64_t locks;
-    hd_status status =
-        pack_arguments(lane, kernel, params, args, n_args,
-                       (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses, &n_uses, &locks);
-    if (n_also && !status) {
-        status = add_also(c, args + n_args, n_also, n_args, uses, &n_uses, &locks);
-    }
-    if (__builtin_expect(status != HD_OK, 0)) {
-        return unless_unloaded(kernel, c->same.kernel_word, status);
-    }
-    write_launch(command, kernel, params->argument_bytes, grid, block, c->shared_bytes);
-    return hdi_submit_launch(lane, uses, n_uses, command, &c->same, locks, c->out);
-}
-
-/* A launch whose arguments are not as many as the parameters: more of them are buffers that it uses, too, or it is refused. */
-static hd_status __attribute__((noinline, cold))
-launch_also(const call *c, const hdi_params *params, const hd_arg *args, size_t n_args)
+/* How many buffers stand behind the arguments of all parameters; 0: none, or something else stands there, too. */
+static size_t also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
 {
     uint32_t n = params->n; /* read once: they may be another kernel's by now */
-    bool good = params->described && n_args > n;
-    for (size_t i = n; i < n_args && good; i++) {
-        good = args[i].kind == HD_ARG_ALSO;
+    size_t also = params->described && n_args > n ? n_args - n : 0;
+    for (size_t i = 0; i < also; i++) {
+        if (args[n + i].kind != HD_ARG_ALSO) {
+            return 0;
+        }
     }
-    return good ? launch(c, params, args, n, n_args - n)
-                : unless_unloaded(c->kernel, c->same.kernel_word, count_failed(params, c->kernel->name, args, n_args));
+    return also;
 }
 
-hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
-                    const hd_arg *args, size_t n_args, hd_ticket *out)
+static hd_status launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
+                             size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out);
+
+/* hd_launch, inside of the runtime. `also`: buffers may stand behind the arguments, a constant of the caller. */
+static inline __attribute__((always_inline)) hd_status launch(const hd_lane *lane_handle,
+                                                              const hd_kernel *kernel_handle, hd_dims grid,
+                                                              hd_dims block, size_t shared_bytes, const hd_arg *args,
+                                                              size_t n_args, bool also, hd_ticket *out)
 {
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane_handle));
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
         return hdi_lane_refused(lane_handle);
@@ -592,29 +554,67 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
                        : hdi_handle_refused(kernel_handle, "kernel", "its module was unloaded, or its runtime closed");
         }
     }
+    hdi_same same = {hdi_lane_word(lane_handle), &kernel->head, hdi_kernel_word(kernel_handle)};
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "args is null");
     }
+    const hdi_params *params = hdi_kernel_params(kernel);
+    size_t n_also = 0;
+    if (__builtin_expect(n_args != params->n, 0)) {
+        if (!also) {
+            return launch_also(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, out);
+        }
+        n_also = also_of(params, args, n_args);
+        if (!n_also) {
+            return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, args, n_args));
+        }
+        n_args -= n_also;
+    }
+    if (__builtin_expect(!shape_is_plain(device, kernel, grid, block, shared_bytes), 0)) {
+        grid = complete(grid);
+        block = complete(block);
+        hd_status status = check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);
+        if (status) {
+            return unless_unloaded(kernel, same.kernel_word, status);
+        }
+    }
+    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots in use are written */
+    /* Clears the gaps between arguments in the first slot, since an engine compares launches by their bytes. */
+    memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
+    hdi_use uses[HDI_USES_OF_ONE];
+    size_t n_uses;
+    uint64_t locks;
+    hd_status status =
+        pack_arguments(lane, kernel, params, args, n_args,
+                       (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses, &n_uses, &locks);
+    if (also && !status) {
+        status = add_also(lane, kernel, args + n_args, n_also, n_args, uses, &n_uses, &locks);
+    }
+    if (__builtin_expect(status != HD_OK, 0)) {
+        return unless_unloaded(kernel, same.kernel_word, status);
+    }
+    write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
+    return hdi_submit_launch(lane, uses, n_uses, command, &same, locks, out);
+}
+
+static hd_status __attribute__((noinline, cold))
+launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
+            size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out)
+{
+    return launch(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, true, out);
+}
+
+hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
+                    const hd_arg *args, size_t n_args, hd_ticket *out)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane));
     /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
     if (__builtin_expect(shared_bytes != 0, 0)) {
         shared_bytes = shared_bytes > UINT32_MAX
                            ? UINT32_MAX
                            : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     }
-    const call c = {
-        .lane = lane,
-        .kernel = kernel,
-        .same = {hdi_lane_word(lane_handle), &kernel->head, hdi_kernel_word(kernel_handle)},
-        .grid = grid,
-        .block = block,
-        .shared_bytes = shared_bytes,
-        .out = out,
-    };
-    const hdi_params *params = hdi_kernel_params(kernel);
-    if (__builtin_expect(n_args != params->n, 0)) {
-        return launch_also(&c, params, args, n_args);
-    }
-    return launch(&c, params, args, n_args, 0);
+    return launch(lane, kernel, grid, block, shared_bytes, args, n_args, false, out);
 }
 
 /* ---- the option launch_wait ---- */

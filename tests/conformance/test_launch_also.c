@@ -1,6 +1,6 @@
 /* test_launch_also.c - what a launch uses without a parameter for it (hd_also), and pointers that are bare addresses (hd_address).
  *
- * Promise: A launch is ordered by buffers that it names with hd_also as by its arguments, and a bare address orders nothing and reaches the kernel.
+ * Promise: A launch is ordered by buffers named with hd_also as by its arguments, and by no bare address that its kernel gets.
  *
  * Cases with structures that hold pointers need a compiler (HEDDLE_TOOL).
  * Threads: the main one.
@@ -265,8 +265,10 @@ static const char source[] = "#include <heddle/kernel.h>\n"
                              "        runs++;\n"
                              "    }\n"
                              "    y[i] = 0;\n"
-                             "    for (uint32_t t = 0; t < n; t++) {\n"
+                             "    uint32_t t = 0;\n"
+                             "    while (t < n) {\n"
                              "        y[i] += ((const uint32_t *)(uintptr_t)table[t])[i];\n"
+                             "        t++;\n"
                              "    }\n"
                              "}\n"
                              "HD_KERNEL(add_to, HD_INOUT(uint32_t, y), HD_IN(uint32_t, x))\n"
