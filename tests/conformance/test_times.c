@@ -221,6 +221,8 @@ static void a_driver_that_gives_no_time_loses_nothing(void **state)
         hd_status status;
     } of[] = {{"fault=cuEventElapsedTime:~2=600", HD_OK}, /* not ready: it is asked again */
               {"fault=cuEventElapsedTime:1+=801", HD_ERROR_DRIVER},
+              {"fault=cuEventElapsedTime:1+=700", HD_ERROR_DRIVER}, /* fatal, but the work was done before */
+              {"fault=cuEventCreate:1+=2", HD_ERROR_DRIVER},
               {"fault=cuEventRecord:1+=801", HD_ERROR_DRIVER}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         scene s = begin(of[i].fault);
