@@ -78,7 +78,8 @@ static void lanes_of_a_device_have_one_clock(void **state)
         hd_lane *lane = i % 3 ? a : b;
         CONF_OK(conf_fill(lane, s.k, s.device, 0, words, (uint32_t)i, &of[i])); /* behind the one before */
     }
-    CONF_OK(hd_wait(of[59], HD_FOREVER));
+    CONF_OK(hd_lane_wait(a, HD_FOREVER));
+    CONF_OK(hd_lane_wait(b, HD_FOREVER)); /* what is only overwritten may show as done a moment later */
     for (int i = 1; i < 60; i++) {
         CONF_TRUE(elapsed(of[i - 1], of[i]) >= 0);
     }
@@ -227,15 +228,17 @@ static void a_driver_that_gives_no_time_loses_nothing(void **state)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         scene s = begin(of[i].fault);
         hd_lane *lane = timed_lane(s.runtime, 0);
-        hd_ticket first = mark(lane), second;
+        hd_ticket first = mark(lane), filled[20];
         for (int n = 0; n < 20; n++) {
-            CONF_OK(conf_fill(lane, s.k, s.device, 0, words, (uint32_t)n, &second));
+            CONF_OK(conf_fill(lane, s.k, s.device, 0, words, (uint32_t)n, &filled[n]));
         }
-        CONF_OK(hd_wait(second, HD_FOREVER));
-        int64_t ns = -1;
-        hd_status status = hd_ticket_get_elapsed(first, second, &ns);
-        CONF_EQUAL(status, of[i].status);
-        CONF_TRUE(status != HD_OK || ns >= 0);
+        CONF_OK(hd_wait(filled[19], HD_FOREVER));
+        for (int n = 0; n < 20; n++) {
+            int64_t ns = -1;
+            hd_status status = hd_ticket_get_elapsed(first, filled[n], &ns);
+            CONF_EQUAL(status, of[i].status);
+            CONF_TRUE(status != HD_OK || ns >= 0);
+        }
         CONF_FILLED(s.device, 0, 19, bytes);
         end(&s);
     }
