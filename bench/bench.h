@@ -17,7 +17,8 @@ enum {
     COPY_ROUNDS_MAX = 50,
     TENSOR_ROUNDS_MAX = 20,
     START_ROUNDS_MAX = 50,
-    SUBMIT_ROUNDS_MAX = 50
+    SUBMIT_ROUNDS_MAX = 50,
+    CLAIM_ROUNDS_MAX = 50
 };
 
 /* Each benchmark looks at those that it takes. */
@@ -101,6 +102,12 @@ extern const char start_help[];
  *   - a thread that launches and waits beside others that flood its device */
 int submit_run(const bench_options *options);
 extern const char submit_help[], submit_parts[];
+
+/* What claims cost the thread that makes them, in turns with the same by hand:
+ *   - claims that find nothing pending, beside the query of an event
+ *   - claims on a stream of the program's own, beside a wait for an event and an event of one's own */
+int claim_run(const bench_options *options);
+extern const char claim_help[];
 
 /* A sample's side, in a process of its own: its command line is "heddle-bench start", this word, and `arguments`. */
 #define START_SAMPLE "--sample"

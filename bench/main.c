@@ -157,6 +157,18 @@ static const benchmark benchmarks[] = {
             "CPU, the\n"
             "figures say little.\n",
     },
+    {
+        .name = "claim",
+        .command = "bench claim",
+        .summary = "what a claim costs, and a claim on a stream, beside a program's own events",
+        .run = claim_run,
+        .rounds_most = CLAIM_ROUNDS_MAX,
+        .about = claim_help,
+        .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --rounds R     rounds (default: 7 with a GPU, 3 with host devices)\n"
+                   "  --quick        2 rounds, less time for each\n",
+        .notes = "The first device is used. HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded.\n",
+    },
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 

@@ -75,5 +75,21 @@ HD_API bool hd_done(hd_ticket ticket);
  * FAILED or DEVICE_LOST (hd_last_error has kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
+/* From now on the times at which operations of the lane end are kept, by the clock of their device; `on` false: not any more.
+ * An operation has one if this was on from before it was submitted until it was done. A lane begins without.
+ * It costs each operation an event and a call of the driver to read it. Launches go to the driver one by one.
+ * Errors: HANDLE, ARGUMENT (a lane of the library's own: that of a copy's ticket). */
+HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
+
+/* The time from the end of one operation to the end of another one, in nanoseconds. It is by the clock of their device, and as exact as the
+ * driver's events. Below 0 where `to` ended first. Both are done, in lanes of one device that keep times. They may be in one lane.
+ * hd_lane_after with {NULL, 0} in front of a launch gives the ticket to time it from. With a copy's ticket it ends right behind the copy, which
+ * has no time itself, since it is in a lane of the library's.
+ * A lane has the times of as many slots as it has (option lane_slots), the last ones. Never calls the driver, never blocks.
+ * Errors: ARGUMENT (null, a ticket that was never given out, tickets of two runtimes), HANDLE (not a ticket of this process), UNSUPPORTED
+ * (tickets of two devices), TIMEOUT (one is not done), FAILED or DEVICE_LOST (one has failed), NOT_FOUND (its time was not kept, or was dropped),
+ * DRIVER (the driver gave no time). */
+HD_API hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out);
+
 HD_END_DECLS
 #endif

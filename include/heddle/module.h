@@ -6,8 +6,9 @@
  *
  * Launches are checked before anything is submitted. The checks are of number, size, kind and access of the arguments, grid and block
  * limits, and shared memory. The device must also reach every buffer. Arguments are checked as far as the image describes them. A kernel file
- * describes everything. PTX, cubins and fatbins describe number and size. A pointer there takes a buffer, or an address as hd_u64. A structure
- * takes hd_bytes.
+ * describes everything. PTX, cubins and fatbins describe number and size. A pointer takes a buffer, or an address where the program answers
+ * for the order (hd_address). A structure takes hd_bytes. Memory that a kernel reaches through pointers inside of other memory stands behind
+ * the arguments (hd_also).
  */
 #ifndef HEDDLE_MODULE_H
 #define HEDDLE_MODULE_H
@@ -140,13 +141,15 @@ typedef enum hd_arg_kind {
     HD_ARG_U64,
     HD_ARG_F32,
     HD_ARG_F64,
-    HD_ARG_BYTES /* a structure by value, up to 4096 bytes */
+    HD_ARG_BYTES,   /* a structure by value, up to 4096 bytes */
+    HD_ARG_ADDRESS, /* where a kernel takes a pointer: an address, without any order */
+    HD_ARG_ALSO     /* a buffer that the kernel uses without a parameter for it */
 } hd_arg_kind;
 
 /* One kernel argument. Make it with the functions below. */
 typedef struct hd_arg {
     uint32_t kind;   /* hd_arg_kind */
-    uint32_t access; /* hd_access, for buffers */
+    uint32_t access; /* hd_access, for buffers, also those of HD_ARG_ALSO; else 0 */
     union {
         hd_buffer *buffer;
         int64_t i64;
@@ -217,15 +220,37 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
     return a;
 }
 
-/* Submits a launch to a lane. `args` is read during the call. *out (may be NULL) is the launch's ticket. Returns at once, except:
+/* A bare address for a parameter that is a pointer: the kernel gets this number. Nothing is ordered by it, checked of it or kept for it. That the
+ * memory is there, is reached by the device, and is used in order, is the program's to ensure: by hd_also, claims or waits. 0 is a null pointer.
+ * The address is one of the device: hd_buffer_address has those of buffers, the same in every placement. With placement=process no other
+ * memory of the program is there. A parameter that is no pointer, or a number of CUDA code that is not 8 bytes wide, refuses it: ARGUMENT. */
+static inline hd_arg hd_address(uint64_t address)
+{
+    hd_arg a;
+    a.kind = HD_ARG_ADDRESS, a.access = 0, a.value.u64 = address, a.offset = 0, a.size = 0;
+    return a;
+}
+
+/* A buffer that the kernel uses without having it as an argument. It gets there by a pointer inside of other memory: a list, a tree, an array
+ * of pointers. `use` is made with hd_in, hd_out, hd_inout or their ranges. It stands in `args` behind the arguments of all parameters.
+ * It is a use of the launch like any other, for the order and for failures. Every check of a buffer argument holds for it. */
+static inline hd_arg hd_also(hd_arg use)
+{
+    use.access = use.kind == HD_ARG_BUFFER || use.kind == HD_ARG_ALSO ? use.access : 0; /* refused by hd_launch */
+    use.kind = HD_ARG_ALSO;
+    return use;
+}
+
+/* Submits a launch to a lane. `args` is read during the call: one for each parameter of the kernel, and behind them any number of hd_also. *out (may be NULL) is the launch's ticket. Returns at once, except:
  *   - the lane is full
  *   - two devices meet for the first time
  *   - the kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load)
  *   - the kernel first asks for more than the usual shared memory (then the driver is asked)
  * Errors come before anything is submitted.
- * Errors: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of arguments, null args),
+ * Errors: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of arguments, an hd_also in front of an argument
+ * or of no buffer, null args),
  * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped for writing), LIMIT (grid, block,
- * shared memory, argument bytes), UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST,
+ * shared memory, argument bytes, more than 128 buffers), UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the option submit_timeout).
  * With the option launch_wait=on, for debugging, it waits until the kernel has ended, and returns its failure, too: FAILED or DEVICE_LOST. */
 HD_API hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,

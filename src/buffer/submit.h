@@ -37,6 +37,8 @@ typedef struct hdi_linked {
     unsigned
         ours; /* bit per use: it reads there what a linked operation wrote, whose failure fails this operation, not its submission */
     const hdi_same *same; /* NULL: no handles but those of buffers */
+    /* Not NULL: where nothing has to be waited for, the commands are not published yet (hdi_claim_notify), and this is set. */
+    bool *quiet;
 } hdi_linked;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted. With a kernel in `link.same`

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/thread.h"
 #include "buffer/submit.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 /* ---- steps of both paths ---- */
@@ -127,9 +128,9 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. */
+/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                                     uint64_t locks, hd_ticket *out)
+                                                                     uint64_t locks, bool *quiet, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -142,22 +143,21 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     uint64_t position = lane->head;
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
-    /* Publishes the slots; pairs with the engine's acquire load. A seq_cst store is an exchange, which would wait for the cache line where the
-     * engine has it. */
     hdi_engine_shared *engine = device->channel.engine;
-    if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
-        atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
-    } else {
-        atomic_store_explicit(&lane->shared->head, position, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
+    if (!quiet) {
+        hdi_engine_publish(engine, &lane->shared->head, position);
     }
     hdi_submit_unlock(device, locks);
-    hdi_engine_notify(engine, lane->number);
+    if (!quiet) {
+        hdi_engine_notify(engine, lane->number);
+    }
     if (out) {
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;
     }
-    if (__builtin_expect(rt->is_inline, 0)) {
+    if (quiet) {
+        *quiet = true;
+    } else if (__builtin_expect(rt->is_inline, 0)) {
         hdi_engine_run_inline(device);
     }
 }
@@ -175,6 +175,12 @@ static inline bool hdi_failures_are_settled(const hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     return changes == lane->failures_known && (lane->sticky_failure || changes == 0 || !hdi_failures_are_many(lane));
+}
+
+/* Whether a result of the lane needs no wait: there is none, or it is that of a claim that has ended well. */
+static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
+{
+    return position == 0 || hdi_claim_is_over(lane, position);
 }
 
 /* Submits an operation on whole buffers that only this lane has used since they were settled. So there is nothing to wait for, and no failure
@@ -197,7 +203,7 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
         const struct hd_buffer *b = use->buffer;
         if (!use->whole || !hdi_use_is_same(use) || hdi_buffer_losses(b) != use->losses ||
             !hdi_uses_only_in(&b->uses, global, failed_to) ||
-            (!keeps && use->read && b->uses.whole.writer.position != 0)) {
+            (!keeps && use->read && !hdi_result_is_settled(lane, b->uses.whole.writer.position))) {
             return false;
         }
     }
@@ -236,7 +242,7 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, locks, out);
+    hdi_submit_publish(lane, uses, n_uses, locks, NULL, out);
     return HD_OK;
 }
 

@@ -1,7 +1,7 @@
 /* claim.c - claims: begun, waited for and ended by the program. See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library's own (src/engine/channel.h).
- * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is asked.
+ * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is notified before the end.
  *
  * Threads: any.
  * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
@@ -25,6 +25,7 @@ typedef struct pool {
     struct hd_claim *first, *last; /* not in use, the one that was ended first in front */
     uint32_t made;                 /* claims, each with a lane */
     uint32_t n_events;
+    _Atomic uint64_t stream_id;     /* the last stream that was found to be of the device; 0: none */
     hdcu_event events[EVENTS_MOST]; /* for streams of the program's; more than these are destroyed */
 } pool;
 
@@ -120,6 +121,18 @@ void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event)
     }
 }
 
+bool hdi_claim_stream_is_known(const hdi_device *device, uint64_t id)
+{
+    const pool *p = &hdi_claim_of(device->runtime)->claims->of[device->index];
+    return id && atomic_load_explicit(&p->stream_id, memory_order_relaxed) == id;
+}
+
+void hdi_claim_stream_know(const hdi_device *device, uint64_t id)
+{
+    atomic_store_explicit(&hdi_claim_of(device->runtime)->claims->of[device->index].stream_id, id,
+                          memory_order_relaxed);
+}
+
 static bool is_over(const struct hd_claim *c)
 {
     return hdi_claim_is_over(c->lane, c->end) || hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end});
@@ -131,7 +144,8 @@ static inline bool is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* The first of the pool; NULL: there is none, or with `done` none that is. */
+/* The first of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
+ * Here, since a lock behind the submission would wait until that has left this processor. */
 static struct hd_claim *pop(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -140,6 +154,7 @@ static struct hd_claim *pop(pool *p, bool done)
     if (c) {
         p->first = c->next;
         p->last = p->first ? p->last : NULL;
+        hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
     }
     hdi_lock_release(&p->lock);
     return c;
@@ -194,6 +209,10 @@ static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
     if (!live) {
         return hdi_closed_meanwhile();
     }
+    pool *p = pool_of(c);
+    hdi_lock_take(&p->lock); /* the lane leads to it, so hd_close ends this handle, or has begun to */
+    hdi_handle_begin(rt, &c->head, HDI_CLAIM_MAGIC);
+    hdi_lock_release(&p->lock);
     *out = c;
     return HD_OK;
 }
@@ -276,29 +295,36 @@ static hd_status note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n
     return HD_OK;
 }
 
-/* Whether nothing had to be waited for: the lane was done, and no wait is in front of the claim. The program may use the bytes from now on. A loss that
- * is noticed from now on does not end the claim. One that was noticed before may have. */
-static bool is_held_at_once(struct hd_claim *c, uint64_t before)
+/* Whether nothing stands between the claim and a position of its lane but the gap at the ring's end. */
+static bool stands_behind(const struct hd_claim *c, uint64_t before)
 {
-    if (c->end != before + HDI_CLAIM_SLOTS) {
-        return false;
-    }
+    uint64_t between = c->end - HDI_CLAIM_SLOTS - before;
+    return between == 0 || (between == 1 && c->lane->ring[before & c->lane->mask].op == HDI_OP_SKIP);
+}
+
+/* Nothing had to be waited for. The program may use the bytes from now on. A loss that is noticed from now on does not end the claim. One that was
+ * noticed before may have: false. */
+static bool hold_at_once(struct hd_claim *c)
+{
     hdi_claim_hold(c->lane, c->end);
     hdi_claim_fence(); /* pairs with that of hdi_lane_reach */
     return !hdi_device_lost(c->lane->device);
 }
 
-hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, const char *label, const void *site)
+hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, uint8_t kind, const char *label,
+                           const void *site)
 {
     hd_status status = note_pointers(c, uses, n_uses);
     uint64_t before = c->lane->head; /* all of it is over */
     hdi_command command[HDI_CLAIM_SLOTS] = {
-        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS},
+        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = kind},
         {.op = HDI_OP_CLAIMED, .slots = 1},
     };
     hd_ticket ticket;
+    bool quiet = false;
     hdi_claim_note(c->lane, label, site);
-    status = status ? status : hdi_submit(c->lane, uses, n_uses, command, &ticket);
+    status =
+        status ? status : hdi_submit_linked(c->lane, uses, n_uses, command, (hdi_linked){.quiet = &quiet}, &ticket);
     if (status) {
         hdi_claim_give(c);
         return status;
@@ -307,22 +333,20 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     c->end = ticket.sequence;
     atomic_store_explicit(&c->lane->claim_begun, c->end, memory_order_relaxed);
     c->ready = c->end - 1;
-    c->at_once = is_held_at_once(c, before);
+    c->at_once = quiet && stands_behind(c, before) && hold_at_once(c);
     c->asked = false;
     HDI_HANDOVER_END();
+    if (quiet && !c->at_once) {
+        hdi_claim_notify(c->lane, c->end);
+    }
     return HD_OK;
 }
 
 hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
 {
-    pool *p = pool_of(c);
-    hdi_lock_take(&p->lock);
-    hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
-    bool live = hdi_handle_head_live(&c->head);
     uint16_t generation = hdi_handle_head_generation(&c->head);
-    hdi_lock_release(&p->lock);
-    if (!live) {
-        hdi_claim_finish(c, HD_ERROR_HANDLE); /* the program could not end it */
+    if (!hdi_handle_head_live(&c->head)) {
+        hdi_claim_finish(c, HD_OK); /* the program never had the bytes, so they are as they were */
         return hdi_closed_meanwhile();
     }
     *out = hdi_handle_make(c, generation);
@@ -345,10 +369,10 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, con
                           const void *site, struct hd_claim **out)
 {
     hdi_use uses[HDI_USES_OF_ONE];
-    hd_status status = hdi_uses_from(rt, -1, args, n_args, uses);
+    hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
     struct hd_claim *c;
     status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
+    status = status ? status : hdi_claim_submit(c, uses, n_args, 0, options ? options->label : NULL, site);
     if (!status) {
         c->on_stream = false;
         *out = c;
@@ -361,9 +385,6 @@ static hd_status begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const 
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
-    }
-    if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt);
     }
     hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
     struct hd_claim *c;
@@ -415,6 +436,9 @@ hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
     struct hd_claim *c = hdi_claim_from_handle(handle);
     if (!c) {
         return hdi_claim_refused(handle);
+    }
+    if (c->at_once && !hdi_device_lost(c->lane->device)) {
+        return HD_OK;
     }
     hd_runtime *rt = c->runtime;
     uint32_t lane = c->lane->global;
@@ -474,13 +498,14 @@ bool hdi_claim_ask(struct hd_claim *c)
     return first;
 }
 
-/* Makes the handle stale. False: another thread has. */
-static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c)
+/* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False: another thread has. */
+static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, bool *given)
 {
     hdi_lock_take(&p->lock);
     bool ours = hdi_claim_from_handle(handle) == c;
-    if (ours) {
-        hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
+    *given = ours && hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
+    if (*given) {
+        push(p, c);
     }
     hdi_lock_release(&p->lock);
     return ours;
@@ -509,14 +534,21 @@ static void give_back(struct hd_claim *c)
     hdi_claim_give(c);
 }
 
-hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
+static hd_status finish(struct hd_claim *c, hd_status outcome, bool given)
 {
     hdcu_event event = NULL;
     hd_status status = c->on_stream ? hdi_claim_record_end(c, &event) : HD_OK;
     outcome = outcome ? outcome : status;
     hdi_claim_end_lane(c->lane, c->end, is_ready(c), outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0, event);
-    give_back(c);
+    if (!given) {
+        give_back(c);
+    }
     return status;
+}
+
+hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
+{
+    return finish(c, outcome, false);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
@@ -530,7 +562,8 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
     if (status) {
         return status;
     }
-    return c && end_handle(pool_of(c), handle, c) ? hdi_claim_finish(c, outcome) : hdi_claim_refused(handle);
+    bool given;
+    return c && end_handle(pool_of(c), handle, c, &given) ? finish(c, outcome, given) : hdi_claim_refused(handle);
 }
 
 /* ---- what was never ended ---- */

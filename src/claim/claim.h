@@ -37,6 +37,9 @@ struct hd_claim {
  * Errors: ARGUMENT, HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
 hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
+/* The same on a runtime that the program names, and that may not be open. Errors: also HANDLE. */
+hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
+
 /* ---- claim.c ---- */
 
 /* Pools of claims, which end with the runtime. */
@@ -46,8 +49,8 @@ extern const hdi_lifetime hdi_claims_lifetime;
 hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out);
 /* Gives it back, where its command was not submitted. */
 void hdi_claim_give(struct hd_claim *claim);
-/* Begins it, for uses that have been checked. Errors: those of hdi_submit, HOST_MEMORY. Then it is given back. */
-hd_status hdi_claim_submit(struct hd_claim *claim, const hdi_use *uses, size_t n_uses, const char *label,
+/* Begins it, for uses that have been checked. `kind`: HDI_CLAIM_ON_STREAM, or 0. Errors: those of hdi_submit, HOST_MEMORY. Then it is given back. */
+hd_status hdi_claim_submit(struct hd_claim *claim, const hdi_use *uses, size_t n_uses, uint8_t kind, const char *label,
                            const void *site);
 /* The claim of a handle; NULL: it is no claim, or was ended. */
 struct hd_claim *hdi_claim_from_handle(const hd_claim *handle);
@@ -68,6 +71,9 @@ hd_status hdi_claim_finish(struct hd_claim *claim, hd_status outcome);
 /* Events of a device that nothing waits for any more. NULL: there is none. */
 hdcu_event hdi_claim_event_take(hd_runtime *rt, int device);
 void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event);
+/* Whether the program's stream with this id was the last one that was found to be of the device; and that it is. */
+bool hdi_claim_stream_is_known(const hdi_device *device, uint64_t id);
+void hdi_claim_stream_know(const hdi_device *device, uint64_t id);
 /* Whether no call was asked for so far; it is from now on. */
 bool hdi_claim_ask(struct hd_claim *claim);
 /* The outcome of the wait for the bytes, which is over. */

@@ -4,6 +4,7 @@
  * The calling thread records them behind all that the lane was given. That may be more than is needed, and is never less.
  * A position that the engine has not given to the driver yet has no place for an event. There the calling thread waits for the engine, not for the
  * device.
+ * For a claim on the same stream nothing is put there, since the stream has that in order.
  * The claim's own lane waits for the same, as that of any claim. At the end its stream waits for an event of the program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, shortly.
@@ -60,7 +61,8 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
 {
     hdcu_context context = NULL;
     hd_status status = check_capture(device, stream);
-    if (status) {
+    status = status ? status : id_of(device, stream, id);
+    if (status || hdi_claim_stream_is_known(device, *id)) {
         return status;
     }
     hdcu_result r = device->runtime->driver->cuStreamGetCtx(stream, &context);
@@ -71,7 +73,8 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
                               "stream %p is of another device, or not of the primary context of device %d",
                               (void *)stream, device->index);
     }
-    return id_of(device, stream, id);
+    hdi_claim_stream_know(device, *id);
+    return HD_OK;
 }
 
 /* ---- waits in it ---- */
@@ -142,7 +145,8 @@ static hd_status wait_for(struct hd_claim *c, const hdi_wait_entry *e, hdcu_stre
     hd_runtime *rt = c->runtime;
     hdi_device *owner = hdi_lane_owner(rt, e->lane);
     uint32_t number = e->lane % HDI_LANES_MAX;
-    if (hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
+    bool in_order = c->stream_id && hdi_claim_is_on_stream(hdi_lane_at(owner, number), e->position, c->stream_id);
+    if (in_order || hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
         return HD_OK;
     }
     if (!await_issue(rt, owner, number, e->position)) {
@@ -178,13 +182,14 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     struct hd_claim *c;
     hd_status status = check_stream(device, stream, &id);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_uses, label, site);
+    status = status ? status : hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
     if (status) {
         return status;
     }
     c->on_stream = true;
     c->stream = stream;
     c->stream_id = id;
+    hdi_claim_note_stream(c->lane, c->end, id);
     status = put_waits(c, stream);
     if (status) {
         c->on_stream = false; /* nothing of the program's is in the stream */

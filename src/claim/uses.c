@@ -67,3 +67,10 @@ hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n
     }
     return status;
 }
+
+hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
+{
+    /* Nothing of the runtime is read before one of its buffers is found, which an open one has. */
+    hd_status status = n_args ? hdi_uses_from(rt, device, args, n_args, uses) : HD_OK;
+    return (status || !n_args) && !hdi_runtime_is_open(rt) ? hdi_runtime_refused(rt) : status;
+}

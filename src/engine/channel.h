@@ -5,7 +5,7 @@
  * - engine: what concerns the device as a whole
  * - lanes: the state of each lane
  * - flags: one cache line per lane, which the device itself writes
- * - requests, rings, and logs of failures (failures.h)
+ * - requests, rings, logs of failures (failures.h), and times of operations (times.h)
  *
  * A position counts slots of a lane's command ring since the lane was made and never goes back. The slot's number is the
  * position modulo the ring's size. A ticket is the position behind its command. Long argument blocks continue in the
@@ -156,6 +156,7 @@ typedef union hdi_command {
 } hdi_command;
 
 #define HDI_MATMUL_SLOTS 2
+#define HDI_CLAIM_ON_STREAM 1 /* kind of a CLAIM: no thread needs to see at once that it is ready */
 #define HDI_CLAIM_SLOTS 2
 
 /* Whether it is an operation of the table. */
@@ -277,7 +278,15 @@ typedef struct hdi_lane_shared {
     _Atomic uint64_t failure_changes;           /* odd while the log is being written; 0: nothing ever failed */
     _Atomic uint64_t failures_end;              /* records ever written to the log */
     _Atomic uint64_t failures_first;            /* application: how many of them have left the log; see failures.h */
+    _Atomic uint32_t keeps_times;               /* application: operations get times; see times.h */
+    _Atomic uint64_t times_after;               /* engine: only behind this position, times are those of this engine */
 } hdi_lane_shared;
+
+/* When the operation that ends in a slot ended (times.h). */
+typedef struct hdi_time {
+    _Atomic uint64_t position; /* 0: none */
+    _Atomic int64_t ns;
+} hdi_time;
 
 /* The device writes the low 32 bits of a finished position here, by a 4-byte memset behind the work. So the engine sees
  * completion with a load instead of a driver call. */
@@ -299,6 +308,7 @@ typedef struct hdi_channel {
     uint32_t slots;             /* a power of two */
     uint32_t failures_room;     /* records of a lane's log, a power of two */
     _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of failures_room records of HDI_FAILURE_WORDS words */
+    hdi_time *times;            /* HDI_LANES_MAX tables with one for each slot */
 } hdi_channel;
 
 #define HDI_REQUEST_EVENT 1
@@ -373,6 +383,12 @@ void hdi_channel_release(hdi_channel *channel);
 static inline hdi_command *hdi_command_at(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     return &channel->rings[(size_t)lane * channel->slots + (position & (channel->slots - 1))];
+}
+
+/* The time of the operation that ends at a position of a lane. */
+static inline hdi_time *hdi_time_at(const hdi_channel *channel, uint32_t lane, uint64_t position)
+{
+    return &channel->times[(size_t)lane * channel->slots + ((position - 1) & (channel->slots - 1))];
 }
 
 #endif

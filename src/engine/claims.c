@@ -79,9 +79,42 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
 
 /* ---- ends ---- */
 
-void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+/* Publishes the commands up to `end`, where that was left for later. */
+static void publish(hd_lane *lane, uint64_t end)
+{
+    if (atomic_load_explicit(&lane->shared->head, memory_order_relaxed) != end) {
+        hdi_engine_publish(lane->device->channel.engine, &lane->shared->head, end);
+    }
+}
+
+static void look(hd_lane *lane)
 {
     hdi_device *device = lane->device;
+    hdi_engine_notify(device->channel.engine, lane->number);
+    if (device->runtime->is_inline) {
+        hdi_engine_run_inline(device);
+    } else if (hdi_device_lost(device)) {
+        hdi_device_drain(device);
+    }
+}
+
+void hdi_claim_notify(hd_lane *lane, uint64_t end)
+{
+    publish(lane, end);
+    look(lane);
+}
+
+/* Whether a lane or a thread may wait for the claim that ends at a position. It has stored its wish before it notifies or runs the engine. */
+static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
+{
+    uint64_t first = end - HDI_CLAIM_SLOTS + 1;
+    return atomic_load_explicit(&lane->wanted_host, memory_order_seq_cst) >= first ||
+           atomic_load_explicit(&lane->wanted_event, memory_order_seq_cst) >= first ||
+           atomic_load_explicit(&lane->wanted_now, memory_order_seq_cst) >= first;
+}
+
+void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+{
     if (event) {
         lane->claim_event = event;
         atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);
@@ -90,17 +123,18 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
         atomic_store_explicit(&lane->shared->failed_as, number, memory_order_relaxed);
         atomic_store_explicit(&lane->shared->failed_at, end, memory_order_relaxed);
     }
-    if (ready && !event && !number) {
+    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+    publish(lane, end);
+    /* Publishes the event and how it ended. */
+    hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
+    bool over = ready && !event && !number;
+    if (over) { /* last, since the lane may be another claim's from here on */
         atomic_store_explicit(&lane->claim_over, end, memory_order_release);
     }
-    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
-    /* Publishes the event and how it ended, to the engine's acquire load. Sequentially consistent, see hdi_engine_notify. */
-    atomic_store_explicit(&lane->shared->ended, end, memory_order_seq_cst);
-    hdi_engine_notify(device->channel.engine, lane->number);
-    if (device->runtime->is_inline) {
-        hdi_engine_run_inline(device);
-    } else if (hdi_device_lost(device)) {
-        hdi_device_drain(device);
+    if (over && lane->device->runtime->is_inline && !is_wanted(lane->shared, end)) {
+        hdi_engine_notify(lane->device->channel.engine, lane->number); /* the next call that submits or waits looks */
+    } else {
+        look(lane);
     }
 }
 

@@ -13,6 +13,7 @@
 #define HDI_ENGINE_CLAIMS_H
 
 #include <heddle/memory.h>
+#include "base/lock.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "engine/runtime.h"
@@ -31,6 +32,26 @@ static inline void hdi_claim_hold(hd_lane *lane, uint64_t end)
     atomic_store_explicit(&lane->claim_held, end, memory_order_relaxed);
 }
 
+/* The claim that ends at `end` is on the program's stream with this id. */
+static inline void hdi_claim_note_stream(hd_lane *lane, uint64_t end, uint64_t id)
+{
+    atomic_store_explicit(&lane->claim_stream_end, 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_stream_id, id, memory_order_release);
+    atomic_store_explicit(&lane->claim_stream_end, end, memory_order_release);
+}
+
+/* Whether the claim that ends at a position is on that stream. Any thread; the lane may be another claim's meanwhile. */
+static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uint64_t id)
+{
+    /* pairs with the stores above: the id is that of `end`, or a later claim's end is seen the second time */
+    bool noted = atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end &&
+                 atomic_load_explicit(&lane->claim_stream_id, memory_order_acquire) == id;
+    return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
+}
+
+/* Publishes a lane's claim that ends at `end`, and notifies the engine. */
+void hdi_claim_notify(hd_lane *lane, uint64_t end);
+
 /* The program has ended the claim that ends at `end`. `number`: hdi_outcome_of_claim; 0: well. `event`: it ends with that event; NULL: now.
  * `ready`: the bytes were the program's. Notifies the engine. */
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event);
@@ -42,15 +63,15 @@ static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
     return atomic_load_explicit(&lane->claim_over, memory_order_acquire) >= position;
 }
 
-/* Between two stores and the other side's loads: a claim that is held at once, and the state of its device. */
+/* Between the store that a claim is held at once and the load of the device's state. The other side has hdi_biased_barrier (hdi_lane_reach). */
 static inline void hdi_claim_fence(void)
 {
-#if defined(__SANITIZE_THREAD__) /* the thread sanitizer does not support fences */
-    _Atomic int word = 0;
-    atomic_exchange_explicit(&word, 1, memory_order_seq_cst);
-#else
-    atomic_thread_fence(memory_order_seq_cst);
-#endif
+    if (hdi_biased_fenced()) {
+        _Atomic int word = 0;
+        atomic_exchange_explicit(&word, 1, memory_order_seq_cst);
+    } else {
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
+    }
 }
 
 /* Whether the program may be using the bytes of a claim whose command, or its second slot, ends at `end`. */

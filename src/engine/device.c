@@ -21,7 +21,7 @@ static size_t round_up(size_t value, size_t unit)
 }
 
 typedef struct layout {
-    size_t lanes, flags, flags_bytes, requests, rings, failures, bytes;
+    size_t lanes, flags, flags_bytes, requests, rings, failures, times, bytes;
     uint32_t failures_room;
 } layout;
 
@@ -36,7 +36,8 @@ static layout layout_of(uint32_t slots)
     l.rings = l.requests + round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
     l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
-    l.bytes = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
+    l.times = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
+    l.bytes = l.times + round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
     return l;
 }
 
@@ -52,6 +53,7 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
     channel->slots = slots;
     channel->failures = (_Atomic uint64_t *)(base + l->failures);
     channel->failures_room = l->failures_room;
+    channel->times = (hdi_time *)(base + l->times);
 }
 
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)

@@ -311,8 +311,7 @@ static hdi_pass engine_pass(hdi_engine *engine)
 
 /* ---- running, sleeping ---- */
 
-/* Whether the lane stands at a claim that the program has not ended. Sequentially consistent with the store of `ended`, behind
- * which the program's thread loads `asleep`. */
+/* Whether the lane stands at a claim that the program has not ended. The load is behind `asleep` and engine_see_heads, as that of `head`. */
 static bool is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t to = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed);
@@ -604,6 +603,8 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
     stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;
     atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
     stream->sticky_failure = sticky_failure;
+    /* pairs with the loads in times.c; times of a former engine had another zero point */
+    atomic_store_explicit(&device->channel.lanes[number].times_after, position, memory_order_release);
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
     atomic_store_explicit(&stream->made, true, memory_order_release);
     return answer;
@@ -617,6 +618,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
     }
     const hdi_driver *driver = device->runtime->driver;
     hdi_chains_end(engine, driver_usable);
+    hdi_times_end(engine, driver_usable);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_stream *stream = &engine->streams[i];
         for (int e = 0; driver_usable && e < HDI_EVENTS_PER_LANE; e++) {

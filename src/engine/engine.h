@@ -27,8 +27,20 @@ bool hdi_engine_run_inline(hdi_device *device);
 /* How long a thread that looks for progress of the device's work sleeps, after so long without any. */
 int64_t hdi_engine_sleep_after(int64_t quiet);
 
-/* Notifies the engine of new commands or new wishes in a lane. Call after a sequentially consistent store of `head` or
- * of the wish. A plain store of `head` will do where the engine fences (HDI_FENCES_ENGINE). */
+/* Stores `head` of a lane, or `ended`, before hdi_engine_notify; pairs with the engine's acquire load. A seq_cst store is an exchange, which
+ * would wait for the cache line where the engine has it. So it is a plain one where the engine fences (HDI_FENCES_ENGINE). */
+static inline void hdi_engine_publish(const hdi_engine_shared *engine, _Atomic uint64_t *word, uint64_t position)
+{
+    if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
+        atomic_store_explicit(word, position, memory_order_seq_cst);
+    } else {
+        atomic_store_explicit(word, position, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
+    }
+}
+
+/* Notifies the engine of new commands or new wishes in a lane. Call after hdi_engine_publish, or after a sequentially consistent store of the
+ * wish. */
 static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);

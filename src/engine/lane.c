@@ -166,6 +166,7 @@ static void give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
     lane->owners = 1;
+    atomic_store_explicit(&lane->shared->keeps_times, 0, memory_order_relaxed); /* as hd_lane_keep_times */
     *resumed = lane->sticky_failure && (has_failed(lane) || !is_drained(lane));
     if (*resumed) {
         hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});

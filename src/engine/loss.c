@@ -544,7 +544,9 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head)
 {
     const hd_lane *lane = hdi_lane_at(device, number);
-    hdi_claim_fence(); /* behind the device's state; pairs with the begin of a claim (claim.c) */
+    if (lane && lane->claim) {
+        hdi_biased_barrier(); /* behind the device's state; pairs with hdi_claim_fence */
+    }
     while (from < head) {
         const hdi_command *c = hdi_command_at(&device->channel, number, from);
         if (c->slots == 0) {

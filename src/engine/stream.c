@@ -370,10 +370,11 @@ static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int d
         const hdi_dependency *front =
             stream->first_dependency < stream->n_dependencies ? &stream->dependencies[stream->first_dependency] : NULL;
         uint64_t reach = front && front->position < stream->passed ? front->position : stream->passed;
-        if (reach > stream->done) {
-            stream_store_done(engine, stream, reach);
+        uint64_t timed = stream->timed ? hdi_times_settle(engine, stream, reach) : reach;
+        if (timed > stream->done) {
+            stream_store_done(engine, stream, timed);
         }
-        if (reach == stream->passed) {
+        if (reach == stream->passed || timed < reach) {
             return;
         }
         hdi_dependency d = *front;
@@ -753,7 +754,7 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
     /* The watchdog needs the end of every operation. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
     bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled) ||
-               (c->op == HDI_OP_CLAIM && stream->signalled != stream->issued);
+               (c->op == HDI_OP_CLAIM && c->kind != HDI_CLAIM_ON_STREAM && stream->signalled != stream->issued);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
     /* relaxed: a wish seen late is seen at the next visit */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
@@ -805,7 +806,8 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     if (c->op != HDI_OP_LAUNCH) {
         return issue(engine, stream, c);
     }
-    uint32_t n = stream->failed ? 0 : hdi_chain_issue(engine, stream, head, most, end);
+    bool alone = stream->failed || hdi_times_are_kept(&engine->device->channel.lanes[stream->number]);
+    uint32_t n = alone ? 0 : hdi_chain_issue(engine, stream, head, most, end);
     if (n == 0) {
         return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, stream, c, signalled);
     }
@@ -819,6 +821,12 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
 static void stand(hdi_stream *stream, const hdi_command *c, uint64_t end)
 {
     atomic_store_explicit(&stream->claimed_to, c->op == HDI_OP_CLAIMED ? end : 0, memory_order_relaxed);
+}
+
+/* Whether a ticket may name the end of this command. */
+static bool is_named(const hdi_command *c)
+{
+    return hdi_op_is_work(c->op) || c->op == HDI_OP_RESUME; /* which hd_lane_get_ticket may find as the last one */
 }
 
 /* Gives the driver what it can take. True when something was issued. */
@@ -861,6 +869,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         left -= n;
         stream->issued = end;
         any = true;
+        if (__builtin_expect(hdi_times_are_kept(shared), 0) && is_named(c)) {
+            hdi_times_record(engine, stream, end);
+        }
         if (at_rest && stream->entries == entries) {
             stream->passed = stream->signalled = end; /* the device has nothing of it */
         }

@@ -12,6 +12,7 @@
 #define HDI_ENGINE_STREAM_H
 
 #include "engine/engine.h"
+#include "engine/times.h"
 
 /* ---- how long the kernels of a lane take (issue.c) ----
  *
@@ -109,6 +110,7 @@ typedef struct hdi_stream {
     bool flag_missing;               /* no completion write could be made: query the stream's status instead */
     uint32_t bad_looks;              /* queries of the status in a row that failed without killing the device */
     _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
+    hdcu_event *timed; /* for each slot, what stands behind the operation that ends there; NULL: none was */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
@@ -146,6 +148,7 @@ struct hdi_engine {
     uint64_t full[HDI_LANES_MAX / 64];              /* lanes that had more to issue when they were visited last */
     int64_t company_at;                             /* clock when a lane with little to do was beside others */
     bool has_company;                               /* whether that was within COMPANY_NS */
+    hdi_times times;                                /* of all lanes that keep some */
     /* Turns of full lanes so far, and the lanes that had the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
 };

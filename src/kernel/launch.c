@@ -34,8 +34,9 @@ typedef struct argument {
 static uint32_t kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {
-        [HD_ARG_BUFFER] = 8, [HD_ARG_I8] = 1,  [HD_ARG_U8] = 1,  [HD_ARG_I16] = 2, [HD_ARG_U16] = 2, [HD_ARG_I32] = 4,
-        [HD_ARG_U32] = 4,    [HD_ARG_I64] = 8, [HD_ARG_U64] = 8, [HD_ARG_F32] = 4, [HD_ARG_F64] = 8,
+        [HD_ARG_BUFFER] = 8, [HD_ARG_I8] = 1,  [HD_ARG_U8] = 1,  [HD_ARG_I16] = 2,
+        [HD_ARG_U16] = 2,    [HD_ARG_I32] = 4, [HD_ARG_U32] = 4, [HD_ARG_I64] = 8,
+        [HD_ARG_U64] = 8,    [HD_ARG_F32] = 4, [HD_ARG_F64] = 8, [HD_ARG_ADDRESS] = 8,
     };
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
@@ -55,6 +56,12 @@ static hd_status argument_failed(const argument *a, hd_status status)
         static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
         return hdi_fail(status, "kernel '%s', argument %zu (%s): the kernel uses it as %s, the call passes it as %s",
                         kernel, a->index, name, words[param->access & 3], words[arg->access & 3]);
+    }
+    if (arg->kind == HD_ARG_ALSO) {
+        return hdi_fail(status,
+                        "kernel '%s', argument %zu (%s): expects %s, got hd_also, which stands behind the arguments of "
+                        "all parameters",
+                        kernel, a->index, name, hdi_arg_kind_name(param->kind));
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
         return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel, a->index,
@@ -103,8 +110,13 @@ static hd_status check_access(const argument *a)
 {
     uint32_t access = a->arg->access, wanted = a->param->access;
     if (access == 0 || access > 3) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): access %u", a->kernel->name, a->index,
-                        a->param->name, access);
+        return a->arg->kind == HD_ARG_ALSO
+                   ? hdi_fail(HD_ERROR_ARGUMENT,
+                              "kernel '%s', argument %zu (also): no use of a buffer; give hd_also one of hd_in, hd_out "
+                              "or hd_inout",
+                              a->kernel->name, a->index)
+                   : hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): access %u", a->kernel->name, a->index,
+                              a->param->name, access);
     }
     bool fits = !wanted || access == wanted || (wanted == HD_WRITE && access == HD_READ_WRITE);
     return fits ? HD_OK : argument_failed(a, HD_ERROR_ACCESS);
@@ -114,6 +126,10 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
 {
     const hd_arg *arg = a->arg;
     hdi_device *device = a->lane->device;
+    hd_status status = arg->kind == HD_ARG_ALSO ? check_access(a) : HD_OK; /* without a use there is no handle */
+    if (status) {
+        return status;
+    }
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (!b) {
         return buffer_refused(a);
@@ -122,7 +138,7 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
         return hdi_fail(HD_ERROR_HANDLE, "kernel '%s', argument %zu (%s): the buffer is of another runtime",
                         a->kernel->name, a->index, a->param->name);
     }
-    hd_status status = check_access(a);
+    status = check_access(a);
     if (status) {
         return status;
     }
@@ -143,7 +159,7 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {
-        return hdi_buffer_refused(arg->value.buffer);
+        return buffer_refused(a);
     }
     uint64_t bytes = b->bytes, high = arg->size ? arg->offset + arg->size : bytes;
     pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
@@ -195,7 +211,7 @@ static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, un
     }
     uint32_t size = kind_size(arg->kind);
     bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param_size) ||
-                same_but_sign(param->kind, arg->kind);
+                same_but_sign(param->kind, arg->kind) || (arg->kind == HD_ARG_ADDRESS && param->kind == HD_ARG_BUFFER);
     if (!size || !fits) {
         return argument_failed(a, HD_ERROR_ARGUMENT);
     }
@@ -383,8 +399,17 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
     return hdi_submit_linked(lane, uses, n_uses, command, link, out);
 }
 
-static hd_status count_failed(const hdi_params *params, const char *name, size_t n_args)
+static hd_status count_failed(const hdi_params *params, const char *name, const hd_arg *args, size_t n_args)
 {
+    size_t also = 0;
+    for (size_t i = 0; i < n_args; i++) {
+        also += args[i].kind == HD_ARG_ALSO;
+    }
+    n_args -= also;
+    if (params->described && n_args == params->n) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s': hd_also stands behind the arguments of all %u parameters",
+                        name, params->n);
+    }
     return params->described
                ? hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s' takes %u arguments, got %zu", name, params->n, n_args)
                : hdi_fail(HD_ERROR_UNSUPPORTED,
@@ -469,10 +494,52 @@ static struct hd_kernel *__attribute__((noinline, cold)) careful_kernel(const hd
     return k && hdi_handle_word_is_good(word, hdi_kernel_word(handle)) ? k : NULL;
 }
 
-hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
-                    const hd_arg *args, size_t n_args, hd_ticket *out)
+/* ---- the call ---- */
+
+/* Adds the uses of buffers that stand behind `n_args` arguments. *n: the number of uses. */
+static hd_status __attribute__((noinline, cold))
+add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size_t n_also, size_t n_args, hdi_use *uses,
+         size_t *n, uint64_t *locks)
 {
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane_handle));
+    static const hdi_param param = {.kind = HD_ARG_BUFFER, .size = sizeof(uint64_t), .name = "also"};
+    unsigned char address[sizeof(uint64_t)];
+    if (n_also > HDI_USES_OF_ONE - *n) {
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers, %zu of them with hd_also", kernel->name,
+                        HDI_USES_OF_ONE, n_also);
+    }
+    for (size_t i = 0; i < n_also; i++) {
+        const argument a = {lane, kernel, n_args + i, &param, &also[i]};
+        hd_status status = pack_buffer_slow(&a, address, &uses[*n]);
+        if (status) {
+            return status;
+        }
+        *locks |= uses[(*n)++].buffer->locks;
+    }
+    return HD_OK;
+}
+
+/* How many buffers stand behind the arguments of all parameters; 0: none, or something else stands there, too. */
+static size_t also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
+{
+    uint32_t n = params->n; /* read once: they may be another kernel's by now */
+    size_t also = params->described && n_args > n ? n_args - n : 0;
+    for (size_t i = 0; i < also; i++) {
+        if (args[n + i].kind != HD_ARG_ALSO) {
+            return 0;
+        }
+    }
+    return also;
+}
+
+static hd_status launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
+                             size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out);
+
+/* hd_launch, inside of the runtime. `also`: buffers may stand behind the arguments, a constant of the caller. */
+static inline __attribute__((always_inline)) hd_status launch(const hd_lane *lane_handle,
+                                                              const hd_kernel *kernel_handle, hd_dims grid,
+                                                              hd_dims block, size_t shared_bytes, const hd_arg *args,
+                                                              size_t n_args, bool also, hd_ticket *out)
+{
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
         return hdi_lane_refused(lane_handle);
@@ -491,15 +558,17 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "args is null");
     }
-    /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
-    if (__builtin_expect(shared_bytes != 0, 0)) {
-        shared_bytes = shared_bytes > UINT32_MAX
-                           ? UINT32_MAX
-                           : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
-    }
     const hdi_params *params = hdi_kernel_params(kernel);
+    size_t n_also = 0;
     if (__builtin_expect(n_args != params->n, 0)) {
-        return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, n_args));
+        if (!also) {
+            return launch_also(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, out);
+        }
+        n_also = also_of(params, args, n_args);
+        if (!n_also) {
+            return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, args, n_args));
+        }
+        n_args -= n_also;
     }
     if (__builtin_expect(!shape_is_plain(device, kernel, grid, block, shared_bytes), 0)) {
         grid = complete(grid);
@@ -518,11 +587,34 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     hd_status status =
         pack_arguments(lane, kernel, params, args, n_args,
                        (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses, &n_uses, &locks);
+    if (also && !status) {
+        status = add_also(lane, kernel, args + n_args, n_also, n_args, uses, &n_uses, &locks);
+    }
     if (__builtin_expect(status != HD_OK, 0)) {
         return unless_unloaded(kernel, same.kernel_word, status);
     }
     write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
     return hdi_submit_launch(lane, uses, n_uses, command, &same, locks, out);
+}
+
+static hd_status __attribute__((noinline, cold))
+launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
+            size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out)
+{
+    return launch(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, true, out);
+}
+
+hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
+                    const hd_arg *args, size_t n_args, hd_ticket *out)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane));
+    /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
+    if (__builtin_expect(shared_bytes != 0, 0)) {
+        shared_bytes = shared_bytes > UINT32_MAX
+                           ? UINT32_MAX
+                           : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
+    }
+    return launch(lane, kernel, grid, block, shared_bytes, args, n_args, false, out);
 }
 
 /* ---- the option launch_wait ---- */

@@ -93,6 +93,23 @@ static hd_status recipe_hd_lane_get_ticket(things *t)
     return hd_wait(conf_lane_ticket(t->lane), CONF_SECOND);
 }
 
+static hd_status recipe_hd_lane_keep_times(things *t)
+{
+    static _Thread_local unsigned turn;
+    return hd_lane_keep_times(t->lane, ++turn % 2 == 0);
+}
+
+static hd_status recipe_hd_ticket_get_elapsed(things *t)
+{
+    hd_ticket ticket = {NULL, 0};
+    int64_t ns = 0;
+    hd_status status = hd_lane_get_ticket(t->lane, &ticket);
+    status = status ? status : hd_ticket_get_elapsed(ticket, ticket, &ns);
+    CONF_EQUAL(ns, 0);
+    return status == HD_ERROR_NOT_FOUND || status == HD_ERROR_TIMEOUT ? HD_OK
+                                                                      : status; /* the lane is busy, or has no times */
+}
+
 static hd_status recipe_hd_lane_wait(things *t)
 {
     return hd_lane_wait(t->lane, 100000);
@@ -247,7 +264,11 @@ static hd_status recipe_hd_launch(things *t)
 {
     static _Thread_local unsigned turn;
     wk_kernels k = {.add_one = t->kernel};
-    return wk_add_one(t->lane, k, t->buffer, ++turn % 3 ? PAIR_WORDS : 16, NULL);
+    if (++turn % 4 == 0) { /* the buffer is used without an argument */
+        hd_arg args[] = {hd_inout(t->other), hd_u64(16), hd_also(hd_inout(t->buffer))};
+        return hd_launch(t->lane, t->kernel, conf_grid(16, 128), conf_dims(128, 1, 1), 0, args, 3, NULL);
+    }
+    return wk_add_one(t->lane, k, t->buffer, turn % 3 ? PAIR_WORDS : 16, NULL);
 }
 
 /* ---- tensors ---- */

@@ -28,6 +28,19 @@
 
 static const uint32_t block_sizes[] = {32, 64, 128, 256};
 
+/* Gives some buffers among the first `n` arguments by their address alone, and names them behind all arguments. Returns how many there are then. */
+static size_t give_addresses(conf_random *r, hd_arg *args, size_t n)
+{
+    size_t all = n;
+    for (size_t i = 0; i < n; i++) {
+        if (args[i].kind == HD_ARG_BUFFER && conf_chance(r, 25)) {
+            args[all++] = hd_also(args[i]);
+            args[i] = hd_address(hd_buffer_address(args[i].value.buffer) + args[i].offset);
+        }
+    }
+    return all;
+}
+
 static bool do_kernel_fill(conf_random *r, hd_ticket *out)
 {
     hd_lane *lane = some_lane(r);
@@ -39,8 +52,9 @@ static bool do_kernel_fill(conf_random *r, hd_ticket *out)
     range a = some_range(r, y, 4);
     uint32_t word = some_word(r, y), block = block_sizes[conf_below(r, 4)];
     uint64_t n = a.bytes / 4;
-    hd_arg args[] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_u64(n), hd_u32(word)};
-    hd_status status = hd_launch(lane, w.k.fill, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, 3, out);
+    hd_arg args[4] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_u64(n), hd_u32(word)};
+    size_t n_args = give_addresses(r, args, 3);
+    hd_status status = hd_launch(lane, w.k.fill, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, n_args, out);
     if (!reaches(device, y)) {
         CONF_FAILS(status, HD_ERROR_UNREACHABLE);
         return false;
@@ -69,8 +83,9 @@ static bool do_kernel_copy(conf_random *r, hd_ticket *out)
     }
     uint64_t n = a.bytes / 4;
     uint32_t block = block_sizes[conf_below(r, 4)];
-    hd_arg args[] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_in_range(x->buffer, b.offset, b.bytes), hd_u64(n)};
-    hd_status status = hd_launch(lane, w.k.copy, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, 3, out);
+    hd_arg args[5] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_in_range(x->buffer, b.offset, b.bytes), hd_u64(n)};
+    size_t n_args = give_addresses(r, args, 3);
+    hd_status status = hd_launch(lane, w.k.copy, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, n_args, out);
     if (!reaches(device, y) || !reaches(device, x)) {
         CONF_FAILS(status, HD_ERROR_UNREACHABLE);
         return false;
@@ -363,6 +378,13 @@ static bool do_free_and_alloc(conf_random *r, hd_ticket *out)
     return true;
 }
 
+static bool do_keep_times(conf_random *r, hd_ticket *out)
+{
+    (void)out;
+    CONF_OK(hd_lane_keep_times(some_lane(r), conf_chance(r, 30)));
+    return true;
+}
+
 static const struct {
     bool (*run)(conf_random *, hd_ticket *);
     unsigned weight;
@@ -370,7 +392,7 @@ static const struct {
     {do_kernel_fill, 12},   {do_kernel_copy, 22}, {do_kernel_axpy, 18}, {do_kernel_sum, 6}, {do_slow, 3},
     {do_fill, 8},           {do_copy, 20},        {do_write, 6},        {do_read, 2},       {do_map, 2},
     {do_free_and_alloc, 5}, {do_burst, 4},        {do_claim, 8},        {do_host_call, 6},  {do_lane_call, 8},
-    {do_stream_claim, 6},   {do_lane_after, 5},
+    {do_stream_claim, 6},   {do_lane_after, 5},   {do_keep_times, 2},
 };
 enum { n_kinds = sizeof kinds / sizeof *kinds };
 
@@ -412,6 +434,9 @@ static void *submits(void *argument)
             (void)hd_done(waited);
             CONF_OK(hd_wait(waited, 60 * CONF_SECOND));
             CONF_TRUE(hd_done(waited));
+            int64_t ns = 0;
+            hd_status timed = waited.lane ? hd_ticket_get_elapsed(waited, waited, &ns) : HD_OK;
+            CONF_TRUE((timed == HD_OK || timed == HD_ERROR_NOT_FOUND) && ns == 0);
         }
     }
     return NULL;

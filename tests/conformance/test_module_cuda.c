@@ -56,6 +56,13 @@ static void launch_one(hd_lane *lane, hd_module *module, const char *name, const
     CONF_OK(hd_launch(lane, kernel, conf_dims(1, 1, 1), conf_dims(32, 1, 1), 0, args, n, NULL));
 }
 
+static hd_status try_saxpy(hd_lane *lane, hd_module *module, const hd_arg args[6])
+{
+    hd_kernel *kernel = NULL;
+    CONF_OK(hd_kernel_get(module, "saxpy", &kernel));
+    return hd_launch(lane, kernel, conf_dims(1, 1, 1), conf_dims(32, 1, 1), 0, args, 6, NULL);
+}
+
 static hd_buffer *global_of(hd_module *module, const char *name, size_t bytes)
 {
     hd_buffer *b = NULL;
@@ -115,6 +122,17 @@ static void use_module(hd_runtime *runtime, hd_module *module)
     float got[N];
     CONF_OK(hd_read(y, 0, got, sizeof got));
     CONF_TRUE(got[0] == 7 && got[1] == 7 && got[2] == 7 && got[3] == 1);
+    hd_arg by_address[] = {hd_address(hd_buffer_address(y)),
+                           hd_address(hd_buffer_address(x)),
+                           hd_f32(-2),
+                           hd_i32(3),
+                           hd_also(hd_inout(y)),
+                           hd_also(hd_in(x))};
+    launch_one(lane, module, "saxpy", by_address, 6);
+    CONF_OK(hd_read(y, 0, got, sizeof got));
+    CONF_TRUE(got[0] == 1 && got[1] == 1 && got[2] == 1 && got[3] == 1);
+    by_address[3] = hd_address(3); /* the size is checked, which is all that the image has */
+    CONF_FAILS(try_saxpy(lane, module, by_address), HD_ERROR_ARGUMENT);
     struct {
         float a;
         double b;

@@ -80,6 +80,11 @@ static void claims_take_nulls(void **state)
     CONF_FAILS(hd_lane_call(lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_lane_after(NULL, ticket, NULL), HD_ERROR_HANDLE);
     CONF_OK(hd_lane_after(lane, ticket, NULL));
+    CONF_FAILS(hd_lane_keep_times(NULL, true), HD_ERROR_HANDLE);
+    int64_t ns = 7;
+    CONF_FAILS(hd_ticket_get_elapsed(ticket, ticket, &ns), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_ticket_get_elapsed(ticket, ticket, NULL), HD_ERROR_ARGUMENT);
+    CONF_EQUAL(ns, 7);
     conf_close(runtime);
 }
 

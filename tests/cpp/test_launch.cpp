@@ -111,6 +111,40 @@ static void variables(hd::lane_ref lane, hd::module_ref module)
     CHECK_FAILS(HD_ERROR_NO_DEVICE, module.global<float>(-1, "runs"));
 }
 
+/* Memory that a kernel gets by its address alone, named behind the arguments. */
+static void addresses(hd::lane_ref lane, hd::lane_ref other, hd::module_ref builtin)
+{
+    const hd::kernel fill = builtin.kernel("hd_fill_u32"), copy = builtin.kernel("hd_copy_u32");
+    hd::buffer<std::uint32_t> a = hd::alloc<std::uint32_t>(lane, 40), b = hd::alloc<std::uint32_t>(lane, 40);
+    for (std::uint32_t i = 0; i < 20; i++) {
+        hd::launch(lane, fill, 1, 64, hd::address(a.address()), std::uint64_t(40), i, hd::also(hd::out(a)));
+        hd::launch(other, copy, 1, 64, hd::out(b), hd::address(a.address() + 16), std::uint64_t(36),
+                   hd::also(hd::in(a, 4)));
+        CHECK(hd::read(b)[35] == i);
+    }
+    CHECK_FAILS(HD_ERROR_ARGUMENT,
+                hd::launch(lane, fill, 1, 64, hd::also(hd::in(b)), hd::out(a), std::uint64_t(40), 1u));
+    CHECK_FAILS(HD_ERROR_RANGE,
+                hd::launch(lane, fill, 1, 64, hd::out(a), std::uint64_t(40), 1u, hd::also(hd::in(b, 41))));
+}
+
+/* The device's time between tickets. */
+static void times(hd::lane_ref lane, hd::lane_ref without, hd::module_ref builtin)
+{
+    const hd::kernel fill = builtin.kernel("hd_fill_u32");
+    hd::buffer<std::uint32_t> a = hd::alloc<std::uint32_t>(lane, 40);
+    lane.keep_times();
+    const hd::ticket start = lane.after(hd::ticket());
+    const hd::ticket filled = hd::launch_ticket(lane, fill, 1, 64, hd::out(a), std::uint64_t(40), 1u);
+    filled.wait();
+    const std::chrono::nanoseconds took = hd::elapsed(start, filled);
+    CHECK(took.count() >= 0 && std::chrono::nanoseconds(hd::elapsed(filled, start)) == -took);
+    const hd::ticket untimed = without.after(filled);
+    untimed.wait();
+    CHECK_FAILS(HD_ERROR_NOT_FOUND, hd::elapsed(start, untimed));
+    lane.keep_times(false);
+}
+
 static void test()
 {
     hd::runtime runtime = hd::open(small_machine);
@@ -120,6 +154,9 @@ static void test()
     ranges(lane, runtime.builtin_module());
     shapes(lane, module);
     variables(lane, module);
+    hd::lane other = runtime.create_lane(0);
+    addresses(lane, other, runtime.builtin_module());
+    times(lane, other, runtime.builtin_module());
     CHECK(live_buffers(runtime) == 0);
 
     const hd::kernel gone = module.kernel("nothing");

@@ -101,6 +101,12 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(status, out);
     }
 
+    /* hd_lane_keep_times: operations that are submitted from now on have times, for hd::elapsed. */
+    result<void> keep_times(bool on = true) const
+    {
+        return detail::finish(hd_lane_keep_times(get(), on));
+    }
+
     /* hd_lane_reset without a limit: the lane takes work again after a failure. */
     result<void> accept_work() const
     {
@@ -113,6 +119,14 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish_wait(hd_lane_reset(get(), detail::limit_of(limit)));
     }
 };
+
+/* hd_ticket_get_elapsed: the device's time from the end of one operation to the end of another one. */
+inline result<std::chrono::nanoseconds> elapsed(const ticket &from, const ticket &to)
+{
+    std::int64_t out = 0;
+    const hd_status status = hd_ticket_get_elapsed(from, to, &out);
+    return detail::finish(status, std::chrono::nanoseconds(out));
+}
 
 /* hd_lane_get_default: the calling thread's own lane on a device. */
 inline result<lane_ref> runtime_ref::default_lane(int device) const

@@ -4,7 +4,8 @@
  *     hd::kernel scale = module.kernel("scale");
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
- * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, or a value. Values are numbers, enumerations, and structures.
+ * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value. Behind all arguments stands hd::also of buffers
+ * that the kernel reaches by pointers inside of other memory. Values are numbers, enumerations, and structures.
  * A value has the type that the kernel's parameter has, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
  *
  * Threads: any. Locks: none. Blocking: as hd_launch.
@@ -155,6 +156,20 @@ template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b, std::size_
 template <class T> HD_CPP_INLINE hd_arg inout(const span<T> &s) noexcept
 {
     return detail::arg_of(s.buffer(), HD_READ_WRITE, s.first(), s.size());
+}
+
+/* ---- memory without an argument, arguments without memory ---- */
+
+/* hd_also: hd::also(hd::in(x)) stands behind all arguments, and is a use of x without a parameter for it. */
+HD_CPP_INLINE hd_arg also(const hd_arg &use) noexcept
+{
+    return hd_also(use);
+}
+
+/* hd_address: a pointer that nothing is ordered by; hd::address(0) is a null pointer. */
+HD_CPP_INLINE hd_arg address(std::uint64_t a) noexcept
+{
+    return hd_address(a);
 }
 
 /* ---- launches ---- */
