@@ -8,6 +8,9 @@
  *
  * A call within a call is one on the same runtime, and changes nothing. Its handles may be stale by then, and stale handles have no runtime.
  *
+ * In a function of hd_lane_call a thread may hold the engine's lock, and the engine waits for it. So there HDI_INSIDE and HDI_INSIDE_BRIEFLY
+ * return HANDLE from the call. A thread has no record of its own there, so a call finds out where it has to take the slow way anyway.
+ *
  * Either way notes the call's name, which goes in front of the texts of failures (error.h). HDI_CALL notes the name alone. A call within a
  * call keeps the name of the outer one.
  *
@@ -21,6 +24,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <heddle/status.h>
 #include "base/lock.h"
 
 #if HDI_DEBUG
@@ -47,16 +51,20 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
-hdi_inside hdi_presence_enter_slow(const void *runtime);
+/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for.
+ * `may_refuse`: in a function of hd_lane_call its record is NULL. */
+hdi_inside hdi_presence_enter_slow(const void *runtime, bool may_refuse);
+
+/* Fails with HANDLE: a function of hd_lane_call must not make this call. */
+hd_status hdi_presence_refused(const char *call);
 
 /* Inside a call on a runtime from here on. */
-static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
+static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call, bool may_refuse)
 {
     hdi_presence *own = hdi_presence_here.own;
     hdi_inside inside;
     if (__builtin_expect(!own, 0)) {
-        inside = hdi_presence_enter_slow(runtime);
+        inside = hdi_presence_enter_slow(runtime, may_refuse);
     } else {
         inside = (hdi_inside){own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
         atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
@@ -71,28 +79,42 @@ static inline hdi_inside hdi_presence_enter(const void *runtime, const char *cal
 
 static inline void hdi_presence_leave(const hdi_inside *inside)
 {
-    /* pairs with the acquire load in hdi_presence_await: what the call did is over */
-    atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
+    if (inside->own) { /* else the call was refused; a compiler that has seen the record leaves this out */
+        /* pairs with the acquire load in hdi_presence_await: what the call did is over */
+        atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
+    }
 }
 
-/* For the rest of the block the thread is inside a call on this runtime. */
+#define HDI_IS_INSIDE(runtime, name, may_refuse)                                                                       \
+    const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
+        hdi_presence_enter(runtime, name, may_refuse)
+
+/* For the rest of the block the thread is inside a call on this runtime. A call that is refused returns HANDLE, or `value`. */
 #define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
 #define HDI_INSIDE_AS(runtime, name)                                                                                   \
-    const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
-        hdi_presence_enter(runtime, name)
+    HDI_IS_INSIDE(runtime, name, true);                                                                                \
+    if (__builtin_expect(!hdi_is_inside.own, 0)) {                                                                     \
+        return hdi_presence_refused(name);                                                                             \
+    }
+#define HDI_INSIDE_OR(runtime, name, value)                                                                            \
+    HDI_IS_INSIDE(runtime, name, true);                                                                                \
+    if (__builtin_expect(!hdi_is_inside.own, 0)) {                                                                     \
+        hdi_presence_refused(name);                                                                                    \
+        return value;                                                                                                  \
+    }
 
 /* In a function of the library that calls make, and threads of its own: the name stays. */
-#define HDI_INSIDE_STILL(runtime) HDI_INSIDE_AS(runtime, NULL)
+#define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL, false)
 
 /* The same for a call that no other public call contains: what was before is nothing. */
-static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool may_refuse)
 {
     if (call) {
         hdi_presence_here.call = call;
     }
     hdi_presence *own = hdi_presence_here.own;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime).own;
+        return hdi_presence_enter_slow(runtime, may_refuse).own;
     }
 #if HDI_DEBUG
     assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
@@ -104,16 +126,27 @@ static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, cons
 
 static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 {
-    atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
+    if (*own) {                                                             /* as above */
+        atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
+    }
 }
+
+#define HDI_IS_INSIDE_BRIEFLY(runtime, name, may_refuse)                                                               \
+    hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
+        hdi_presence_enter_briefly(runtime, name, may_refuse)
 
 #define HDI_INSIDE_BRIEFLY(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, __func__)
 #define HDI_INSIDE_BRIEFLY_AS(runtime, name)                                                                           \
-    hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
-        hdi_presence_enter_briefly(runtime, name)
+    HDI_IS_INSIDE_BRIEFLY(runtime, name, true);                                                                        \
+    if (__builtin_expect(!hdi_is_inside, 0)) {                                                                         \
+        return hdi_presence_refused(__func__);                                                                         \
+    }
 
-/* What cannot fail needs no name. */
+/* What cannot fail on its usual way needs no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
+
+/* A question that waits for nothing and takes no lock: a function of hd_lane_call may ask it. */
+#define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL, false)
 
 /* For a call on no runtime, and for one that notes its name only where it may fail. The library does not call such calls itself. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
@@ -123,9 +156,12 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;
+    uint8_t calling;
     const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
+/* The same around a function of hd_lane_call (HDI_CALLS_LANE, thread.h): its calls are refused. */
+hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
 
 /* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */

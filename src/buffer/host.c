@@ -149,7 +149,7 @@ static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uin
 
 static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
-    HDI_INSIDE_AS(hdi_buffer_runtime(handle), "hd_element");
+    HDI_INSIDE_OR(hdi_buffer_runtime(handle), "hd_element", NULL);
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
     status = status ? status : hdi_access_check(access);
