@@ -404,7 +404,7 @@ hd_status hdi_claim_status(const struct hd_claim *c)
 
 bool hd_claim_ready(const hd_claim *handle)
 {
-    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_claim_runtime(handle));
+    HDI_INSIDE_QUERY(hdi_claim_runtime(handle));
     const struct hd_claim *c = hdi_claim_from_handle(handle);
     return !c || is_ready(c);
 }
@@ -540,6 +540,25 @@ static bool is_open(const struct hd_claim *c)
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
 }
 
+/* The lane's claim has begun and not ended. Relaxed: one that begins or ends meanwhile is open or not. */
+static bool has_open(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
+           atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
+}
+
+bool hdi_claims_are_open(const hd_runtime *rt)
+{
+    bool any = false;
+    for (int d = 0; d < rt->n_devices && !any; d++) {
+        uint32_t made = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < made && !any; i++) {
+            any = has_open(hdi_lane_at(rt->devices[d], i));
+        }
+    }
+    return any;
+}
+
 static void tell_open(struct hd_claim *c, hd_error *out)
 {
     char what[HDI_CLAIM_TEXT];
@@ -579,10 +598,8 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
     uint32_t made = atomic_load_explicit(&of->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         const hd_lane *lane = hdi_lane_at(of, i);
-        /* Relaxed: a claim that begins or ends meanwhile may be in the report or not. */
         uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-        if (atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) < end ||
-            atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
+        if (has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
             char what[HDI_CLAIM_TEXT];
             hdi_claim_text(rt, lane->global, end, what);
             visit(context, what);

@@ -15,6 +15,7 @@
  */
 #include <inttypes.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/sized.h"
 #include "base/wait.h"
 #include "claim/claim.h"
@@ -115,6 +116,7 @@ static bool await_issue(hd_runtime *rt, hdi_device *owner, uint32_t number, uint
     const hdi_lane_shared *shared = &owner->channel.lanes[number];
     int64_t deadline = hdi_option_deadline(rt->options.submit_timeout), start = hdi_clock_ns();
     hdi_engine_notify(owner->channel.engine, number);
+    HDI_CALLER_WAITS();
     for (;;) {
         if (rt->is_inline) {
             for (int i = 0; i < rt->n_devices; i++) {

@@ -194,14 +194,26 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
-    bool claimed; /* hd_close: a claim was not ended, so pinned memory stays */
-    bool hung;    /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
+    int64_t close_by; /* hd_close: when its time for what the program has under way ends */
+    bool claimed;     /* hd_close: a claim was not ended, so pinned memory stays */
+    bool hung;        /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */
 static inline int64_t hdi_option_deadline(int64_t milliseconds)
 {
     return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
+}
+
+/* The limit of a step of hd_close that begins now: the option close_timeout. Where earlier steps have used that up, what is left: a second. */
+static inline int64_t hdi_close_deadline(const hd_runtime *rt)
+{
+    int64_t own = hdi_option_deadline(rt->options.close_timeout), least = hdi_deadline(1000000000);
+    if (rt->close_by == 0) {
+        return own; /* hd_open failed */
+    }
+    least = rt->close_by > least ? rt->close_by : least;
+    return own < least ? own : least;
 }
 
 /* Whether hd_close waits for this call to return. */

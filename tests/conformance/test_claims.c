@@ -429,7 +429,7 @@ static void hd_close_names_it_and_leaves_its_memory(void **state)
 {
     (void)state;
     char settings[100], line[512] = "";
-    snprintf(settings, sizeof settings, "stats=%s/report", folder);
+    snprintf(settings, sizeof settings, "close_timeout=100 stats=%s/report", folder);
     scene s = begin(settings);
     hd_claim_options options = {.size = sizeof options, .label = "forgotten"};
     hd_arg use = hd_out(s.pinned);
