@@ -97,19 +97,20 @@ static hdi_presence *make(void)
     return own ? own : &nobodys;
 }
 
-hdi_inside hdi_presence_enter_slow(const void *runtime, bool may_refuse)
+bool hdi_presence_refuses(void)
 {
-    bool in_lane = hdi_calling_here == HDI_CALLS_LANE;
-    if (in_lane && may_refuse) {
-        return (hdi_inside){NULL, NULL};
-    }
+    return hdi_calling_here == HDI_CALLS_LANE;
+}
+
+hdi_inside hdi_presence_enter_slow(const void *runtime)
+{
     if (!fenced_own) {
         fenced_own = make();
     }
     if (covered) {
         return (hdi_inside){&nobodys, NULL};
     }
-    if (!hdi_biased_fenced() && !in_lane) {
+    if (!hdi_biased_fenced() && !hdi_presence_refuses()) {
         hdi_presence_here.own = fenced_own;
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};

@@ -51,20 +51,32 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for.
- * `may_refuse`: in a function of hd_lane_call its record is NULL. */
-hdi_inside hdi_presence_enter_slow(const void *runtime, bool may_refuse);
+/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
+hdi_inside hdi_presence_enter_slow(const void *runtime);
 
-/* Fails with HANDLE: a function of hd_lane_call must not make this call. */
+/* Whether the thread is in a function of hd_lane_call. Then its hdi_presence_here.own is NULL. */
+bool __attribute__((pure, cold)) hdi_presence_refuses(void);
+/* Fails with HANDLE: such a function must not make this call. */
 hd_status hdi_presence_refused(const char *call);
 
+/* Returns HANDLE, or `value`, where the call is refused. The way in loads and tests the same word: compilers do both once. */
+#define HDI_REFUSE_IN_LANE(name)                                                                                       \
+    if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
+        return hdi_presence_refused(name);                                                                             \
+    }
+#define HDI_REFUSE_IN_LANE_AS(name, value)                                                                             \
+    if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
+        hdi_presence_refused(name);                                                                                    \
+        return value;                                                                                                  \
+    }
+
 /* Inside a call on a runtime from here on. */
-static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call, bool may_refuse)
+static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
 {
     hdi_presence *own = hdi_presence_here.own;
     hdi_inside inside;
     if (__builtin_expect(!own, 0)) {
-        inside = hdi_presence_enter_slow(runtime, may_refuse);
+        inside = hdi_presence_enter_slow(runtime);
     } else {
         inside = (hdi_inside){own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
         atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
@@ -79,42 +91,32 @@ static inline hdi_inside hdi_presence_enter(const void *runtime, const char *cal
 
 static inline void hdi_presence_leave(const hdi_inside *inside)
 {
-    if (inside->own) { /* else the call was refused; a compiler that has seen the record leaves this out */
-        /* pairs with the acquire load in hdi_presence_await: what the call did is over */
-        atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
-    }
+    /* pairs with the acquire load in hdi_presence_await: what the call did is over */
+    atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
 }
 
-#define HDI_IS_INSIDE(runtime, name, may_refuse)                                                                       \
+#define HDI_IS_INSIDE(runtime, name)                                                                                   \
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
-        hdi_presence_enter(runtime, name, may_refuse)
+        hdi_presence_enter(runtime, name)
 
-/* For the rest of the block the thread is inside a call on this runtime. A call that is refused returns HANDLE, or `value`. */
+/* For the rest of the block the thread is inside a call on this runtime. A function of hd_lane_call must not make it. */
 #define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
 #define HDI_INSIDE_AS(runtime, name)                                                                                   \
-    HDI_IS_INSIDE(runtime, name, true);                                                                                \
-    if (__builtin_expect(!hdi_is_inside.own, 0)) {                                                                     \
-        return hdi_presence_refused(name);                                                                             \
-    }
-#define HDI_INSIDE_OR(runtime, name, value)                                                                            \
-    HDI_IS_INSIDE(runtime, name, true);                                                                                \
-    if (__builtin_expect(!hdi_is_inside.own, 0)) {                                                                     \
-        hdi_presence_refused(name);                                                                                    \
-        return value;                                                                                                  \
-    }
+    HDI_REFUSE_IN_LANE(name)                                                                                           \
+    HDI_IS_INSIDE(runtime, name)
 
 /* In a function of the library that calls make, and threads of its own: the name stays. */
-#define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL, false)
+#define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
 
 /* The same for a call that no other public call contains: what was before is nothing. */
-static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool may_refuse)
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
 {
     if (call) {
         hdi_presence_here.call = call;
     }
     hdi_presence *own = hdi_presence_here.own;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime, may_refuse).own;
+        return hdi_presence_enter_slow(runtime).own;
     }
 #if HDI_DEBUG
     assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
@@ -126,27 +128,23 @@ static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, cons
 
 static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 {
-    if (*own) {                                                             /* as above */
-        atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
-    }
+    atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
 }
 
-#define HDI_IS_INSIDE_BRIEFLY(runtime, name, may_refuse)                                                               \
+#define HDI_IS_INSIDE_BRIEFLY(runtime, name)                                                                           \
     hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
-        hdi_presence_enter_briefly(runtime, name, may_refuse)
+        hdi_presence_enter_briefly(runtime, name)
 
 #define HDI_INSIDE_BRIEFLY(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, __func__)
 #define HDI_INSIDE_BRIEFLY_AS(runtime, name)                                                                           \
-    HDI_IS_INSIDE_BRIEFLY(runtime, name, true);                                                                        \
-    if (__builtin_expect(!hdi_is_inside, 0)) {                                                                         \
-        return hdi_presence_refused(__func__);                                                                         \
-    }
+    HDI_REFUSE_IN_LANE(__func__)                                                                                       \
+    HDI_IS_INSIDE_BRIEFLY(runtime, name)
 
 /* What cannot fail on its usual way needs no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
 
 /* A question that waits for nothing and takes no lock: a function of hd_lane_call may ask it. */
-#define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL, false)
+#define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
 /* For a call on no runtime, and for one that notes its name only where it may fail. The library does not call such calls itself. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))

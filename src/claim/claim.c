@@ -329,8 +329,8 @@ hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
     return HD_OK;
 }
 
-/* The device whose lane a claim takes: that of the first device memory. */
-static int device_of(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
+/* The device whose lane a claim takes: that of the first device memory; -1: there is none. */
+static int device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         int owner = uses[i].buffer->owner;
@@ -338,7 +338,20 @@ static int device_of(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
             return owner;
         }
     }
-    return hdi_any_device(rt)->index;
+    return -1;
+}
+
+/* A claim that may be on any device: the first one that is not lost and has a lane left. */
+static hd_status take_anywhere(hd_runtime *rt, struct hd_claim **out)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    int any = hdi_any_device(rt)->index;
+    hd_status status = hdi_claim_take(rt, any, out);
+    for (int i = any + 1; i < rt->n_devices && status == HD_ERROR_LIMIT; i++) {
+        status = hdi_device_lost(rt->devices[i]) ? status : hdi_claim_take(rt, i, out);
+    }
+    return hdi_attempt_result(&attempt, status);
 }
 
 hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hd_claim_options *options,
@@ -347,8 +360,13 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, con
     hdi_use uses[HDI_USES_OF_ONE];
     hd_status status = hdi_uses_from(rt, -1, args, n_args, uses);
     struct hd_claim *c;
-    status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
+    int device = status ? -1 : device_of(rt, uses, n_args);
+    status = status ? status : device < 0 ? take_anywhere(rt, &c) : hdi_claim_take(rt, device, &c);
+    if (status) {
+        return status;
+    }
+    atomic_store_explicit(&c->lane->claim_on_stream, false, memory_order_relaxed);
+    status = hdi_claim_submit(c, uses, n_args, options ? options->label : NULL, site);
     if (!status) {
         c->on_stream = false;
         *out = c;
@@ -522,8 +540,9 @@ hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
 {
     HDI_INSIDE(hdi_claim_runtime(handle));
-    if (outcome > 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "outcome %d; it is HD_OK, or a status below 0", (int)outcome);
+    if (__builtin_expect(outcome != HD_OK, 0) && !hdi_status_is_known(outcome)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "outcome %d is no status; end the claim with HD_OK, or with a status below 0", (int)outcome);
     }
     struct hd_claim *c = hdi_claim_from_handle(handle);
     hd_status status = c && c->on_stream ? hdi_claim_check_end(c) : HD_OK;

@@ -403,7 +403,7 @@ static void run(struct hd_claim *c, hd_claim *handle, void *context)
     hd_status status = hdi_claim_status(c);
     /* A claim that has failed already keeps that failure. */
     status = status ? HD_OK : call.function(c->pointers, call.context);
-    hdi_claim_finish(c, status > 0 ? HD_ERROR_FAILED : status);
+    hdi_claim_finish(c, status);
 }
 
 hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context, const hd_arg *uses, size_t n_uses,

@@ -180,7 +180,11 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     struct hd_claim *c;
     hd_status status = check_stream(device, stream, &id);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_uses, label, site);
+    if (status) {
+        return status;
+    }
+    atomic_store_explicit(&c->lane->claim_on_stream, true, memory_order_relaxed);
+    status = hdi_claim_submit(c, uses, n_uses, label, site);
     if (status) {
         return status;
     }

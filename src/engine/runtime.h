@@ -103,6 +103,7 @@ struct hd_lane {
     _Atomic uint64_t claim_ended, claim_held;
     _Atomic uint64_t claim_begun;     /* where it ends, for reports: behind `claim_ended` while it is open */
     _Atomic bool claim_abandoned;     /* hd_close ended it */
+    _Atomic bool claim_on_stream;     /* it is on a stream of the program's, for messages */
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
     hdcu_event claim_event;

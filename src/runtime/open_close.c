@@ -697,9 +697,7 @@ static hd_status build(hd_runtime *rt)
 hd_status hd_open(const hd_options *options, hd_runtime **out)
 {
     HDI_CALL();
-    if (hdi_calling_here == HDI_CALLS_LANE) {
-        return hdi_presence_refused(__func__);
-    }
+    HDI_REFUSE_IN_LANE(__func__)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
@@ -855,9 +853,7 @@ hd_status hd_close(hd_runtime *rt)
     if (!rt) {
         return HD_OK;
     }
-    if (hdi_calling_here == HDI_CALLS_LANE) {
-        return hdi_presence_refused(__func__);
-    }
+    HDI_REFUSE_IN_LANE(__func__)
     if (hdi_presence_is_inside(rt) || (hdi_caller_here && hdi_caller_here->runtime == rt)) {
         return hdi_fail(HD_ERROR_HANDLE,
                         "this thread is inside a call on the runtime, or in a function that the runtime "

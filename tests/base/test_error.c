@@ -127,7 +127,7 @@ static void the_name_of_the_call_is_in_front(void **unused)
     assert_string_equal(hdi_call_name(), "hd_some_call");
 
     {
-        HDI_IS_INSIDE(&error, "hd_outer", true);
+        HDI_IS_INSIDE(&error, "hd_outer");
         hd_some_call_within(&error);
         assert_string_equal(hd_message(), "hd_outer: within");
         const hdi_apart apart = hdi_presence_apart();

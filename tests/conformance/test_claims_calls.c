@@ -416,6 +416,37 @@ static void a_lane_call_that_fails_fails_its_lane(void **state)
     end(&s);
 }
 
+static hd_status knows_no_status(void *const *pointers, void *context)
+{
+    (void)pointers;
+    return *(hd_status *)context;
+}
+
+static hd_status knows_no_status_in_lane(void *stream, void *context)
+{
+    (void)stream;
+    return *(hd_status *)context;
+}
+
+static void values_that_are_no_status_are_named(void **state)
+{
+    (void)state;
+    static hd_status values[] = {(hd_status)-999, (hd_status)7};
+    scene s = begin(NULL);
+    for (int i = 0; i < 2; i++) {
+        const char *said = i ? " 7, which is no status" : " -999, which is no status";
+        hd_ticket ticket;
+        CONF_OK(hd_host_call(s.runtime, knows_no_status, &values[i], NULL, 0, &ticket));
+        CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
+        if (!conf_is_process(s.runtime)) {
+            CONF_OK(hd_lane_call(s.lane, knows_no_status_in_lane, &values[i], NULL, 0, &ticket));
+            CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
+            CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
+        }
+    }
+    end(&s);
+}
+
 /* What a function in a lane calls: each of these is refused, and the questions are answered. */
 typedef struct inside {
     scene *s;
@@ -568,6 +599,7 @@ static void a_lane_fails_with_the_ticket_that_it_waits_for(void **state)
             CONF_OK(hd_claim_end(c, HD_ERROR_FAILED));
         }
         CONF_FAILS(hd_wait(after, HD_FOREVER), HD_ERROR_FAILED);
+        CONF_TRUE(strstr(hd_message(), "reads") == NULL); /* the wait depends on it, and reads nothing */
         CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
     }
     CONF_FAILS(hd_lane_after(NULL, (hd_ticket){NULL, 0}, NULL), HD_ERROR_HANDLE);
@@ -589,6 +621,7 @@ int main(void)
         CONF_CASE(hd_close_waits_for_calls),
         CONF_CASE(lane_calls_are_launches_of_the_program),
         CONF_CASE(a_lane_call_that_fails_fails_its_lane),
+        CONF_CASE(values_that_are_no_status_are_named),
         CONF_CASE(a_lane_call_must_not_call_heddle),
         CONF_CASE(a_lane_waits_for_tickets_of_any_kind),
         CONF_CASE(a_lane_fails_with_the_ticket_that_it_waits_for),
