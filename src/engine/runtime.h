@@ -197,7 +197,8 @@ struct hd_runtime {
     void (*on_closing)(hd_runtime *rt);
     int64_t close_by; /* hd_close: when its time for what the program has under way ends */
     bool claimed;     /* hd_close: a claim was not ended, so pinned memory stays */
-    bool hung;        /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
+    bool quiet; /* hd_close: no work is under way, so streams and events can be given back although it is `hung` */
+    bool hung;  /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */

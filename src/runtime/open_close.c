@@ -418,10 +418,10 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         return false;
     }
     rt->claimed = hdi_claims_abandon(rt, left);
-    *hung |= rt->claimed;
+    bool works = false;
     int64_t deadline = hdi_close_deadline(rt);
     for (int i = 0; i < rt->n_devices; i++) {
-        *hung |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
     }
     bool stopped = true;
     int64_t least = hdi_deadline(STOP_LEAST_NS);
@@ -434,8 +434,10 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         }
     }
     for (int i = 0; stopped && i < rt->n_devices; i++) {
-        *hung |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
     }
+    *hung |= works || rt->claimed;
+    rt->quiet = stopped && !works;
     return stopped;
 }
 

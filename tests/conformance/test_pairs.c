@@ -24,12 +24,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Where hd_close crosses a claim it leaves the device to the program, with the simulator's threads of it. That is no leak for the thread sanitizer. */
-const char *__tsan_default_options(void);
-__attribute__((visibility("default"))) const char *__tsan_default_options(void)
-{
-    return "report_thread_leaks=0";
-}
 #include "pool.h"
 
 typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold, T_hd_claim } type;
