@@ -59,7 +59,7 @@ bool __attribute__((pure, cold)) hdi_presence_refuses(void);
 /* Fails with HANDLE: such a function must not make this call. */
 hd_status hdi_presence_refused(const char *call);
 
-/* Returns HANDLE, or `value`, where the call is refused. The way in loads and tests the same word: compilers do both once. */
+/* Returns HANDLE, or `value`, where the call is refused. Brief calls look at it behind the slow way in, where that costs the usual way nothing. */
 #define HDI_REFUSE_IN_LANE(name)                                                                                       \
     if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
         return hdi_presence_refused(name);                                                                             \
@@ -108,13 +108,14 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
 /* In a function of the library that calls make, and threads of its own: the name stays. */
 #define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
 
-/* The same for a call that no other public call contains: what was before is nothing. */
-static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
+/* The same for a call that no other public call contains: what was before is nothing. *slow: it took the slow way, the only one that is refused. */
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool *slow)
 {
     if (call) {
         hdi_presence_here.call = call;
     }
     hdi_presence *own = hdi_presence_here.own;
+    *slow = !own;
     if (__builtin_expect(!own, 0)) {
         return hdi_presence_enter_slow(runtime).own;
     }
@@ -132,13 +133,16 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 }
 
 #define HDI_IS_INSIDE_BRIEFLY(runtime, name)                                                                           \
+    bool hdi_came_slowly __attribute__((unused));                                                                      \
     hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
-        hdi_presence_enter_briefly(runtime, name)
+        hdi_presence_enter_briefly(runtime, name, &hdi_came_slowly)
 
 #define HDI_INSIDE_BRIEFLY(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, __func__)
 #define HDI_INSIDE_BRIEFLY_AS(runtime, name)                                                                           \
-    HDI_REFUSE_IN_LANE(__func__)                                                                                       \
-    HDI_IS_INSIDE_BRIEFLY(runtime, name)
+    HDI_IS_INSIDE_BRIEFLY(runtime, name);                                                                              \
+    if (__builtin_expect(hdi_came_slowly, 0) && hdi_presence_refuses()) {                                              \
+        return hdi_presence_refused(__func__);                                                                         \
+    }
 
 /* What cannot fail on its usual way needs no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
