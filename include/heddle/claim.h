@@ -10,9 +10,12 @@
  * with placement=process.
  *
  * A claim that is never ended holds up what waits for its bytes. Timeouts, reports and hd_close name it by its label and call.
- * hd_close does not wait for open claims: it ends them as failed, and leaves the memory that they use.
+ * hd_close waits for open claims as it waits for work (option close_timeout): until then any thread may wait for them and end them.
+ * What is open then it ends as failed, and it leaves the memory that such a claim uses.
  * Each open claim has a lane of its device to itself, and a device has 160 for that: LIMIT where none is left.
- * Its device is that of the first device memory among its uses, else the first one. A claim fails with its device.
+ * Its device is that of the first device memory among its uses. Without any it is the first one that is not lost and has a lane left.
+ * Where that device is lost, the claim fails: hd_claim_wait and its ticket return DEVICE_LOST, also where it has pinned memory alone. Bytes that
+ * were the program's stay so until hd_claim_end. What the claim writes counts as failed then.
  */
 #ifndef HEDDLE_CLAIM_H
 #define HEDDLE_CLAIM_H
@@ -86,7 +89,9 @@ typedef hd_status (*hd_lane_function)(void *stream, void *context);
 /* Submits a function of the program to a lane: its engine calls it when it is its turn, in place of a launch. It is for libraries that take a stream:
  * cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are what its work uses. *out (may be NULL) is its ticket, which is done when that work is.
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits), and all lanes of the device wait for it
- * meanwhile. So it must not wait for the device, nor take long. It must not submit to Heddle either. No call of Heddle waits in it: TIMEOUT.
+ * meanwhile. So it must not wait for the device, nor take long. It must not call Heddle either: HANDLE, in every placement, before anything happens.
+ * Allowed are the questions that return no status, such as hd_done, hd_claim_ready, hd_buffer_address and hd_message. hd_wait returns HD_OK there for a
+ * ticket that is done well. So do calls for tensors and tickets that need nothing of the runtime, such as hd_tensor_slice and hd_lane_get_ticket.
  * It is not called where what it reads has failed. `context` must stay good until the ticket is done.
  * Kernels of two calls that wait for each other, as NCCL's do, need a host call with the bytes of both in front (docs/using.md).
  * Errors: as hd_launch, but for those of kernels; UNSUPPORTED (placement=process). */
@@ -98,10 +103,11 @@ HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *co
 typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
 
 /* Submits a function of the program that runs on a thread of Heddle's once its bytes are there: a claim that ends when it returns. So the
- * program's CPU code is in order with everything else. The option call_threads has how many run at the same time. A function that waits for
- * another call keeps its thread: as many as there are threads must not. It is not called where what it reads has failed. `context` must stay good until the ticket is done.
+ * program's CPU code is in order with everything else. The option call_threads has how many run at the same time. Functions that wait inside of
+ * Heddle do not count, so functions may wait for each other. For a moment more may run, when a wait ends. It is not called where what it reads
+ * has failed. `context` must stay good until the ticket is done.
  * Blocks while 64 calls have not ended (option submit_timeout); inside of such a function it fails instead: LIMIT.
- * hd_close waits for calls that were submitted (option close_timeout). Once it has begun, calls of Heddle in them fail: HANDLE. *out (may be NULL) is its ticket.
+ * hd_close waits for calls that were submitted (option close_timeout), and calls of Heddle in them work until then. *out (may be NULL) is its ticket.
  * Errors: as hd_claim_begin; SYSTEM (no thread), TIMEOUT. */
 HD_API hd_status hd_host_call(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);

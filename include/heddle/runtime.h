@@ -45,14 +45,17 @@ typedef struct hd_options {
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
 /* Waits for submitted work to finish, at most for the option `close_timeout`, then releases everything. NULL: nothing happens.
+ *   - First it waits until functions of hd_host_call and hd_claim_on_ready have run, and the program has ended its claims. These functions may
+ *     call Heddle as before, and any thread may end claims. Calls of other threads with the runtime itself are refused: HANDLE. Their calls
+ *     with lanes, buffers and claims work until this wait is over. What they submit is waited for.
  *   - Where work does not end in time, or the driver does not return, the devices are abandoned as they are. What they hold, pinned
  *     memory included, goes back to the system when the process ends. hd_message names the operation and what was left.
  *   - Giving things back has 5 seconds beyond close_timeout. What takes longer goes on behind the program, and hd_message names it.
  *   - Calls of other threads that are under way return, with HANDLE where they wait for work, memory or a pinned chunk. They have
  *     close_timeout for that, and else everything is left as it is.
  *   - Calls afterwards are refused: HANDLE.
- * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or from a callback of this runtime:
- * nothing happens); TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER (the driver
+ * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or from a callback of this runtime, from
+ * a function that it called, or from a function of hd_lane_call: nothing happens); TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER (the driver
  * refused to take something back). */
 HD_API hd_status hd_close(hd_runtime *runtime);
 

@@ -286,6 +286,8 @@ void hd_last_error(hd_error *out)
     HDI_SIZED_OUT(hd_error, out, last_failure());
 }
 
+static const char unknown[] = "HD_ERROR_UNKNOWN";
+
 const char *hd_status_name(hd_status status)
 {
     switch (status) {
@@ -295,7 +297,12 @@ const char *hd_status_name(hd_status status)
         HD_STATUS_MAP(STATUS_NAME)
 #undef STATUS_NAME
     }
-    return "HD_ERROR_UNKNOWN";
+    return unknown;
+}
+
+bool hdi_status_is_known(hd_status status)
+{
+    return hd_status_name(status) != unknown;
 }
 
 const char *hd_status_text(hd_status status)

@@ -14,6 +14,9 @@
 #include <heddle/status.h>
 #include <stdbool.h>
 
+/* Whether it is a status of heddle/status.h. */
+bool hdi_status_is_known(hd_status status);
+
 /* Records `status` with a formatted message for the calling thread and returns it:
  *     return hdi_fail(HD_ERROR_ARGUMENT, "bytes is 0"); */
 hd_status hdi_fail(hd_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -52,7 +52,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(transfer_timeout, "HEDDLE_TRANSFER_TIMEOUT", INTEGER, "-1", -1, 86400000,                                        \
       "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")              \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
-      "milliseconds that hd_close waits for work in flight")                                                           \
+      "milliseconds that hd_close waits for work in flight, functions of hd_host_call and ends of claims")             \
     X(chains, "HEDDLE_CHAINS", INTEGER, "32", 0, 32,                                                                   \
       "launches of a lane that an engine gives to the driver together, at most; 0: each by itself")                    \
     X(chain_memory, "HEDDLE_CHAIN_MEMORY", BYTES, "64M", 0, (int64_t)1 << 40,                                          \
@@ -106,7 +106,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \
     X(call_threads, "HEDDLE_CALL_THREADS", INTEGER, "4", 1, 256,                                                       \
-      "threads that run functions of hd_host_call and hd_claim_on_ready, started when they are needed")                \
+      "functions of hd_host_call and hd_claim_on_ready that run at the same time, besides those that wait in Heddle")  \
     X(blas, "HEDDLE_BLAS", TEXT, "auto", 0, 0,                                                                         \
       "library for matrix products: auto (cuBLAS or an installed CPU library, else built in), builtin, or a path")     \
     X(nvrtc, "HEDDLE_NVRTC", TEXT, "auto", 0, 0,                                                                       \

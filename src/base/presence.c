@@ -1,6 +1,7 @@
 /* presence.c - see presence.h for threads, locks and what always holds. */
 #include <pthread.h>
 #include <stdlib.h>
+#include "base/error.h"
 #include "base/lock.h"
 #include "base/presence.h"
 #include "base/thread.h"
@@ -96,6 +97,11 @@ static hdi_presence *make(void)
     return own ? own : &nobodys;
 }
 
+bool hdi_presence_refuses(void)
+{
+    return hdi_calling_here == HDI_CALLS_LANE;
+}
+
 hdi_inside hdi_presence_enter_slow(const void *runtime)
 {
     if (!fenced_own) {
@@ -104,7 +110,7 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     if (covered) {
         return (hdi_inside){&nobodys, NULL};
     }
-    if (!hdi_biased_fenced()) {
+    if (!hdi_biased_fenced() && !hdi_presence_refuses()) {
         hdi_presence_here.own = fenced_own;
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
@@ -115,9 +121,17 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     return inside;
 }
 
+hd_status __attribute__((cold)) hdi_presence_refused(const char *call)
+{
+    hdi_presence_here.call = call;
+    return hdi_fail(HD_ERROR_HANDLE,
+                    "a function of hd_lane_call must not make this call, since the engine waits for it; "
+                    "call it behind hd_lane_call, or from a function of hd_host_call");
+}
+
 hdi_apart hdi_presence_apart(void)
 {
-    hdi_apart apart = {fenced_own, hdi_presence_here.own != NULL, covered, hdi_presence_here.call};
+    hdi_apart apart = {fenced_own, hdi_presence_here.own != NULL, covered, hdi_calling_here, hdi_presence_here.call};
     hdi_presence *within = take();
     if (within) {
         within->outer = fenced_own;
@@ -129,8 +143,17 @@ hdi_apart hdi_presence_apart(void)
     return apart;
 }
 
+hdi_apart hdi_presence_apart_in_lane(void)
+{
+    hdi_apart apart = hdi_presence_apart();
+    hdi_calling_here = HDI_CALLS_LANE;
+    hdi_presence_here.own = NULL;
+    return apart;
+}
+
 void hdi_presence_together(hdi_apart apart)
 {
+    hdi_calling_here = apart.calling;
     if (fenced_own != apart.own) {
         give(fenced_own);
     }

@@ -8,6 +8,9 @@
  *
  * A call within a call is one on the same runtime, and changes nothing. Its handles may be stale by then, and stale handles have no runtime.
  *
+ * In a function of hd_lane_call a thread may hold the engine's lock, and the engine waits for it. So there HDI_INSIDE and HDI_INSIDE_BRIEFLY
+ * return HANDLE from the call. A thread has no record of its own there, so a call finds out where it has to take the slow way anyway.
+ *
  * Either way notes the call's name, which goes in front of the texts of failures (error.h). HDI_CALL notes the name alone. A call within a
  * call keeps the name of the outer one.
  *
@@ -21,6 +24,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <heddle/status.h>
 #include "base/lock.h"
 
 #if HDI_DEBUG
@@ -50,6 +54,22 @@ typedef struct hdi_inside {
 /* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
+/* Whether the thread is in a function of hd_lane_call. Then its hdi_presence_here.own is NULL. */
+bool __attribute__((pure, cold)) hdi_presence_refuses(void);
+/* Fails with HANDLE: such a function must not make this call. */
+hd_status hdi_presence_refused(const char *call);
+
+/* Returns HANDLE, or `value`, where the call is refused. Brief calls look at it behind the slow way in, where that costs the usual way nothing. */
+#define HDI_REFUSE_IN_LANE(name)                                                                                       \
+    if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
+        return hdi_presence_refused(name);                                                                             \
+    }
+#define HDI_REFUSE_IN_LANE_AS(name, value)                                                                             \
+    if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
+        hdi_presence_refused(name);                                                                                    \
+        return value;                                                                                                  \
+    }
+
 /* Inside a call on a runtime from here on. */
 static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
 {
@@ -75,22 +95,27 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
 }
 
-/* For the rest of the block the thread is inside a call on this runtime. */
-#define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
-#define HDI_INSIDE_AS(runtime, name)                                                                                   \
+#define HDI_IS_INSIDE(runtime, name)                                                                                   \
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
         hdi_presence_enter(runtime, name)
 
-/* In a function of the library that calls make, and threads of its own: the name stays. */
-#define HDI_INSIDE_STILL(runtime) HDI_INSIDE_AS(runtime, NULL)
+/* For the rest of the block the thread is inside a call on this runtime. A function of hd_lane_call must not make it. */
+#define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
+#define HDI_INSIDE_AS(runtime, name)                                                                                   \
+    HDI_REFUSE_IN_LANE(name)                                                                                           \
+    HDI_IS_INSIDE(runtime, name)
 
-/* The same for a call that no other public call contains: what was before is nothing. */
-static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
+/* In a function of the library that calls make, and threads of its own: the name stays. */
+#define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
+
+/* The same for a call that no other public call contains: what was before is nothing. *slow: it took the slow way, the only one that is refused. */
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool *slow)
 {
     if (call) {
         hdi_presence_here.call = call;
     }
     hdi_presence *own = hdi_presence_here.own;
+    *slow = !own;
     if (__builtin_expect(!own, 0)) {
         return hdi_presence_enter_slow(runtime).own;
     }
@@ -107,13 +132,23 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
     atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
 }
 
+#define HDI_IS_INSIDE_BRIEFLY(runtime, name)                                                                           \
+    bool hdi_came_slowly __attribute__((unused));                                                                      \
+    hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
+        hdi_presence_enter_briefly(runtime, name, &hdi_came_slowly)
+
 #define HDI_INSIDE_BRIEFLY(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, __func__)
 #define HDI_INSIDE_BRIEFLY_AS(runtime, name)                                                                           \
-    hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
-        hdi_presence_enter_briefly(runtime, name)
+    HDI_IS_INSIDE_BRIEFLY(runtime, name);                                                                              \
+    if (__builtin_expect(hdi_came_slowly, 0) && hdi_presence_refuses()) {                                              \
+        return hdi_presence_refused(__func__);                                                                         \
+    }
 
-/* What cannot fail needs no name. */
+/* What cannot fail on its usual way needs no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
+
+/* A question that waits for nothing and takes no lock: a function of hd_lane_call may ask it. */
+#define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
 /* For a call on no runtime, and for one that notes its name only where it may fail. The library does not call such calls itself. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
@@ -123,9 +158,12 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;
+    uint8_t calling;
     const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
+/* The same around a function of hd_lane_call (HDI_CALLS_LANE, thread.h): its calls are refused. */
+hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
 
 /* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */

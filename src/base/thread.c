@@ -25,6 +25,23 @@ typedef struct start {
 
 static _Thread_local bool is_own;
 _Thread_local uint8_t hdi_calling_here;
+_Thread_local hdi_caller *hdi_caller_here;
+
+hdi_caller *hdi_caller_begins_to_wait(void)
+{
+    hdi_caller *caller = hdi_calling_here == HDI_CALLS_HOST ? hdi_caller_here : NULL;
+    if (caller) {
+        caller->waits(caller, true);
+    }
+    return caller;
+}
+
+void hdi_caller_goes_on(hdi_caller *const *caller)
+{
+    if (*caller) {
+        (*caller)->waits(*caller, false);
+    }
+}
 
 static void *run_own(void *context)
 {

@@ -36,6 +36,21 @@ typedef enum hdi_calling {
 } hdi_calling;
 extern _Thread_local uint8_t hdi_calling_here;
 
+/* A thread of the library that calls functions of the program (HDI_CALLS_HOST), for one runtime. */
+typedef struct hdi_caller {
+    const void *runtime;                                   /* only to be compared */
+    void (*waits)(struct hdi_caller *caller, bool begins); /* it begins to wait, or goes on */
+} hdi_caller;
+extern _Thread_local hdi_caller *hdi_caller_here; /* NULL: the calling thread is none */
+
+/* For the rest of the block the thread waits for what another such function may have to do first: others run meanwhile. No lock is held that
+ * comes behind CALLERS (rank.h). */
+#define HDI_CALLER_WAITS()                                                                                             \
+    hdi_caller *const hdi_caller_that_waits __attribute__((cleanup(hdi_caller_goes_on), unused)) =                     \
+        hdi_caller_begins_to_wait()
+hdi_caller *hdi_caller_begins_to_wait(void);
+void hdi_caller_goes_on(hdi_caller *const *caller);
+
 /* ---- the file with the library's code, which stays loaded ----
  *
  * It is the program, or a shared object. What the program was called (argv[0]), and the current folder, decide nothing. */

@@ -149,7 +149,8 @@ static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uin
 
 static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
-    HDI_INSIDE_AS(hdi_buffer_runtime(handle), "hd_element");
+    HDI_REFUSE_IN_LANE_AS("hd_element", NULL)
+    HDI_IS_INSIDE(hdi_buffer_runtime(handle), "hd_element");
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
     status = status ? status : hdi_access_check(access);

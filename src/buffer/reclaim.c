@@ -94,6 +94,7 @@ bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
 
 void hdi_memory_wait_sleep(const hdi_memory_wait *p)
 {
+    HDI_CALLER_WAITS();
     int64_t sleep_ns = (hdi_clock_ns() - p->moved) / SLEEP_SHARE;
     hdi_sleep_for(sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns);
 }

@@ -19,6 +19,7 @@
  */
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "buffer/submit_fast.h"
 #include "engine/claims.h"
@@ -567,6 +568,7 @@ static bool wait_for_room(submission *s, uint64_t need)
     if (first) {
         return hdi_wait_position(s->rt, lane->global, until, s->deadline);
     }
+    HDI_CALLER_WAITS();
     /* pairs with the release store in leave_queue */
     while (!atomic_load_explicit(&s->turn.first, memory_order_acquire)) {
         if (!hdi_futex_wait(&s->turn.first, 0, s->deadline)) {

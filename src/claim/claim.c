@@ -353,8 +353,8 @@ hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
     return HD_OK;
 }
 
-/* The device whose lane a claim takes: that of the first device memory. */
-static int device_of(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
+/* The device whose lane a claim takes: that of the first device memory; -1: there is none. */
+static int device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         int owner = uses[i].buffer->owner;
@@ -362,7 +362,20 @@ static int device_of(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
             return owner;
         }
     }
-    return hdi_any_device(rt)->index;
+    return -1;
+}
+
+/* A claim that may be on any device: the first one that is not lost and has a lane left. */
+static hd_status take_anywhere(hd_runtime *rt, struct hd_claim **out)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    int any = hdi_any_device(rt)->index;
+    hd_status status = hdi_claim_take(rt, any, out);
+    for (int i = any + 1; i < rt->n_devices && status == HD_ERROR_LIMIT; i++) {
+        status = hdi_device_lost(rt->devices[i]) ? status : hdi_claim_take(rt, i, out);
+    }
+    return hdi_attempt_result(&attempt, status);
 }
 
 hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hd_claim_options *options,
@@ -371,8 +384,13 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, con
     hdi_use uses[HDI_USES_OF_ONE];
     hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
     struct hd_claim *c;
-    status = status ? status : hdi_claim_take(rt, device_of(rt, uses, n_args), &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_args, 0, options ? options->label : NULL, site);
+    int device = status ? -1 : device_of(rt, uses, n_args);
+    status = status ? status : device < 0 ? take_anywhere(rt, &c) : hdi_claim_take(rt, device, &c);
+    if (status) {
+        return status;
+    }
+    atomic_store_explicit(&c->lane->claim_on_stream, false, memory_order_relaxed);
+    status = hdi_claim_submit(c, uses, n_args, 0, options ? options->label : NULL, site);
     if (!status) {
         c->on_stream = false;
         *out = c;
@@ -425,7 +443,7 @@ hd_status hdi_claim_status(const struct hd_claim *c)
 
 bool hd_claim_ready(const hd_claim *handle)
 {
-    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_claim_runtime(handle));
+    HDI_INSIDE_QUERY(hdi_claim_runtime(handle));
     const struct hd_claim *c = hdi_claim_from_handle(handle);
     return !c || is_ready(c);
 }
@@ -554,8 +572,9 @@ hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
 {
     HDI_INSIDE(hdi_claim_runtime(handle));
-    if (outcome > 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "outcome %d; it is HD_OK, or a status below 0", (int)outcome);
+    if (__builtin_expect(outcome != HD_OK, 0) && !hdi_status_is_known(outcome)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "outcome %d is no status; end the claim with HD_OK, or with a status below 0", (int)outcome);
     }
     struct hd_claim *c = hdi_claim_from_handle(handle);
     hd_status status = c && c->on_stream ? hdi_claim_check_end(c) : HD_OK;
@@ -571,6 +590,25 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
 static bool is_open(const struct hd_claim *c)
 {
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
+}
+
+/* The lane's claim has begun and not ended. Relaxed: one that begins or ends meanwhile is open or not. */
+static bool has_open(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
+           atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
+}
+
+bool hdi_claims_are_open(const hd_runtime *rt)
+{
+    bool any = false;
+    for (int d = 0; d < rt->n_devices && !any; d++) {
+        uint32_t made = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < made && !any; i++) {
+            any = has_open(hdi_lane_at(rt->devices[d], i));
+        }
+    }
+    return any;
 }
 
 static void tell_open(struct hd_claim *c, hd_error *out)
@@ -612,10 +650,8 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
     uint32_t made = atomic_load_explicit(&of->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         const hd_lane *lane = hdi_lane_at(of, i);
-        /* Relaxed: a claim that begins or ends meanwhile may be in the report or not. */
         uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-        if (atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) < end ||
-            atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
+        if (has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
             char what[HDI_CLAIM_TEXT];
             hdi_claim_text(rt, lane->global, end, what);
             visit(context, what);

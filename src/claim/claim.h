@@ -79,6 +79,8 @@ bool hdi_claim_ask(struct hd_claim *claim);
 /* The outcome of the wait for the bytes, which is over. */
 hd_status hdi_claim_status(const struct hd_claim *claim);
 
+/* Whether some claim of the program's, or of a call, has not been ended. One that begins or ends meanwhile counts or does not. */
+bool hdi_claims_are_open(const hd_runtime *rt);
 /* For hd_close: ends the claims that the program has not ended, as failed. *first: the first of them, with what becomes of its bytes, unless it has a
  * status already. Returns whether the program may still use bytes of some. */
 bool hdi_claims_abandon(hd_runtime *rt, hd_error *first);
@@ -97,7 +99,11 @@ hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event);
 /* Threads that wait for claims and call the program. */
 extern const hdi_lifetime hdi_callers_lifetime;
 
-/* Whether a function of the program is still being called, after the threads were to end. */
-bool hdi_callers_are_stuck(hd_runtime *rt);
+/* For hd_close, before handles end: waits until calls and callbacks have run and the program has ended its claims, until the deadline. */
+void hdi_callers_settle(hd_runtime *rt, int64_t deadline);
+
+/* Whether a function of the program is still being called, after the threads were to end: "the function main.step of hd_host_call does not return".
+ * NULL: none. */
+const char *hdi_callers_stuck(hd_runtime *rt);
 
 #endif

@@ -3,15 +3,19 @@
  * A *watcher* of each device sleeps until some claim in a lane of that device is ready or over.
  * It gives ready claims to the *callers*. There are as many of these as are needed, up to the option call_threads.
  * So a call that is not ready keeps no thread from one that is. Threads are started at the first need.
+ * A caller that waits inside of Heddle may wait for another call, so it does not count, and others are started. A caller that is one too many
+ * afterwards ends.
  *
  * Threads: any; watchers and callers are the library's own.
  * Locks: one for the lists, shortly; none while the program's functions run.
- * Blocking: hd_close, until calls that were submitted have run (option close_timeout).
+ * Blocking: hd_close, until calls that were submitted have run and claims were ended (option close_timeout).
  * Always:
  * - A watcher looks at its claims once more after it has stored that it waits. So no bell is missed.
  * - A function is called at most once. It is not called for a claim that has been ended by then.
  */
+#include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/thread.h"
@@ -19,9 +23,13 @@
 #include "claim/claim.h"
 #include "engine/engine.h"
 
+#define STUCK_TEXT (HDI_SITE_BYTES + 64)
+
 /* Calls that were submitted and have not ended. A further one waits, so that calls leave lanes for claims and for the program. */
 #define CALLS_MOST 64
-#define INLINE_SLEEP_NS 50000 /* placement inline: between two rounds in which the watcher runs the engines */
+#define CALLERS_MOST (256 + CALLS_MOST) /* the most of call_threads, and as many that wait as there can be calls */
+#define SETTLE_NS 1000000               /* hd_close: between two looks at claims that the program has to end */
+#define INLINE_SLEEP_NS 50000           /* placement inline: between two rounds in which the watcher runs the engines */
 
 typedef void (*ready_function)(struct hd_claim *claim, hd_claim *handle, void *context);
 
@@ -33,6 +41,7 @@ typedef struct waiting {
     hdi_point ready;
     bool own; /* a claim of the library's: no program can end it */
     ready_function function;
+    const void *of_program; /* the program's own function, for messages */
     void *context;
 } waiting;
 
@@ -54,6 +63,14 @@ typedef struct watcher {
     list pending; /* under the lock */
 } watcher;
 
+typedef struct caller {
+    hdi_caller here; /* first: it is known by its address */
+    struct hdi_callers *all;
+    pthread_t thread;
+    enum { NEVER, RUNS, OVER } state; /* under the lock, like */
+    const waiting *calls;             /* what it calls now; NULL: nothing */
+} caller;
+
 struct hdi_callers {
     hd_runtime *runtime;
     hdi_mutex lock;
@@ -62,11 +79,12 @@ struct hdi_callers {
     bool stuck; /* some function of the program has not returned in time */
     list due;
     uint32_t n_due;
-    uint32_t n_threads, starting, idle,
-        calling;         /* callers, and which of them have not begun, wait, and are in a function of the program */
+    /* Callers, and which of them have not begun, wait for a call, are in a function of the program, and wait inside of Heddle there. */
+    uint32_t n_threads, starting, idle, calling, waits;
     uint32_t unfinished; /* the library's own claims that are pending, due or being called */
-    pthread_t threads[256];
+    caller callers[CALLERS_MOST];
     watcher watchers[HDI_DEVICES_MAX];
+    char stuck_text[STUCK_TEXT];
 };
 
 /* ---- lists ---- */
@@ -96,46 +114,103 @@ static waiting *take_first(list *l)
 
 static void *call(void *argument);
 
+/* Starts one more. The lock is held. Returns 0, or why it cannot be started. */
+static int start_caller(struct hdi_callers *all)
+{
+    caller *own = all->callers;
+    while (own < all->callers + CALLERS_MOST && own->state == RUNS) {
+        own++;
+    }
+    if (own == all->callers + CALLERS_MOST) {
+        return EAGAIN;
+    }
+    if (own->state == OVER) {
+        pthread_join(own->thread, NULL); /* it takes no lock any more */
+        own->state = NEVER;
+    }
+    own->all = all;
+    int error = hdi_thread_start(&own->thread, call, own);
+    if (!error) {
+        own->state = RUNS;
+        all->n_threads++;
+        all->starting++;
+    }
+    return error;
+}
+
+/* How many more functions may run now. The lock is held. */
+static uint32_t room(const struct hdi_callers *all)
+{
+    uint32_t runs = all->calling - all->waits, most = (uint32_t)all->runtime->options.call_threads;
+    return runs < most ? most - runs : 0;
+}
+
 /* Sees that what is due is called: by callers that wait, or have not begun, and by more of them. The lock is held. */
 static void want_callers(struct hdi_callers *all)
 {
-    while (all->n_due > all->idle + all->starting && all->n_threads < (uint32_t)all->runtime->options.call_threads &&
-           hdi_thread_start(&all->threads[all->n_threads], call, all) == 0) {
-        all->n_threads++;
-        all->starting++;
+    uint32_t may = room(all), wanted = all->n_due < may ? all->n_due : may;
+    while (!all->stop && wanted > all->idle + all->starting && start_caller(all) == 0) {
     }
     pthread_cond_broadcast(&all->changed);
 }
 
+/* The calling caller begins to wait inside of Heddle, or goes on. Then there may be more that run than call_threads, until one ends its call. */
+static void caller_waits(hdi_caller *here, bool begins)
+{
+    struct hdi_callers *all = ((caller *)here)->all;
+    hdi_mutex_lock(&all->lock);
+    if (begins) {
+        all->waits++;
+        want_callers(all);
+    } else {
+        all->waits--;
+    }
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* Makes one call. The lock is held, and not meanwhile. */
+static void call_one(caller *own, waiting *w)
+{
+    struct hdi_callers *all = own->all;
+    all->n_due--;
+    all->calling++;
+    own->calls = w;
+    want_callers(all); /* what else is due may have counted on this one */
+    hdi_mutex_unlock(&all->lock);
+    if (w->own || hdi_claim_from_handle(w->handle) == w->claim) {
+        w->function(w->claim, w->handle, w->context);
+    } else {
+        free(w->context);
+    }
+    hdi_mutex_lock(&all->lock);
+    own->calls = NULL;
+    all->calling--;
+    all->unfinished -= w->own;
+    free(w);
+    want_callers(all);
+}
+
 static void *call(void *argument)
 {
-    struct hdi_callers *all = argument;
+    caller *own = argument;
+    struct hdi_callers *all = own->all;
+    own->here = (hdi_caller){all->runtime, caller_waits};
     hdi_calling_here = HDI_CALLS_HOST;
+    hdi_caller_here = &own->here;
     hdi_mutex_lock(&all->lock);
     all->starting--;
-    while (!all->stop) {
-        waiting *w = take_first(&all->due);
-        if (!w) {
+    while (!all->stop && all->n_threads - all->waits <= (uint32_t)all->runtime->options.call_threads) {
+        waiting *w = room(all) ? take_first(&all->due) : NULL;
+        if (w) {
+            call_one(own, w);
+        } else {
             all->idle++;
             hdi_mutex_wait(&all->lock, &all->changed);
             all->idle--;
-            continue;
         }
-        all->n_due--;
-        all->calling++;
-        want_callers(all); /* what else is due may have counted on this one */
-        hdi_mutex_unlock(&all->lock);
-        if (w->own || hdi_claim_from_handle(w->handle) == w->claim) {
-            w->function(w->claim, w->handle, w->context);
-        } else {
-            free(w->context);
-        }
-        hdi_mutex_lock(&all->lock);
-        all->calling--;
-        all->unfinished -= w->own;
-        free(w);
-        pthread_cond_broadcast(&all->changed);
     }
+    all->n_threads--;
+    own->state = OVER;
     hdi_mutex_unlock(&all->lock);
     return NULL;
 }
@@ -205,15 +280,15 @@ static int start(struct hdi_callers *all, watcher *own, hdi_device *device)
         own->runs = error == 0;
     }
     if (!error && all->n_threads == 0) { /* so that what is submitted can be called */
-        error = hdi_thread_start(&all->threads[0], call, all);
-        all->n_threads = all->starting = error == 0;
+        error = start_caller(all);
     }
     return error;
 }
 
-/* Calls `function` when the claim is ready, on a thread of the library. `handle`: NULL for a claim that no program can end; else it is not called where the
+/* Calls `function` when the claim is ready, on a thread of the library. `of_program`: its function, for messages. `handle`: NULL for a claim that no program can end; else it is not called where the
  * claim has been ended before. `context` is freed where it never is. Errors: HOST_MEMORY, SYSTEM. */
-static hd_status call_when_ready(struct hd_claim *c, hd_claim *handle, ready_function function, void *context)
+static hd_status call_when_ready(struct hd_claim *c, hd_claim *handle, ready_function function, const void *of_program,
+                                 void *context)
 {
     struct hdi_callers *all = hdi_claim_of(c->runtime)->callers;
     watcher *own = &all->watchers[c->lane->device->index];
@@ -227,6 +302,7 @@ static hd_status call_when_ready(struct hd_claim *c, hd_claim *handle, ready_fun
         .own = handle == NULL,
         .ready = {c->lane->global, c->at_once ? 0 : c->ready},
         .function = function,
+        .of_program = of_program,
         .context = context,
     };
     hdi_mutex_lock(&all->lock);
@@ -272,7 +348,7 @@ hd_status hd_claim_on_ready(hd_claim *handle, hd_claim_function function, void *
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a call");
     }
     *asked = (asked_call){function, context};
-    hd_status status = call_when_ready(c, handle, tell_program, asked);
+    hd_status status = call_when_ready(c, handle, tell_program, (const void *)(uintptr_t)function, asked);
     if (status) {
         free(asked);
     }
@@ -327,7 +403,7 @@ static void run(struct hd_claim *c, hd_claim *handle, void *context)
     hd_status status = hdi_claim_status(c);
     /* A claim that has failed already keeps that failure. */
     status = status ? HD_OK : call.function(c->pointers, call.context);
-    hdi_claim_finish(c, status > 0 ? HD_ERROR_FAILED : status);
+    hdi_claim_finish(c, status);
 }
 
 hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context, const hd_arg *uses, size_t n_uses,
@@ -355,7 +431,7 @@ hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context,
         hdi_claim_begin(rt, uses, n_uses, &(hd_claim_options){.label = "host call"}, __builtin_return_address(0), &c);
     if (!status) {
         hd_ticket ticket = {hdi_lane_handle(c->lane), c->end}; /* before the call, with which the claim ends */
-        status = call_when_ready(c, NULL, run, call);
+        status = call_when_ready(c, NULL, run, (const void *)(uintptr_t)function, call);
         if (status) {
             hdi_claim_finish(c, status);
         } else if (out) {
@@ -392,19 +468,52 @@ static void drop(list *l)
     }
 }
 
-/* Only calls of hd_host_call are waited for. Claims of the program's own have stale handles by now, so no thread can end them. */
+/* Whether the program has nothing to end or to run any more. The lock is held. */
+static bool is_settled(const struct hdi_callers *all)
+{
+    return !all->unfinished && !all->calling && !all->n_due && !hdi_claims_are_open(all->runtime);
+}
+
+void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
+{
+    struct hdi_callers *all = hdi_claim_of(rt)->callers;
+    hdi_mutex_lock(&all->lock);
+    for (int64_t now; !is_settled(all) && (now = hdi_clock_ns()) < deadline;) {
+        int64_t look = now + SETTLE_NS; /* the end of a claim wakes no thread */
+        hdi_cond_wait(&all->changed, &all->lock, look < deadline ? look : deadline);
+    }
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* The lock is held. */
+static void note_stuck(struct hdi_callers *all)
+{
+    const waiting *w = NULL;
+    for (int i = 0; i < CALLERS_MOST && !w; i++) {
+        w = all->callers[i].state == RUNS ? all->callers[i].calls : NULL;
+    }
+    all->stuck = w != NULL;
+    if (w) {
+        char where[HDI_SITE_BYTES];
+        hdi_site_text(w->of_program, where);
+        snprintf(all->stuck_text, sizeof all->stuck_text, "the function %s, of %s, does not return", where,
+                 w->own ? "hd_host_call" : "hd_claim_on_ready");
+    }
+}
+
+/* What hdi_callers_settle has not seen end may still do so. Claims of the program's own have stale handles by now, so no thread can end them. */
 static void callers_stop(hd_runtime *rt)
 {
     struct hdi_callers *all = hdi_claim_of(rt)->callers;
     if (!all) {
         return;
     }
-    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    int64_t deadline = hdi_close_deadline(rt);
     hdi_mutex_lock(&all->lock);
     while ((all->unfinished || all->calling) && hdi_cond_wait(&all->changed, &all->lock, deadline)) {
     }
     all->stop = true;
-    all->stuck = all->calling != 0;
+    note_stuck(all);
     pthread_cond_broadcast(&all->changed);
     hdi_mutex_unlock(&all->lock);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -413,18 +522,22 @@ static void callers_stop(hd_runtime *rt)
             pthread_join(all->watchers[i].thread, NULL);
         }
     }
-    for (uint32_t i = 0; i < all->n_threads; i++) {
-        if (all->stuck) {
-            pthread_detach(all->threads[i]);
-        } else {
-            pthread_join(all->threads[i], NULL);
+    for (int i = 0; i < CALLERS_MOST; i++) { /* none is started any more */
+        hdi_mutex_lock(&all->lock);
+        bool made = all->callers[i].state != NEVER;
+        hdi_mutex_unlock(&all->lock);
+        if (made && all->stuck) {
+            pthread_detach(all->callers[i].thread);
+        } else if (made) {
+            pthread_join(all->callers[i].thread, NULL);
         }
     }
 }
 
-bool hdi_callers_are_stuck(hd_runtime *rt)
+const char *hdi_callers_stuck(hd_runtime *rt)
 {
-    return hdi_claim_of(rt)->callers && hdi_claim_of(rt)->callers->stuck;
+    const struct hdi_callers *all = hdi_claim_of(rt)->callers;
+    return all && all->stuck ? all->stuck_text : NULL;
 }
 
 static void callers_release(hd_runtime *rt)

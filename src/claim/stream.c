@@ -16,6 +16,7 @@
  */
 #include <inttypes.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/sized.h"
 #include "base/wait.h"
 #include "claim/claim.h"
@@ -118,6 +119,7 @@ static bool await_issue(hd_runtime *rt, hdi_device *owner, uint32_t number, uint
     const hdi_lane_shared *shared = &owner->channel.lanes[number];
     int64_t deadline = hdi_option_deadline(rt->options.submit_timeout), start = hdi_clock_ns();
     hdi_engine_notify(owner->channel.engine, number);
+    HDI_CALLER_WAITS();
     for (;;) {
         if (rt->is_inline) {
             for (int i = 0; i < rt->n_devices; i++) {
@@ -182,7 +184,11 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     struct hd_claim *c;
     hd_status status = check_stream(device, stream, &id);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
-    status = status ? status : hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
+    if (status) {
+        return status;
+    }
+    atomic_store_explicit(&c->lane->claim_on_stream, true, memory_order_relaxed);
+    status = hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
     if (status) {
         return status;
     }

@@ -5,6 +5,7 @@
 #include "engine/claims.h"
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/lock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
@@ -15,7 +16,7 @@ typedef struct outcome {
     char label[HD_LABEL_BYTES];
     const void *site;
     hd_status status;
-    bool of_call;
+    bool of_call, on_stream;
     char text[HDI_CLAIM_TEXT]; /* made before any lock is taken */
 } outcome;
 
@@ -55,11 +56,12 @@ static void label_of(const hd_lane *lane, char out[HD_LABEL_BYTES])
     out[HD_LABEL_BYTES - 1] = 0;
 }
 
-static void name(const char *label, const void *site, char out[HDI_CLAIM_TEXT])
+static void name(const char *label, bool on_stream, const void *site, char out[HDI_CLAIM_TEXT])
 {
     char where[HDI_SITE_BYTES];
     hdi_site_text(site, where);
-    snprintf(out, HDI_CLAIM_TEXT, "%s%s%s of %s", label[0] ? "claim '" : "a claim", label, label[0] ? "'" : "", where);
+    snprintf(out, HDI_CLAIM_TEXT, "%s%s%s%s of %s", label[0] ? "claim '" : "a claim", label, label[0] ? "'" : "",
+             on_stream ? " on a stream" : "", where);
 }
 
 void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT])
@@ -73,7 +75,8 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
     if (lane && position + 1 >= hdi_lane_submitted(device, number)) {
         char label[HD_LABEL_BYTES];
         label_of(lane, label);
-        name(label, atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
+        name(label, atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed),
+             atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
     }
 }
 
@@ -140,7 +143,8 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
 
 static bool same(const outcome *a, const outcome *b)
 {
-    return a->site == b->site && a->status == b->status && a->of_call == b->of_call && strcmp(a->label, b->label) == 0;
+    return a->site == b->site && a->status == b->status && a->of_call == b->of_call && a->on_stream == b->on_stream &&
+           strcmp(a->label, b->label) == 0;
 }
 
 /* The table's lock is held. The index; UINT32_MAX: no memory. */
@@ -181,7 +185,8 @@ uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status)
 {
     outcome wanted = {.site = atomic_load_explicit(&lane->claim_site, memory_order_relaxed), .status = status};
     label_of(lane, wanted.label);
-    name(wanted.label, wanted.site, wanted.text);
+    wanted.on_stream = atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed);
+    name(wanted.label, wanted.on_stream, wanted.site, wanted.text);
     return number_of(lane->runtime, &wanted);
 }
 
@@ -203,8 +208,12 @@ void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT]
     }
     hdi_lock_release(&rt->outcomes_lock);
     memcpy(what, found.text, HDI_CLAIM_TEXT);
-    snprintf(why, HDI_OUTCOME_TEXT, "%s %s", found.of_call ? "it returned" : "it was ended with",
-             hd_status_name(found.status));
+    const char *how = found.of_call ? "it returned" : "it was ended with";
+    if (hdi_status_is_known(found.status)) {
+        snprintf(why, HDI_OUTCOME_TEXT, "%s %s", how, hd_status_name(found.status));
+    } else { /* of a function of the program */
+        snprintf(why, HDI_OUTCOME_TEXT, "%s %d, which is no status", how, (int)found.status);
+    }
 }
 
 void hdi_outcomes_release(hd_runtime *rt)

@@ -21,7 +21,7 @@
 /* What hd_lane_call takes (heddle/claim.h). */
 typedef hd_status hdi_lane_function(void *stream, void *context);
 
-#define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 32)
+#define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 48)
 
 /* The lane's next claim has this label (NULL: none), and was begun by the call at `site`. */
 void hdi_claim_note(hd_lane *lane, const char *label, const void *site);
@@ -82,7 +82,7 @@ static inline bool hdi_claim_is_open(const hd_lane *lane, uint8_t op, uint64_t e
            (op == HDI_OP_CLAIMED || atomic_load_explicit(&lane->claim_held, memory_order_relaxed) == end);
 }
 
-/* No order lock is held. "claim 'left halo' of main+0x1f" for the claim of a lane that ends at a position, or its first slot. "a claim" where that is over. */
+/* No order lock is held. "claim 'left halo' of main+0x1f", or "... on a stream of ...", for the claim of a lane that ends at a position, or its first slot. "a claim" where that is over. */
 void hdi_claim_text(hd_runtime *rt, uint32_t lane, uint64_t position, char out[HDI_CLAIM_TEXT]);
 
 /* `done` has moved in a lane that is for claims. Wakes the thread that waits for them. */

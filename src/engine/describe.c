@@ -230,7 +230,7 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
 static const char *lost_how(const hdi_failure *f, uint32_t lane, uint64_t position)
 {
     if (f->inherited) {
-        return "; this operation reads what was lost with it";
+        return "; this operation depends on what was lost with it";
     }
     if (!f->op || !f->begun || (lane == f->lane && position <= f->position)) {
         return "";
@@ -270,7 +270,7 @@ static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t
     }
     snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s", what,
              error.device, error.lane, (unsigned long long)error.ticket, why,
-             f->inherited ? "; this operation reads what that one should have written" : "");
+             f->inherited ? "; this operation depends on that one" : ""); /* it reads its bytes, or waits for it */
     *out = error;
     return error.status;
 }

@@ -183,10 +183,11 @@ void hdi_device_detach(hdi_device *device, bool hung)
 {
     const hdi_driver *driver = device->runtime->driver;
     hdi_scope scope = {.entered = false};
-    if (device->context && !hung && hdi_scope_enter(device, &scope) == HD_OK && device->flags_registered) {
+    bool usable = !hung || device->runtime->quiet;
+    if (device->context && usable && hdi_scope_enter(device, &scope) == HD_OK && !hung && device->flags_registered) {
         driver->cuMemHostUnregister(device->channel.flags);
     }
-    hdi_engine_destroy(device, !hung);
+    hdi_engine_destroy(device, usable);
     hdi_scope_leave(&scope);
     if (device->context && !hung) {
         driver->cuDevicePrimaryCtxRelease(device->handle);

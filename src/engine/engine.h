@@ -247,6 +247,8 @@ static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
 }
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
+/* From here on only the program's functions on threads of the library find it open. False: it is not open, or another thread closes it. */
+bool hdi_runtime_begin_close(hd_runtime *rt);
 /* Waits for visitors (hdi_runtime_with). False: the runtime is not open. Of several calls at once one returns true. */
 bool hdi_runtime_remove(hd_runtime *rt);
 /* Runs `visit` on the open runtime with this id. The runtime is not removed meanwhile. False: there is none. No lock is

@@ -6,7 +6,7 @@
  * - A claim fails with what it reads, and ends only where the program has ended it, whether it failed or not.
  * - No function of the program is called in a worker process: a ring that was overwritten cannot make it jump anywhere.
  */
-#include "base/thread.h"
+#include "base/presence.h"
 #include "engine/claims.h"
 #include "engine/stream.h"
 
@@ -61,11 +61,8 @@ hdcu_result hdi_stream_call(hdi_engine *engine, hdi_stream *stream, const hdi_co
         return HDCU_ERROR_NOT_SUPPORTED;
     }
     hdi_lane_function *function = (hdi_lane_function *)(uintptr_t)c->call.function;
-    hdi_apart apart = hdi_presence_apart();
-    uint8_t before = hdi_calling_here; /* placement=inline: a caller that waits runs the engine */
-    hdi_calling_here = HDI_CALLS_LANE;
+    hdi_apart apart = hdi_presence_apart_in_lane();
     hd_status status = function(stream->handle, (void *)(uintptr_t)c->call.context);
-    hdi_calling_here = before;
     hdi_presence_together(apart);
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context); /* the function may have changed it */
     if (status && r == HDCU_SUCCESS) {

@@ -9,6 +9,7 @@
  */
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #define RUNTIMES_MAX 256
@@ -19,6 +20,7 @@ static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
 static struct {
     hd_runtime *runtime; /* NULL: free */
     uint32_t visitors;
+    bool closing; /* hd_close waits for the program's functions: only their calls find it */
     bool leaving; /* no call finds it */
 } places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
@@ -42,7 +44,7 @@ static void in_child(void)
         }
         places[i].runtime = NULL;
         places[i].visitors = 0; /* of threads that do not exist here */
-        places[i].leaving = false;
+        places[i].closing = places[i].leaving = false;
     }
     hdi_mutex_unlock(&lock);
 }
@@ -66,7 +68,8 @@ static int place_of(const hd_runtime *rt)
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);
-    bool found = place_of(rt) >= 0;
+    int place = place_of(rt);
+    bool found = place >= 0 && (!places[place].closing || hdi_calling_here != HDI_CALLS_NONE);
     hdi_mutex_unlock(&lock);
     return found;
 }
@@ -89,6 +92,18 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     return status ? hdi_fail(status, "%d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
 }
 
+bool hdi_runtime_begin_close(hd_runtime *rt)
+{
+    hdi_mutex_lock(&lock);
+    int place = place_of(rt);
+    bool first = place >= 0 && !places[place].closing;
+    if (first) {
+        places[place].closing = true;
+    }
+    hdi_mutex_unlock(&lock);
+    return first;
+}
+
 bool hdi_runtime_remove(hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);
@@ -100,7 +115,7 @@ bool hdi_runtime_remove(hd_runtime *rt)
             hdi_mutex_wait(&lock, &last_left);
         }
         places[place].runtime = NULL;
-        places[place].leaving = false;
+        places[place].closing = places[place].leaving = false;
     }
     hdi_mutex_unlock(&lock);
     return place >= 0;

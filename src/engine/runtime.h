@@ -103,6 +103,7 @@ struct hd_lane {
     _Atomic uint64_t claim_ended, claim_held;
     _Atomic uint64_t claim_begun;     /* where it ends, for reports: behind `claim_ended` while it is open */
     _Atomic bool claim_abandoned;     /* hd_close ended it */
+    _Atomic bool claim_on_stream;     /* it is on a stream of the program's, for messages */
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
     hdcu_event claim_event;
@@ -195,14 +196,27 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
-    bool claimed; /* hd_close: a claim was not ended, so pinned memory stays */
-    bool hung;    /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
+    int64_t close_by; /* hd_close: when its time for what the program has under way ends */
+    bool claimed;     /* hd_close: a claim was not ended, so pinned memory stays */
+    bool quiet; /* hd_close: no work is under way, so streams and events can be given back although it is `hung` */
+    bool hung;  /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */
 static inline int64_t hdi_option_deadline(int64_t milliseconds)
 {
     return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
+}
+
+/* The limit of a step of hd_close that begins now: the option close_timeout. Where earlier steps have used that up, what is left: a second. */
+static inline int64_t hdi_close_deadline(const hd_runtime *rt)
+{
+    int64_t own = hdi_option_deadline(rt->options.close_timeout), least = hdi_deadline(1000000000);
+    if (rt->close_by == 0) {
+        return own; /* hd_open failed */
+    }
+    least = rt->close_by > least ? rt->close_by : least;
+    return own < least ? own : least;
 }
 
 /* Whether hd_close waits for this call to return. */

@@ -187,13 +187,10 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     }
 }
 
-bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+static bool wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
-    if (__builtin_expect(hdi_calling_here == HDI_CALLS_LANE, 0)) {
-        return is_done(hdi_lane_shared_of(rt, lane), position); /* the engine that it might wait for is this thread */
-    }
     bool in_time = wait_done(rt, lane, position, deadline);
     /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
      * gone. */
@@ -204,6 +201,23 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
     }
     return in_time;
+}
+
+/* In a function of the program that the library calls. */
+static bool __attribute__((noinline))
+wait_position_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    if (hdi_calling_here == HDI_CALLS_LANE || is_done(hdi_lane_shared_of(rt, lane), position)) {
+        return is_done(hdi_lane_shared_of(rt, lane), position); /* the engine that it might wait for is this thread */
+    }
+    HDI_CALLER_WAITS();
+    return wait_position(rt, lane, position, deadline);
+}
+
+bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    return __builtin_expect(hdi_calling_here != HDI_CALLS_NONE, 0) ? wait_position_in_call(rt, lane, position, deadline)
+                                                                   : wait_position(rt, lane, position, deadline);
 }
 
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
@@ -242,7 +256,7 @@ hd_status hdi_closed_meanwhile(void)
 
 bool hd_done(hd_ticket ticket)
 {
-    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(ticket.lane));
+    HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
     return !lane || is_done(lane->shared, ticket.sequence);
 }
@@ -270,7 +284,7 @@ static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t t
  * before the others. */
 static inline bool is_done_and_well(hd_ticket ticket)
 {
-    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(ticket.lane));
+    HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));
     const hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
         return false;

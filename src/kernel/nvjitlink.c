@@ -162,12 +162,17 @@ static hd_status add_part(const entries *e, linker l, const hd_code_part *part, 
                         "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, library)", k->name,
                         part->count);
     }
-    k->text = kind == PTX ? strndup(part->bytes, part->count) : NULL;
+    size_t length = kind == PTX ? strnlen(part->bytes, part->count) : 0; /* it need not end with a zero */
+    k->text = kind == PTX ? malloc(length + 1) : NULL;
     if (kind == PTX && !k->text) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a part");
     }
+    if (k->text) {
+        memcpy(k->text, part->bytes, length);
+        k->text[length] = 0;
+    }
     const void *bytes = k->text ? k->text : part->bytes;
-    result r = e->nvJitLinkAddData(l, kind, bytes, k->text ? strlen(k->text) + 1 : part->count, k->name);
+    result r = e->nvJitLinkAddData(l, kind, bytes, k->text ? length + 1 : part->count, k->name);
     return r == SUCCESS ? HD_OK : link_failed(e, l, r, k->name);
 }
 

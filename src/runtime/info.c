@@ -36,7 +36,7 @@ static hd_status check(const hd_runtime *rt, int device, const void *out)
 
 int hd_device_count(const hd_runtime *rt)
 {
-    HDI_INSIDE(rt);
+    HDI_INSIDE_STILL(rt); /* it cannot fail */
     return hdi_runtime_is_open(rt) ? rt->n_devices : 0;
 }
 

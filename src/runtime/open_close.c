@@ -410,17 +410,18 @@ static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left
  * that did not end. */
 static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 {
-    if (hdi_callers_are_stuck(rt)) {
+    const char *stuck = hdi_callers_stuck(rt);
+    if (stuck) {
         if (left) {
-            tell_stuck("a function of the program on a thread of the library does not return", -1, left);
+            tell_stuck(stuck, -1, left);
         }
         return false;
     }
     rt->claimed = hdi_claims_abandon(rt, left);
-    *hung |= rt->claimed;
-    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    bool works = false;
+    int64_t deadline = hdi_close_deadline(rt);
     for (int i = 0; i < rt->n_devices; i++) {
-        *hung |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
     }
     bool stopped = true;
     int64_t least = hdi_deadline(STOP_LEAST_NS);
@@ -433,8 +434,10 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         }
     }
     for (int i = 0; stopped && i < rt->n_devices; i++) {
-        *hung |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
     }
+    *hung |= works || rt->claimed;
+    rt->quiet = stopped && !works;
     return stopped;
 }
 
@@ -696,6 +699,7 @@ static hd_status build(hd_runtime *rt)
 hd_status hd_open(const hd_options *options, hd_runtime **out)
 {
     HDI_CALL();
+    HDI_REFUSE_IN_LANE(__func__)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
@@ -770,17 +774,19 @@ typedef struct closer {
     _Atomic uint32_t state; /* futex word */
 } closer;
 
-/* Waits until no other call is inside the runtime. False: a call does not return, and everything that it can reach must
- * stay. */
+/* Waits for what the program has to do or to end, for as long as it can: its handles are good meanwhile. Then until no other call is inside the
+ * runtime. False: a call does not return, and everything that it can reach must stay. */
 static bool empty(hd_runtime *rt, hd_error *left)
 {
+    hdi_callers_settle(rt, rt->close_by);
+    hdi_runtime_remove(rt);
     end_handles(rt);
     atomic_store_explicit(&rt->closing, true, memory_order_seq_cst);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_wake_sleepers(rt->devices[i]);
     }
     hdi_peers_end(rt); /* threads that wait for a test return, too */
-    bool out = hdi_presence_await(rt, hdi_option_deadline(rt->options.close_timeout));
+    bool out = hdi_presence_await(rt, hdi_close_deadline(rt));
     /* Waits for work in flight come after this, in the closing thread, and must not be cut short. */
     atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
     if (!out) {
@@ -849,16 +855,20 @@ hd_status hd_close(hd_runtime *rt)
     if (!rt) {
         return HD_OK;
     }
-    if (hdi_presence_is_inside(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "this thread is inside a call on the runtime; close it outside of callbacks");
+    HDI_REFUSE_IN_LANE(__func__)
+    if (hdi_presence_is_inside(rt) || (hdi_caller_here && hdi_caller_here->runtime == rt)) {
+        return hdi_fail(HD_ERROR_HANDLE,
+                        "this thread is inside a call on the runtime, or in a function that the runtime "
+                        "called; close it outside of callbacks");
     }
-    if (!hdi_runtime_remove(rt)) {
+    if (!hdi_runtime_begin_close(rt)) {
         return hdi_runtime_refused(rt);
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_error left = {.status = HD_OK};
     int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000 + RELEASE_NS);
+    rt->close_by = hdi_option_deadline(rt->options.close_timeout);
     closer *c = calloc(1, sizeof *c);
     pthread_t thread;
     if (c) {

@@ -568,6 +568,17 @@ static hdcu_result cuStreamCreate(hdcu_stream *stream, unsigned flags)
     return hdi_host_leave(r);
 }
 
+/* Whether a stream is there whose thread has not ended. */
+static bool is_there(const hdi_host_context *context, uint64_t handle)
+{
+    const hdi_host_stream *s = context->streams;
+    while (s && s->handle != handle) {
+        s = s->next;
+    }
+    return s != NULL;
+}
+
+/* The thread of a stream without work ends at once, and is joined here. Others are joined later. */
 static hdcu_result cuStreamDestroy(hdcu_stream stream)
 {
     hdcu_result r = hdi_host_enter();
@@ -577,7 +588,11 @@ static hdcu_result cuStreamDestroy(hdcu_stream stream)
             r = HDCU_ERROR_INVALID_HANDLE;
         } else {
             hdi_host_context *context = s->context;
+            uint64_t handle = is_busy(s) ? 0 : s->handle;
             close_stream(s);
+            while (handle && is_there(context, handle)) {
+                hdi_host_wait(&stream_finished);
+            }
             streams_reap(context);
         }
     }

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
@@ -376,6 +377,7 @@ static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint3
     if (busy_until->last.position) {
         return hdi_awaited_wait(busy_until, pool->runtime, deadline);
     }
+    HDI_CALLER_WAITS();
     return hdi_futex_wait(&pool->given, given, deadline);
 }
 

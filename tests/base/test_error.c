@@ -103,10 +103,10 @@ static hd_status hd_some_call(const char *format)
     return hdi_fail(HD_ERROR_ARGUMENT, format, 7);
 }
 
-static void hd_some_call_within(const void *runtime)
+static hd_status hd_some_call_within(const void *runtime)
 {
     HDI_INSIDE(runtime);
-    hdi_fail(HD_ERROR_ARGUMENT, "within");
+    return hdi_fail(HD_ERROR_ARGUMENT, "within");
 }
 
 /* The call's name is in front once, whatever else is put there. */
@@ -127,7 +127,7 @@ static void the_name_of_the_call_is_in_front(void **unused)
     assert_string_equal(hdi_call_name(), "hd_some_call");
 
     {
-        HDI_INSIDE_AS(&error, "hd_outer");
+        HDI_IS_INSIDE(&error, "hd_outer");
         hd_some_call_within(&error);
         assert_string_equal(hd_message(), "hd_outer: within");
         const hdi_apart apart = hdi_presence_apart();

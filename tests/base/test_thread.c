@@ -19,7 +19,7 @@ static const int a_runtime;
 static void *stays(void *calls)
 {
     if (calls) {
-        HDI_INSIDE(&a_runtime);
+        HDI_INSIDE_STILL(&a_runtime);
     }
     sem_post(&there);
     sem_wait(&go);
@@ -50,7 +50,7 @@ static void only_the_program_s_threads_that_call_count(void **unused)
     assert_false(hdi_thread_is_own());
     assert_false(hdi_presence_has_others());
     { /* the calling thread is none of the others */
-        HDI_INSIDE(&a_runtime);
+        HDI_INSIDE_STILL(&a_runtime);
         assert_false(hdi_presence_has_others());
     }
     pthread_t thread = begin(true, true);
@@ -71,7 +71,7 @@ static void only_the_program_s_threads_that_call_count(void **unused)
 /* A call within a call, whose handle has become stale. */
 static bool is_inside_within(bool stays)
 {
-    HDI_INSIDE(NULL);
+    HDI_INSIDE_STILL(NULL);
     if (stays) {
         sem_post(&there);
         sem_wait(&go);
@@ -82,7 +82,7 @@ static bool is_inside_within(bool stays)
 static void *stays_within(void *unused)
 {
     (void)unused;
-    HDI_INSIDE(&a_runtime);
+    HDI_INSIDE_STILL(&a_runtime);
     is_inside_within(true);
     sem_post(&there);
     sem_wait(&go);
@@ -93,7 +93,7 @@ static void a_call_within_a_call_is_still_awaited(void **unused)
 {
     (void)unused;
     {
-        HDI_INSIDE(&a_runtime);
+        HDI_INSIDE_STILL(&a_runtime);
         assert_true(is_inside_within(false));
         assert_true(hdi_presence_is_inside(&a_runtime));
     }

@@ -308,6 +308,7 @@ static void wrong_claims_are_refused(void **state)
     CONF_FAILS(hd_claim_begin(s.runtime, many, 129, &c), HD_ERROR_LIMIT);
     CONF_OK(hd_claim_begin(s.runtime, many, 128, &c));
     CONF_FAILS(hd_claim_end(c, (hd_status)1), HD_ERROR_ARGUMENT);
+    CONF_FAILS_WITH(hd_claim_end(c, (hd_status)-999), HD_ERROR_ARGUMENT, "-999");
     CONF_OK(hd_claim_end(c, HD_OK));
     CONF_FAILS_WITH(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE, "it was ended");
     CONF_FAILS(hd_claim_wait(c, 0), HD_ERROR_HANDLE);
@@ -350,11 +351,21 @@ static void open_claims_have_a_limit(void **state)
     hd_claim *all[200];
     int n = 0;
     hd_status status = HD_OK;
-    while (n < 200 && (status = hd_claim_begin(s.runtime, NULL, 0, &all[n])) == HD_OK) {
+    hd_arg use = hd_in(s.device);
+    while (n < 200 && (status = hd_claim_begin(s.runtime, &use, 1, &all[n])) == HD_OK) {
         n++;
     }
     CONF_FAILS(status, HD_ERROR_LIMIT);
     CONF_EQUAL(n, 160);
+    hd_claim *anywhere = NULL;
+    use = hd_in(s.pinned); /* where the first device has no lane left, another one has */
+    bool many = hd_device_count(s.runtime) > 1;
+    status = hd_claim_begin(s.runtime, &use, 1, &anywhere);
+    CONF_EQUAL(status, many ? HD_OK : HD_ERROR_LIMIT);
+    if (many) {
+        CONF_OK(hd_claim_wait(anywhere, HD_FOREVER));
+        CONF_OK(hd_claim_end(anywhere, HD_OK));
+    }
     hd_lane *lane = NULL;
     CONF_OK(hd_lane_create(s.runtime, 0, &lane)); /* some are left to the program */
     hd_lane_destroy(lane);
@@ -429,7 +440,7 @@ static void hd_close_names_it_and_leaves_its_memory(void **state)
 {
     (void)state;
     char settings[100], line[512] = "";
-    snprintf(settings, sizeof settings, "stats=%s/report", folder);
+    snprintf(settings, sizeof settings, "close_timeout=100 stats=%s/report", folder);
     scene s = begin(settings);
     hd_claim_options options = {.size = sizeof options, .label = "forgotten"};
     hd_arg use = hd_out(s.pinned);

@@ -228,6 +228,95 @@ static void a_call_may_submit_and_is_not_held_up(void **state)
     free(n);
 }
 
+/* Calls of which each submits the next and waits for it: as deep as there can be calls. */
+typedef struct chain {
+    scene *s;
+    int depth, most;
+    int way; /* 0: for the ticket, 1: for its bytes, 2: with a claim of them */
+    hd_status status;
+} chain;
+
+static hd_status waits_for_next(void *const *pointers, void *context)
+{
+    (void)pointers;
+    chain *c = context;
+    int depth = c->depth++;
+    if (depth == c->most) {
+        return HD_OK;
+    }
+    hd_arg use = hd_out(c->s->pinned);
+    hd_ticket next;
+    hd_claim *after = NULL;
+    uint32_t word = 0;
+    hd_status status = hd_host_call(c->s->runtime, waits_for_next, c, c->way ? &use : NULL, c->way ? 1 : 0, &next);
+    if (!status && c->way == 2) {
+        use = hd_in(c->s->pinned);
+        status = hd_claim_begin(c->s->runtime, &use, 1, &after);
+        status = status ? status : hd_claim_wait(after, HD_FOREVER);
+        status = status ? status : hd_claim_end(after, HD_OK);
+    } else if (!status) {
+        status = c->way ? hd_read(c->s->pinned, 0, &word, sizeof word) : hd_wait(next, HD_FOREVER);
+    }
+    c->status = c->status ? c->status : status;
+    return HD_OK;
+}
+
+static void calls_may_wait_for_each_other(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        scene s = begin(i % 2 ? "call_threads=2" : "call_threads=1");
+        chain c = {.s = &s, .most = i < 2 ? 60 : 1, .way = i < 2 ? 0 : i - 1};
+        hd_ticket ticket;
+        CONF_OK(hd_host_call(s.runtime, waits_for_next, &c, NULL, 0, &ticket));
+        CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+        CONF_OK(c.status);
+        CONF_EQUAL(c.depth, c.most + 1);
+        meeting after = {false};
+        CONF_OK(hd_host_call(s.runtime, is_second, &after, NULL, 0, &ticket));
+        CONF_OK(hd_wait(ticket, HD_FOREVER));
+        end(&s);
+    }
+}
+
+/* How many run at once, while some wait. */
+typedef struct counted {
+    scene *s;
+    atomic_int runs, most;
+} counted;
+
+static hd_status is_counted(void *const *pointers, void *context)
+{
+    (void)pointers;
+    counted *c = context;
+    int now = atomic_fetch_add(&c->runs, 1) + 1;
+    for (int most = atomic_load(&c->most); most < now && !atomic_compare_exchange_weak(&c->most, &most, now);) {
+    }
+    for (int i = 0; i < 2000; i++) {
+        atomic_load(&c->runs);
+    }
+    atomic_fetch_sub(&c->runs, 1);
+    return HD_OK;
+}
+
+static void no_more_run_than_call_threads(void **state)
+{
+    (void)state;
+    scene s = begin("call_threads=2");
+    chain deep = {.s = &s, .most = 20};
+    counted c = {.s = &s};
+    hd_ticket ticket, last;
+    CONF_OK(hd_host_call(s.runtime, waits_for_next, &deep, NULL, 0, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    for (int i = 0; i < 300; i++) { /* the threads that the chain has made do not run these */
+        CONF_OK(hd_host_call(s.runtime, is_counted, &c, NULL, 0, &last));
+    }
+    CONF_OK(hd_wait(last, HD_FOREVER));
+    end(&s);
+    CONF_TRUE(atomic_load(&c.most) <= 2);
+    CONF_OK(deep.status);
+}
+
 static void hd_close_waits_for_calls(void **state)
 {
     (void)state;
@@ -327,14 +416,111 @@ static void a_lane_call_that_fails_fails_its_lane(void **state)
     end(&s);
 }
 
-static hd_status waits_inside(void *stream, void *context)
+static hd_status knows_no_status(void *const *pointers, void *context)
 {
-    (void)stream;
-    hd_ticket *ticket = context;
-    return hd_wait(*ticket, HD_FOREVER) == HD_ERROR_TIMEOUT ? HD_OK : HD_ERROR_FAILED;
+    (void)pointers;
+    return *(hd_status *)context;
 }
 
-static void no_wait_inside_of_a_lane_call_hangs(void **state)
+static hd_status knows_no_status_in_lane(void *stream, void *context)
+{
+    (void)stream;
+    return *(hd_status *)context;
+}
+
+static void values_that_are_no_status_are_named(void **state)
+{
+    (void)state;
+    static hd_status values[] = {(hd_status)-999, (hd_status)7};
+    scene s = begin(NULL);
+    for (int i = 0; i < 2; i++) {
+        const char *said = i ? " 7, which is no status" : " -999, which is no status";
+        hd_ticket ticket;
+        CONF_OK(hd_host_call(s.runtime, knows_no_status, &values[i], NULL, 0, &ticket));
+        CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
+        if (!conf_is_process(s.runtime)) {
+            CONF_OK(hd_lane_call(s.lane, knows_no_status_in_lane, &values[i], NULL, 0, &ticket));
+            CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
+            CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
+        }
+    }
+    end(&s);
+}
+
+/* What a function in a lane calls: each of these is refused, and the questions are answered. */
+typedef struct inside {
+    scene *s;
+    hd_claim *open;
+    hd_ticket never;
+    int calls;
+    hd_status wrong; /* the first that was not refused */
+    char message[300];
+    bool answers;
+} inside;
+
+static void refused(inside *in, hd_status status)
+{
+    in->calls++;
+    if (status != HD_ERROR_HANDLE && in->wrong == HD_OK) {
+        in->wrong = status ? status : 1;
+    }
+}
+
+static hd_status no_host_call(void *const *pointers, void *context)
+{
+    (void)pointers;
+    (void)context;
+    return HD_OK;
+}
+
+static hd_status no_call(void *stream, void *context)
+{
+    (void)stream;
+    (void)context;
+    return HD_OK;
+}
+
+static hd_status calls_heddle(void *stream, void *context)
+{
+    (void)stream;
+    inside *in = context;
+    scene *s = in->s;
+    hd_arg use = hd_inout(s->pinned), unified = hd_inout(s->unified);
+    hd_claim *c = NULL;
+    hd_lane *lane = NULL;
+    hd_buffer *b = NULL;
+    hd_runtime *runtime = NULL;
+    uint32_t word = 0;
+    void *p = NULL;
+    refused(in, hd_wait(in->never, HD_FOREVER));
+    refused(in, hd_claim_wait(in->open, HD_FOREVER));
+    refused(in, hd_host_call(s->runtime, no_host_call, NULL, &use, 1, NULL));
+    snprintf(in->message, sizeof in->message, "%s", hd_message());
+    refused(in, hd_fill(s->unified, 0, 1, bytes, NULL));
+    refused(in, hd_fill(s->device, 0, 1, bytes, NULL));
+    refused(in, hd_copy(s->device, 0, s->unified, 0, bytes, NULL));
+    refused(in, hd_claim_begin(s->runtime, &unified, 1, &c));
+    refused(in, hd_claim_end(in->open, HD_OK));
+    refused(in, conf_fill(s->lane, s->k, s->unified, 0, words, 5, NULL));
+    refused(in, hd_lane_create(s->runtime, 0, &lane));
+    refused(in, hd_lane_wait(s->lane, HD_FOREVER));
+    refused(in, hd_lane_call(s->lane, no_call, NULL, NULL, 0, NULL));
+    refused(in, hd_lane_after(s->lane, in->never, NULL));
+    refused(in, hd_read(s->device, 0, &word, sizeof word));
+    refused(in, hd_write(s->device, 0, &word, sizeof word));
+    refused(in, hd_map(s->pinned, HD_READ, &p));
+    refused(in, hd_alloc(s->lane, bytes, &b));
+    refused(in, hd_alloc_host(s->runtime, bytes, &b));
+    refused(in, hd_alloc_unified(s->lane, bytes, &b));
+    refused(in, hd_free(s->unified));
+    refused(in, hd_open(NULL, &runtime));
+    refused(in, hd_close(s->runtime));
+    in->answers = !hd_done(in->never) && hd_claim_ready(in->open) && hd_buffer_address(s->device) != 0 &&
+                  hd_buffer_size(s->device) == bytes && hd_device_count(s->runtime) > 0;
+    return HD_OK;
+}
+
+static void a_lane_call_must_not_call_heddle(void **state)
 {
     (void)state;
     scene s = begin(NULL);
@@ -342,13 +528,23 @@ static void no_wait_inside_of_a_lane_call_hangs(void **state)
         end(&s);
         skip();
     }
-    hd_claim *c = NULL;
-    hd_ticket never, ticket;
-    CONF_OK(hd_claim_begin(s.runtime, NULL, 0, &c));
-    CONF_OK(hd_claim_get_ticket(c, &never));
-    CONF_OK(hd_lane_call(s.lane, waits_inside, &never, NULL, 0, &ticket));
-    CONF_OK(hd_wait(ticket, HD_FOREVER));
-    CONF_OK(hd_claim_end(c, HD_OK));
+    inside in = {.s = &s};
+    hd_ticket ticket;
+    CONF_OK(hd_claim_begin(s.runtime, NULL, 0, &in.open));
+    CONF_OK(hd_claim_get_ticket(in.open, &in.never));
+    for (int i = 0; i < 3; i++) { /* the thread calls Heddle again afterwards */
+        CONF_OK(hd_lane_call(s.lane, calls_heddle, &in, NULL, 0, &ticket));
+        CONF_OK(hd_wait(ticket, HD_FOREVER));
+        CONF_OK(hd_fill(s.unified, 0, 1, bytes, NULL));
+    }
+    if (in.wrong != HD_OK) {
+        conf_fail_at(__FILE__, __LINE__, "a call inside was not refused: %d", (int)in.wrong);
+    }
+    CONF_EQUAL(in.calls, 66);
+    CONF_TRUE(in.answers);
+    CONF_TRUE(strstr(in.message, "hd_host_call: a function of hd_lane_call must not") != NULL);
+    CONF_OK(hd_claim_end(in.open, HD_OK));
+    CONF_FILLED(s.unified, 0, 1, bytes);
     end(&s);
 }
 
@@ -403,6 +599,7 @@ static void a_lane_fails_with_the_ticket_that_it_waits_for(void **state)
             CONF_OK(hd_claim_end(c, HD_ERROR_FAILED));
         }
         CONF_FAILS(hd_wait(after, HD_FOREVER), HD_ERROR_FAILED);
+        CONF_TRUE(strstr(hd_message(), "reads") == NULL); /* the wait depends on it, and reads nothing */
         CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
     }
     CONF_FAILS(hd_lane_after(NULL, (hd_ticket){NULL, 0}, NULL), HD_ERROR_HANDLE);
@@ -419,10 +616,13 @@ int main(void)
         CONF_CASE(device_memory_has_no_pointer),
         CONF_CASE(calls_run_beside_each_other),
         CONF_CASE(a_call_may_submit_and_is_not_held_up),
+        CONF_CASE(calls_may_wait_for_each_other),
+        CONF_CASE(no_more_run_than_call_threads),
         CONF_CASE(hd_close_waits_for_calls),
         CONF_CASE(lane_calls_are_launches_of_the_program),
         CONF_CASE(a_lane_call_that_fails_fails_its_lane),
-        CONF_CASE(no_wait_inside_of_a_lane_call_hangs),
+        CONF_CASE(values_that_are_no_status_are_named),
+        CONF_CASE(a_lane_call_must_not_call_heddle),
         CONF_CASE(a_lane_waits_for_tickets_of_any_kind),
         CONF_CASE(a_lane_fails_with_the_ticket_that_it_waits_for),
     };

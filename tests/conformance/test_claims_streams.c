@@ -130,6 +130,7 @@ static void later_work_waits_for_the_stream(void **state)
     CONF_EQUAL(s.f.cuLaunchHostFunc(s.stream, gate_stand, &g), 0);
     foreign_leave(&s.f);
     put_fill(&s, s.x, 5, s.stream);
+    CONF_FAILS_WITH(hd_buffer_wait(s.x, HD_READ, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT, "a claim on a stream of ");
     CONF_OK(hd_claim_end(c, HD_OK)); /* returns at once, while the stream stands */
     CONF_OK(conf_fill(s.lane, s.k, s.x, 0, words, 6, &filled));
     CONF_FAILS(hd_wait(filled, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);

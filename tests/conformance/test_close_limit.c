@@ -10,6 +10,8 @@
 #include "workers.h"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 
 enum { bytes = 4096, watchdog_ms = 300 };
 
@@ -96,6 +98,37 @@ static void work_without_end_is_named(void **state)
     }
 }
 
+static sem_t goes_on;
+
+static hd_status stays_out(void *const *pointers, void *context)
+{
+    (void)pointers;
+    while (sem_wait(&goes_on) != 0) {
+    }
+    atomic_store((atomic_bool *)context, true);
+    return HD_OK;
+}
+
+/* A function of the program that does not return is named by the call that submitted it. */
+static void a_function_without_end_is_named(void **state)
+{
+    (void)state;
+    static atomic_bool over;
+    hd_runtime *runtime = conf_open("close_timeout=100");
+    if (conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip(); /* its workers stay until the program ends */
+    }
+    CONF_EQUAL(sem_init(&goes_on, 0, 0), 0);
+    CONF_OK(hd_host_call(runtime, stays_out, &over, NULL, 0, NULL));
+    conf_track(runtime, NULL);
+    CONF_FAILS_WITH(hd_close(runtime), HD_ERROR_TIMEOUT, "of hd_host_call, does not return");
+    CONF_EQUAL(sem_post(&goes_on), 0);
+    while (!atomic_load(&over)) {
+        conf_sleep_ms(1);
+    }
+}
+
 /* A driver that does not return from giving something back. */
 static void a_driver_that_does_not_return(void **state)
 {
@@ -145,11 +178,9 @@ int main(void)
 {
     conf_begin("test_close_limit");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(after_a_read_that_was_given_up),
-        CONF_CASE(after_a_wait_that_was_given_up),
-        CONF_CASE(work_without_end_is_named),
-        CONF_CASE(a_driver_that_does_not_return),
-        CONF_CASE(by_two_at_once),
+        CONF_CASE(after_a_read_that_was_given_up), CONF_CASE(after_a_wait_that_was_given_up),
+        CONF_CASE(work_without_end_is_named),      CONF_CASE(a_function_without_end_is_named),
+        CONF_CASE(a_driver_that_does_not_return),  CONF_CASE(by_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
