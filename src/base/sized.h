@@ -41,7 +41,8 @@
     X(hd_matmul_info, reason)                                                                                          \
     X(hd_compile_options, n_kernels)                                                                                   \
     X(hd_claim_options, label)                                                                                         \
-    X(hd_import_options, context)
+    X(hd_import_options, context)                                                                                      \
+    X(hd_export, fabric)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

@@ -60,6 +60,26 @@ static hd_buffer *import(scene *s, const char *label, atomic_int *released)
 }
 
 /* The watchdog ends a wait for what never comes. */
+static bool note_import(void *context, const hd_memory_block *block)
+{
+    *(int *)context += block->imported && block->bytes == bytes && strcmp(block->label, "theirs") == 0;
+    return true;
+}
+
+static void it_is_reported_as_imported(hd_runtime *runtime)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(runtime, 0, &stats));
+    CONF_TRUE(stats.imported_bytes == bytes && stats.imported_count == 1 && stats.live_count == 0);
+    int found = 0;
+    CONF_OK(hd_memory_each(runtime, note_import, &found));
+    CONF_EQUAL(found, 1);
+    char text[65536];
+    CONF_OK(hd_memory_report(runtime, HD_REPORT_TEXT, text, sizeof text, NULL));
+    CONF_TRUE(strstr(text, "imported  64 KiB in 1 buffer of the program's own memory") != NULL);
+    CONF_TRUE(strstr(text, "theirs") == NULL); /* it holds nothing of Heddle's */
+}
+
 static void await_released(atomic_int *released)
 {
     while (atomic_load(released) == 0) {
@@ -80,6 +100,7 @@ static void every_use_works(void **state)
     atomic_int released = 0;
     hd_buffer *own = NULL, *pinned = NULL;
     hd_buffer *b = import(&s, "theirs", &released);
+    it_is_reported_as_imported(s.runtime);
     CONF_TRUE(hd_buffer_address(b) == s.memory && hd_buffer_size(b) == bytes && hd_buffer_device(b) == 0);
     CONF_OK(hd_alloc(s.lane, bytes, &own));
     CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
