@@ -311,6 +311,88 @@ static void another_process_uses_the_bytes(void **state)
     conf_close(runtime);
 }
 
+/* ---- calls of the driver that fail ---- */
+
+/* Makes all that there is, counts what fails, and ends what was made. */
+static int make_and_end(hd_runtime *runtime, hd_lane *lane, void *memory)
+{
+    hd_buffer *one = NULL, *same = NULL, *host = NULL;
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE};
+    hd_export e = {.size = sizeof e, .descriptor = -1};
+    int failed = hd_alloc_with(lane, bytes, &options, &one) != HD_OK;
+    if (one) {
+        failed += hd_buffer_export(one, HD_EXPORT_DESCRIPTOR, &e) != HD_OK;
+    }
+    if (e.descriptor >= 0) {
+        failed += hd_import_descriptor(runtime, 0, &e, NULL, &same) != HD_OK;
+        close(e.descriptor);
+    }
+    if (!conf_is_process(runtime)) {
+        failed += hd_import_host(runtime, memory, bytes, NULL, &host) != HD_OK;
+    }
+    CONF_OK(hd_free(one));
+    CONF_OK(hd_free(same));
+    CONF_OK(hd_free(host));
+    return failed;
+}
+
+static uint64_t pinned(hd_runtime *runtime)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(runtime, HD_DEVICE_HOST, &stats));
+    return stats.reserved_bytes + stats.imported_count;
+}
+
+/* False: the call's number is behind all that are made. */
+static bool one_call_fails(const char *entry, int nth, int code, void *memory, int *refused)
+{
+    hd_runtime *runtime = NULL;
+    char settings[128];
+    snprintf(settings, sizeof settings, "host_devices=1 fault=%s:%d=%d", entry, nth, code);
+    if (conf_try_open(settings, &runtime) != HD_OK) {
+        return true;
+    }
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    uint64_t before = reserved(runtime), pins = pinned(runtime);
+    int failed = make_and_end(runtime, lane, memory);
+    await_reserved(runtime, before);
+    while (pinned(runtime) != pins) {
+        conf_sleep_ms(1);
+    }
+    if (failed) { /* the next try goes well */
+        ++*refused;
+        CONF_EQUAL(make_and_end(runtime, lane, memory), 0);
+        await_reserved(runtime, before);
+    }
+    conf_close(runtime);
+    return failed != 0;
+}
+
+static void failing_calls_of_the_driver_lose_nothing(void **state)
+{
+    (void)state;
+    static const char *const entries[] = {"cuMemAddressReserve",
+                                          "cuMemCreate",
+                                          "cuMemMap",
+                                          "cuMemSetAccess",
+                                          "cuMemExportToShareableHandle",
+                                          "cuMemImportFromShareableHandle",
+                                          "cuMemHostRegister",
+                                          "cuMemHostGetDevicePointer"};
+    void *memory = aligned_alloc(4096, bytes);
+    int refused = 0;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        for (int code = 1; code <= 2; code++) {
+            int nth = 1;
+            while (nth < 20 && one_call_fails(entries[i], nth, code, memory, &refused)) {
+                nth++;
+            }
+        }
+    }
+    CONF_TRUE(refused >= 8); /* with workers descriptors alone */
+    free(memory);
+}
+
 /* ---- losses ---- */
 
 static void after_a_restart_pieces_are_made_anew(void **state)
@@ -368,9 +450,13 @@ int main(int argc, char **argv)
     }
     conf_begin("test_import_pieces");
     const struct CMUnitTest cases[] = {
-        CONF_CASE(a_piece_is_a_buffer_like_any_other),   CONF_CASE(other_devices_reach_it),
-        CONF_CASE(the_limit_holds_for_pieces),           CONF_CASE(wrong_calls_are_refused),
-        CONF_CASE(an_import_outlives_the_export),        CONF_CASE(another_process_uses_the_bytes),
+        CONF_CASE(a_piece_is_a_buffer_like_any_other),
+        CONF_CASE(other_devices_reach_it),
+        CONF_CASE(the_limit_holds_for_pieces),
+        CONF_CASE(wrong_calls_are_refused),
+        CONF_CASE(an_import_outlives_the_export),
+        CONF_CASE(another_process_uses_the_bytes),
+        CONF_CASE(failing_calls_of_the_driver_lose_nothing),
         CONF_CASE(after_a_restart_pieces_are_made_anew),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
