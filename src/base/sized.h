@@ -10,6 +10,7 @@
 #include <string.h>
 #include <heddle/buffer.h>
 #include <heddle/claim.h>
+#include <heddle/import.h>
 #include <heddle/copy.h>
 #include <heddle/kernel_file.h>
 #include <heddle/memory.h>
@@ -39,7 +40,9 @@
     X(hd_finding, message)                                                                                             \
     X(hd_matmul_info, reason)                                                                                          \
     X(hd_compile_options, n_kernels)                                                                                   \
-    X(hd_claim_options, label)
+    X(hd_claim_options, label)                                                                                         \
+    X(hd_import_options, context)                                                                                      \
+    X(hd_export, fabric)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

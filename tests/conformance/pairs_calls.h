@@ -408,6 +408,50 @@ static hd_status recipe_hd_hold_destroy(things *t)
     return hd_hold_destroy(t->hold);
 }
 
+/* ---- imports ---- */
+
+/* What no driver has, or with workers no process: it is refused behind all checks of handles. */
+static hd_status recipe_hd_import(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_import(t->runtime, 0, 4096, PAIR_BYTES, NULL, &made);
+    status = and_free(status, made);
+    return status == HD_ERROR_ARGUMENT || status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
+static hd_status recipe_hd_import_host(things *t)
+{
+    hd_buffer *made = NULL;
+    void *memory = aligned_alloc(4096, PAIR_BYTES);
+    hd_import_options options = {.size = sizeof options, .released = free, .context = memory};
+    hd_status status = hd_import_host(t->runtime, memory, PAIR_BYTES, &options, &made);
+    if (status) {
+        free(memory);
+    }
+    status = and_free(status, made);
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
+static hd_status recipe_hd_buffer_export(things *t)
+{
+    hd_export e = {.size = sizeof e};
+    hd_status status = hd_buffer_export(t->buffer, HD_EXPORT_DESCRIPTOR, &e);
+    if (!status) {
+        close(e.descriptor);
+    }
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status; /* not one piece */
+}
+
+static hd_status recipe_hd_import_descriptor(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_export e = {
+        .size = sizeof e, .kind = HD_EXPORT_DESCRIPTOR, .descriptor = -1, .piece_bytes = 2 << 20, .bytes = 4};
+    hd_status status = hd_import_descriptor(t->runtime, 0, &e, NULL, &made);
+    status = and_free(status, made);
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status;
+}
+
 /* ---- claims ---- */
 
 static hd_status and_end(hd_status status, hd_claim *made)

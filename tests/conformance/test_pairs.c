@@ -123,6 +123,16 @@ static void make_kept_buffer(things *t, uint64_t turn)
     }
 }
 
+static void make_piece(things *t, uint64_t turn)
+{
+    const hd_alloc_options piece = {.size = sizeof piece, .flags = HD_ALLOC_ONE_PIECE};
+    CONF_OK(hd_alloc_with(conf_default_lane(t->runtime, 0), PAIR_BYTES, &piece, &t->buffer));
+    begin_content(t->buffer);
+    if (turn % 3 == 0) {
+        CONF_OK(hd_fill(t->buffer, 512, 1, 512, NULL));
+    }
+}
+
 static void make_module(things *t, uint64_t turn)
 {
     (void)turn;
@@ -163,6 +173,7 @@ static const struct pair_end {
     {"hd_free", "pinned", 1u << T_hd_buffer, make_pinned_buffer, end_buffer},
     {"hd_free", "unified", 1u << T_hd_buffer, make_unified_buffer, end_buffer},
     {"hd_free", "with checkpoints", 1u << T_hd_buffer, make_kept_buffer, end_buffer},
+    {"hd_free", "of one piece", 1u << T_hd_buffer, make_piece, end_buffer},
     {"hd_module_unload", "with its kernels", 1u << T_hd_module | 1u << T_hd_kernel, make_module, end_module},
     {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
     {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},

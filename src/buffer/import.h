@@ -1,0 +1,17 @@
+/* import.h - imports of the program's memory, for callers inside a call on the runtime.
+ *
+ * Threads: any. Locks: none while the driver is called. Blocking: for calls of the driver.
+ */
+#ifndef HDI_BUFFER_IMPORT_H
+#define HDI_BUFFER_IMPORT_H
+
+#include <heddle/import.h>
+#include "buffer/buffer.h"
+
+/* hd_import and hd_import_host. Errors: theirs. */
+hd_status hdi_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, const hd_import_options *options,
+                     const void *call_site, hd_buffer **out);
+hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,
+                          const void *call_site, hd_buffer **out);
+
+#endif
