@@ -14,6 +14,7 @@
  *   - heddle/module.h    modules, kernels and launches
  *   - heddle/claim.h     bytes that something outside of Heddle uses: claims, streams, functions of the program
  *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
+ *   - heddle/dlpack.h    tensors given to other libraries, and taken from them
  *   - heddle/kernel_file.h  making and describing kernel files
  *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  *
@@ -42,6 +43,7 @@
 #include <heddle/module.h>
 #include <heddle/claim.h>
 #include <heddle/tensor.h>
+#include <heddle/dlpack.h>
 #include <heddle/kernel_file.h>
 #include <heddle/driver.h>
 

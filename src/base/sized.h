@@ -11,6 +11,7 @@
 #include <heddle/buffer.h>
 #include <heddle/claim.h>
 #include <heddle/copy.h>
+#include <heddle/dlpack.h>
 #include <heddle/kernel_file.h>
 #include <heddle/memory.h>
 #include <heddle/module.h>
@@ -39,7 +40,8 @@
     X(hd_finding, message)                                                                                             \
     X(hd_matmul_info, reason)                                                                                          \
     X(hd_compile_options, n_kernels)                                                                                   \
-    X(hd_claim_options, label)
+    X(hd_claim_options, label)                                                                                         \
+    X(hd_dlpack_options, label)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {
