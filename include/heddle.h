@@ -12,6 +12,7 @@
  *   - heddle/copy.h      moving and filling bytes
  *   - heddle/peer.h      which device can use which other device's memory
  *   - heddle/module.h    modules, kernels and launches
+ *   - heddle/import.h    memory that Heddle did not make, as buffers
  *   - heddle/claim.h     bytes that something outside of Heddle uses: claims, streams, functions of the program
  *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
  *   - heddle/dlpack.h    tensors given to other libraries, and taken from them
@@ -41,6 +42,7 @@
 #include <heddle/copy.h>
 #include <heddle/peer.h>
 #include <heddle/module.h>
+#include <heddle/import.h>
 #include <heddle/claim.h>
 #include <heddle/tensor.h>
 #include <heddle/dlpack.h>

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <heddle/buffer.h>
 #include <heddle/claim.h>
+#include <heddle/import.h>
 #include <heddle/copy.h>
 #include <heddle/dlpack.h>
 #include <heddle/kernel_file.h>
@@ -41,6 +42,7 @@
     X(hd_matmul_info, reason)                                                                                          \
     X(hd_compile_options, n_kernels)                                                                                   \
     X(hd_claim_options, label)                                                                                         \
+    X(hd_import_options, context)                                                                                      \
     X(hd_dlpack_options, label)
 
 /* The least `size` of each: no program was ever compiled with less. */

@@ -269,10 +269,11 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     return status;
 }
 
-hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses)
+hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses,
+                            unsigned special)
 {
     const hdi_points none = {0};
-    b->special |= HDI_BUFFER_BORROWED | HDI_BUFFER_OWN;
+    b->special |= (uint8_t)special;
     return settle_in(b, device->lane_on, bytes, HDI_CLASS_LARGE, address, &none, losses)
                ? HD_OK
                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
@@ -492,6 +493,8 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     size_t n = hdi_buffer_is_borrowed(b) ? 0 : hdi_buffer_pending(b, on_stack, &points);
     if (hdi_buffer_is_borrowed(b)) {
         /* its owner gives it back */
+    } else if (hdi_buffer_is_imported(b)) {
+        b->kind->leave(b, points, n);
     } else if (b->owner == HDI_OWNER_HOST) {
         hdi_host_release(b, points, n);
     } else if (hdi_buffer_of_now(b)) {
@@ -566,7 +569,7 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
         return;
     }
     flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
-    bool on_device = b->owner != HDI_OWNER_HOST && !hdi_buffer_is_borrowed(b);
+    bool on_device = hdi_buffer_is_of_arena(b);
     if (on_device) {
         count_free(rt, b);
     }

@@ -99,6 +99,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         b->maker = 0;
         b->holds = 0;
         b->handed = false;
+        atomic_store_explicit(&b->reach, 0, memory_order_relaxed);
         atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
         atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
         memset(&b->pinned, 0, sizeof b->pinned);
@@ -210,7 +211,8 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
                 hdi_self_change(&b->self, word, word | HDI_SELF_LOST)) {
                 atomic_store_explicit(&b->losses, HDI_LOST, memory_order_release);
             } else if (b->handed && b->owner == device->index && hdi_buffer_losses(b) != HDI_LOST) {
-                atomic_fetch_sub_explicit(&device->memory->held_bytes, b->bytes, memory_order_relaxed);
+                uint64_t held = hdi_buffer_is_imported(b) ? 0 : b->bytes;
+                atomic_fetch_sub_explicit(&device->memory->held_bytes, held, memory_order_relaxed);
                 atomic_store_explicit(&b->losses, HDI_LOST, memory_order_release);
             }
         }

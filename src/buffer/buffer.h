@@ -26,11 +26,12 @@
 
 /* Why a buffer takes the careful ways (hd_buffer.special). */
 enum {
-    HDI_BUFFER_OF_KIND = 1,  /* of a kind (kind.h): no plain device memory */
-    HDI_BUFFER_GUARDED = 2,  /* with guard bytes (hd_runtime.guarded) */
-    HDI_BUFFER_HELD = 4,     /* in a hold (hold.c) */
-    HDI_BUFFER_OWN = 8,      /* the library's own: in no list of what the program holds */
-    HDI_BUFFER_BORROWED = 16 /* its memory belongs to a module: it is in no arena, and no peer reaches it */
+    HDI_BUFFER_OF_KIND = 1,   /* of a kind (kind.h): no plain device memory */
+    HDI_BUFFER_GUARDED = 2,   /* with guard bytes (hd_runtime.guarded) */
+    HDI_BUFFER_HELD = 4,      /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 8,       /* the library's own: in no list of what the program holds */
+    HDI_BUFFER_BORROWED = 16, /* its memory belongs to a module: it is in no arena, and no peer reaches it */
+    HDI_BUFFER_IMPORTED = 32  /* its memory is the program's own: it is in no arena and in no pool (import.h) */
 };
 
 struct hd_buffer {
@@ -62,6 +63,7 @@ struct hd_buffer {
     void *of_kind;                     /* what the kind has beside the memory */
     uint32_t holds;                    /* under the list's lock, like the next one */
     bool handed;                       /* freed, and left to the holds: the end of the last one gives it back */
+    _Atomic uint64_t reach;            /* of an import: bit per peer that the driver lets use it (import.h) */
     const void *call_site;
     char label[HD_LABEL_BYTES];
     struct hd_buffer *next;
@@ -93,6 +95,18 @@ static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
 static inline bool hdi_buffer_is_borrowed(const struct hd_buffer *b)
 {
     return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_BORROWED) != 0;
+}
+
+static inline bool hdi_buffer_is_imported(const struct hd_buffer *b)
+{
+    return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_IMPORTED) != 0;
+}
+
+/* Whether its memory is of a device's arena. */
+static inline bool hdi_buffer_is_of_arena(const struct hd_buffer *b)
+{
+    unsigned special = atomic_load_explicit(&b->special, memory_order_relaxed);
+    return b->owner != HDI_OWNER_HOST && !(special & (HDI_BUFFER_BORROWED | HDI_BUFFER_IMPORTED));
 }
 
 /* For HDI_INSIDE, before a check whether it is a buffer: only to be compared. */
@@ -204,8 +218,9 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
 /* Device memory at `address` that is in no arena becomes the buffer's, which is not live yet. Its end gives no memory back.
- * `losses`: of the device, before the address was taken. Errors: HOST_MEMORY. */
-hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses);
+ * `losses`: of the device, before the address was taken. `special`: HDI_BUFFER_*, why it is not. Errors: HOST_MEMORY. */
+hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses,
+                            unsigned special);
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
@@ -252,6 +267,14 @@ extern const hdi_lifetime hdi_host_lifetime;
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
+
+/* Memory that the pool does not have becomes a pinned buffer's, which is not live yet. `kind` has map and bring of pinned memory (below). */
+struct hdi_buffer_ops;
+void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uint64_t bytes,
+                          const struct hdi_buffer_ops *kind);
+hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline);
+hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
+                         int64_t deadline);
 
 /* A device that is not lost, for work that any of them can do; the first one when all are lost. */
 hdi_device *hdi_any_device(hd_runtime *rt);

@@ -201,7 +201,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 /* Adds to the held bytes of the device. The list's lock is held. A buffer that was lost with its device is not counted (hdi_buffers_lose). */
 static void count_held(const struct hd_buffer *b, uint64_t more)
 {
-    if (b->owner != HDI_OWNER_HOST && hdi_buffer_losses(b) != HDI_LOST) {
+    if (hdi_buffer_is_of_arena(b) && hdi_buffer_losses(b) != HDI_LOST) {
         hdi_counts_add(&b->runtime->devices[b->owner]->memory->held_bytes, more);
     }
 }

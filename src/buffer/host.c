@@ -51,7 +51,7 @@ static int64_t deadline_of(const struct hd_buffer *b)
 
 /* ---- mapping ---- */
 
-static hd_status map_pinned(struct hd_buffer *b, hd_access access, int64_t deadline)
+hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
     return hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline);
 }
@@ -118,8 +118,8 @@ static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
     hdi_record_unlock(b);
 }
 
-static hd_status bring_pinned(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
-                              hd_access access, int64_t deadline)
+hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
+                         int64_t deadline)
 {
     hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline);
     if (!status) {
@@ -128,7 +128,7 @@ static hd_status bring_pinned(struct hd_buffer *b, const hd_buffer *handle, uint
     return status;
 }
 
-static const hdi_buffer_ops pinned_ops = {.map = map_pinned, .bring = bring_pinned};
+static const hdi_buffer_ops pinned_ops = {.map = hdi_host_map, .bring = hdi_host_bring};
 
 static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
 {
@@ -358,6 +358,21 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_hos
 
 /* ---- buffers ---- */
 
+static void settle_block(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_buffer_ops *kind)
+{
+    HDI_HANDOVER_BEGIN();
+    b->owner = HDI_OWNER_HOST;
+    b->address = block->device;
+    b->bytes = bytes;
+    b->host = block->host;
+    b->pinned = *block;
+    b->special = block->own ? HDI_BUFFER_OWN : 0;
+    b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
+    HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, kind, NULL);
+    atomic_store_explicit(&b->losses, 0, memory_order_release);
+}
+
 /* Makes a block the buffer's. False: no host memory. */
 static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_points *inherited)
 {
@@ -368,18 +383,16 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
             return false;
         }
     }
-    HDI_HANDOVER_BEGIN();
-    b->owner = HDI_OWNER_HOST;
-    b->address = block->device;
-    b->bytes = bytes;
-    b->host = block->host;
-    b->pinned = *block;
-    b->special = block->own ? HDI_BUFFER_OWN : 0;
-    b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
-    HDI_HANDOVER_END();
-    hdi_buffer_set_kind(b, &pinned_ops, NULL);
-    atomic_store_explicit(&b->losses, 0, memory_order_release);
+    settle_block(b, bytes, block, &pinned_ops);
     return true;
+}
+
+void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uint64_t bytes, const hdi_buffer_ops *kind)
+{
+    const hdi_host_block block = {.host = host, .device = address, .bytes = bytes};
+    hdi_uses_init(&b->uses, bytes);
+    settle_block(b, bytes, &block, kind);
+    b->special |= HDI_BUFFER_IMPORTED;
 }
 
 /* Fails with the pool's failure, in the name of the call, with what can be done, and with the largest holders. */

@@ -27,6 +27,9 @@ typedef struct hdi_buffer_ops {
     hd_status (*create)(struct hd_buffer *b);
     /* Its memory is about to be given back. May wait for the work on it. Sets the thread's message only for a finding. */
     void (*check)(struct hd_buffer *b);
+    /* Its memory is neither an arena's nor a pool's. In place of giving that back; the points are of work that still uses it. The caller
+     * is in a call of the program's, and holds no lock. */
+    void (*leave)(struct hd_buffer *b, const hdi_point *points, size_t n_points);
     /* Its memory was given back, and the rest is. Work may still use it. */
     void (*release)(struct hd_buffer *b);
     /* For hd_close: as `release`, but leaves the pinned buffers, which go with all others. */

@@ -35,6 +35,7 @@
     X(cuCtxSynchronize, 2000, REQUIRED, (void), ()) \
     X(cuCtxEnablePeerAccess, 4000, REQUIRED, (hdcu_context peer, unsigned flags), (peer, flags)) \
     X(cuCtxDisablePeerAccess, 4000, REQUIRED, (hdcu_context peer), (peer)) \
+    X(cuPointerGetAttribute, 4000, REQUIRED, (void *value, int attribute, hdcu_deviceptr pointer), (value, attribute, pointer)) \
     X(cuMemGetInfo, 3020, REQUIRED, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes)) \
     X(cuMemAlloc, 3020, REQUIRED, (hdcu_deviceptr *pointer, size_t bytes), (pointer, bytes)) \
     X(cuMemFree, 3020, REQUIRED, (hdcu_deviceptr pointer), (pointer)) \

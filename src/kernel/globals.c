@@ -184,7 +184,7 @@ static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image
     size_t length = strlen(wanted->symbol);
     hdi_global *g = calloc(1, sizeof *g + length + 1);
     struct hd_buffer *b = g ? hdi_buffer_take(rt) : NULL;
-    *status = b ? hdi_buffer_borrow(b, device, place.address, place.bytes, losses)
+    *status = b ? hdi_buffer_borrow(b, device, place.address, place.bytes, losses, HDI_BUFFER_BORROWED | HDI_BUFFER_OWN)
                 : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
     if (*status) {
         free(g);

@@ -485,6 +485,12 @@ uint64_t hdi_arena_base(hdi_arena *arena)
     return base;
 }
 
+bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes)
+{
+    uint64_t base = hdi_arena_base(arena);
+    return base != 0 && at < base + arena->reserved && base < at + bytes;
+}
+
 /* ---- peers ------------------------------------------------------------------------------------------------------ */
 
 hd_status hdi_arena_grant(hdi_arena *arena, int device)

@@ -188,6 +188,9 @@ void hdi_arena_revoke(hdi_arena *arena, int peer);
 /* The address of the range; 0 after a restart that failed. */
 uint64_t hdi_arena_base(hdi_arena *arena);
 
+/* Whether some of these bytes are in the range. */
+bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes);
+
 /* The figures of one moment. Blocks while another thread maps or unmaps. */
 void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out);
 

@@ -365,6 +365,20 @@ static void unreserve(hdi_host_pool *pool, size_t bytes)
     hdi_mutex_unlock(&pool->lock);
 }
 
+hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes)
+{
+    if (reserve(pool, bytes)) {
+        return HD_OK;
+    }
+    const hdi_host_block block = {.bytes = bytes};
+    return fail_limit(pool, &block);
+}
+
+void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes)
+{
+    unreserve(pool, bytes);
+}
+
 /* Pins a superblock, whose bytes `reserve` has counted. Then takes the block from it, or from what became free
  * meanwhile. */
 static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)

@@ -75,6 +75,11 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned);
  * hdi_pinned_alloc. */
 hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited);
 
+/* Counts so many bytes as pinned beside the pool, in whole pages that contain them. The second one ends that.
+ * Errors: HOST_MEMORY (the limit does not allow it). */
+hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes);
+void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes);
+
 /* Counts an allocation of the program that failed. The caller counts it once, however often it tried. */
 void hdi_host_pool_count_failure(hdi_host_pool *pool);
 

@@ -80,6 +80,19 @@ static bool always_finished(void *context, hdi_point point)
     return true;
 }
 
+bool hdi_pinned_pool_has(hdi_pinned_pool *pool, const void *base, uint64_t bytes)
+{
+    uintptr_t low = (uintptr_t)base;
+    bool found = false;
+    hdi_mutex_lock(&pool->lock);
+    for (const record *r = pool->first; r != NULL && !found; r = r->after) {
+        uintptr_t at = (uintptr_t)r->shm.base;
+        found = low < at + r->shm.bytes && at < low + bytes;
+    }
+    hdi_mutex_unlock(&pool->lock);
+    return found;
+}
+
 static bool take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
 {
     if (!hdi_shm_reserve((void *)(uintptr_t)at, bytes)) {

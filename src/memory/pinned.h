@@ -55,6 +55,9 @@ hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_poo
  * any more. NULL is ignored. */
 void hdi_pinned_pool_destroy(hdi_pinned_pool *pool);
 
+/* Whether some of these bytes are memory of the pool. Waits for a request under way. */
+bool hdi_pinned_pool_has(hdi_pinned_pool *pool, const void *base, uint64_t bytes);
+
 /* The window; 0 bytes: there is none. */
 void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t *bytes);
 

@@ -145,20 +145,32 @@ static uintptr_t address_of(const hdi_host_slot *slot)
     return s->memory->span.start + (size_t)(slot - s->slots) * class_bytes(s->class);
 }
 
-/* The live slot that begins at this address, or NULL. */
-static hdi_host_slot *live_slot_at(uintptr_t address)
+/* The live slot that an address is in, or NULL. */
+static hdi_host_slot *live_slot_with(uintptr_t address)
 {
     const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
     if (!m || m->kind != HDI_HOST_POOLED) {
         return NULL;
     }
     hdi_host_segment *s = m->segment;
-    size_t at = address - m->span.start, bytes = class_bytes(s->class);
-    if (at % bytes != 0 || at / bytes >= s->count) {
-        return NULL;
+    size_t number = (address - m->span.start) / class_bytes(s->class);
+    return number < s->count && s->slots[number].live ? &s->slots[number] : NULL;
+}
+
+/* The live slot that begins at this address, or NULL. */
+static hdi_host_slot *live_slot_at(uintptr_t address)
+{
+    hdi_host_slot *slot = live_slot_with(address);
+    return slot && address_of(slot) == address ? slot : NULL;
+}
+
+bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out)
+{
+    const hdi_host_slot *slot = live_slot_with(address);
+    if (slot) {
+        *out = (hdi_host_span){address_of(slot), class_bytes(slot->segment->class)};
     }
-    hdi_host_slot *slot = &s->slots[at / bytes];
-    return slot->live ? slot : NULL;
+    return slot != NULL;
 }
 
 /* Takes a free slot that work of this stream may use from now on. NULL: there is none. */

@@ -211,6 +211,8 @@ typedef struct hdi_host_slot hdi_host_slot;
 
 /* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
+/* The slot of cuMemAllocAsync that is in use at an address. False: there is none. */
+bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
 /* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
  * threshold. */
 void hdi_host_pool_settle(const hdi_host_context *context);

@@ -841,6 +841,72 @@ static hdcu_result cuMemGetAccess(unsigned long long *flags, const hdcu_mem_loca
     return hdi_host_leave(r);
 }
 
+/* What is known of the memory at an address: the span of what one call of the driver made, and of what one mapping has.
+ * False: it is no memory, or not in use. */
+static bool describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span *range, hdi_host_span *mapping)
+{
+    *range = *mapping = m->span;
+    if (m->kind == HDI_HOST_VIRTUAL) {
+        *range = *(const hdi_host_span *)hdi_host_set_find(&hdi_host_reservations, address);
+    }
+    return m->kind != HDI_HOST_POOLED || hdi_host_slot_span(address, range);
+}
+
+static void set_int(void *out, int value)
+{
+    memcpy(out, &value, sizeof value);
+}
+
+static void set_word(void *out, uint64_t value)
+{
+    memcpy(out, &value, sizeof value);
+}
+
+static hdcu_result cuPointerGetAttribute(void *value, int attribute, hdcu_deviceptr pointer)
+{
+    hdcu_result r = hdi_host_enter();
+    const hdi_host_mapping *m = NULL;
+    hdi_host_span range, mapping;
+    if (r == HDCU_SUCCESS) {
+        m = hdi_host_set_find(&hdi_host_mappings, pointer);
+        r = value && m && describe(pointer, m, &range, &mapping) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_VALUE;
+    }
+    hdi_host_context *context = NULL;
+    if (r == HDCU_SUCCESS && (attribute == HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS || m->device < 0)) {
+        r = hdi_host_context_current(&context);
+    }
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    switch (attribute) {
+    case HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        set_int(value, m->device < 0 ? HDCU_MEMORYTYPE_HOST : HDCU_MEMORYTYPE_DEVICE);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        set_int(value, m->device < 0 ? context->device : m->device);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        set_word(value, range.start);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        set_word(value, range.bytes);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        set_int(value, hdi_host_may_access(m, context->device) ? HDCU_MEM_ACCESS_READWRITE : HDCU_MEM_ACCESS_NONE);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        set_word(value, mapping.bytes);
+        break;
+    case HDCU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        set_word(value, mapping.start);
+        break;
+    default:
+        r = HDCU_ERROR_INVALID_VALUE;
+        break;
+    }
+    return hdi_host_leave(r);
+}
+
 /* ---------------------------------------------------------------------------------------------- the entry points -- */
 
 const hdi_driver hdi_host_memory_entries = {
@@ -859,4 +925,5 @@ const hdi_driver hdi_host_memory_entries = {
     .cuMemUnmap = cuMemUnmap,
     .cuMemSetAccess = cuMemSetAccess,
     .cuMemGetAccess = cuMemGetAccess,
+    .cuPointerGetAttribute = cuPointerGetAttribute,
 };

@@ -356,16 +356,17 @@ static hd_status run_staged(const tensor_job *job, hdi_layout layout, int to, in
 
 /* ---- which way ---- */
 
-/* A device that reaches both buffers faster than through pinned memory. NULL: there is none. `shared`: peers may reach them. */
-static hdi_device *device_for(hd_runtime *rt, int dst, int src, bool shared)
+/* A device that reaches both buffers faster than through pinned memory. NULL: there is none. Their owners were read once. */
+static hdi_device *device_for(struct hd_buffer *to, int dst, struct hd_buffer *from, int src)
 {
+    hd_runtime *rt = to->runtime;
     if (src < 0 && dst < 0) {
         return hdi_any_device(rt);
     }
     if (src < 0 || dst < 0 || src == dst) {
         return rt->devices[src < 0 ? dst : src];
     }
-    int by = shared ? hdi_peer_access_between(rt, src, dst) : -1;
+    int by = hdi_buffers_access_between(from, src, to, dst);
     return by < 0 ? NULL : rt->devices[by];
 }
 
@@ -438,7 +439,6 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
         };
         /* Read once: the structures may become other buffers', which the submission detects. */
         int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
-        bool shared = !hdi_buffer_is_borrowed(to.buffer) && !hdi_buffer_is_borrowed(from.buffer);
         hdi_layout layout;
         layout_of(dst, &fitted, &job, &layout);
         uint64_t bytes = to.elements * layout.element;
@@ -447,7 +447,7 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
         if (hdi_layout_is_run(&layout) && !wish) {
             status =
                 run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes, &after, &ticket);
-        } else if ((device = device_for(job.rt, dst_owner, src_owner, shared)) != NULL) {
+        } else if ((device = device_for(to.buffer, dst_owner, from.buffer, src_owner)) != NULL) {
             status = run(&job, layout, lane_for(device, bytes), &after, &ticket);
         } else {
             status = run_staged(&job, layout, dst_owner, src_owner, &ticket);

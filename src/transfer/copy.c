@@ -226,12 +226,10 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
 
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
-    hd_runtime *rt = t->to.buffer->runtime;
     /* Read once: another buffer may take over a structure, which submitting detects. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
-    if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst && !hdi_buffer_is_borrowed(t->from.buffer) &&
-        !hdi_buffer_is_borrowed(t->to.buffer)) {
-        int by = hdi_peer_access_between(rt, facts.src, facts.dst);
+    if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
+        int by = hdi_buffers_access_between(t->from.buffer, facts.src, t->to.buffer, facts.dst);
         facts.src_to_dst = by == facts.src ? HDI_LINK_GOOD : HDI_LINK_NONE;
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }

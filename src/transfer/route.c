@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
+#include "buffer/import.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/part.h"
@@ -506,6 +507,24 @@ static void explain_refusal(hd_runtime *rt, int from, int owner, char *out, size
     }
 }
 
+bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from)
+{
+    return hdi_buffer_is_imported(b) && hdi_peer_access(b->runtime, from, owner) && hdi_import_is_reached(b, from);
+}
+
+int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst)
+{
+    if (hdi_buffer_is_borrowed(from) || hdi_buffer_is_borrowed(to)) {
+        return -1;
+    }
+    int by = hdi_peer_access_between(from->runtime, src, dst);
+    if (by < 0) {
+        return by;
+    }
+    struct hd_buffer *other = by == src ? to : from;
+    return !hdi_buffer_is_imported(other) || hdi_import_is_reached(other, by) ? by : -1;
+}
+
 hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from)
 {
     hd_runtime *rt = b->runtime;
@@ -523,7 +542,11 @@ hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from
                                from, owner, from);
     }
     char why[HD_PEER_REASON_BYTES + 64];
-    explain_refusal(rt, from, owner, why, sizeof why);
+    if (hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner)) {
+        snprintf(why, sizeof why, "the driver does not let it use that imported memory (cuMemSetAccess)");
+    } else {
+        explain_refusal(rt, from, owner, why, sizeof why);
+    }
     return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
                            "the buffer to device %d first",

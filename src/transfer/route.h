@@ -128,13 +128,23 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner);
 /* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
  * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
+/* The same for two buffers, whose owners were read once. */
+int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst);
 /* A device was lost: which devices reach each other is found out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
+/* The same for a buffer whose memory is in no arena. */
+bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from);
+
 /* The same for a buffer, whose owner was read once. */
-static inline bool hdi_buffer_is_reached(const struct hd_buffer *b, int owner, int from)
+static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int from)
 {
-    return owner < 0 || owner == from || (!hdi_buffer_is_borrowed(b) && hdi_peer_access(b->runtime, from, owner));
+    unsigned special = atomic_load_explicit(&b->special, memory_order_relaxed);
+    if (owner < 0 || owner == from) {
+        return true;
+    }
+    return special & (HDI_BUFFER_BORROWED | HDI_BUFFER_IMPORTED) ? hdi_buffer_apart_is_reached(b, owner, from)
+                                                                 : hdi_peer_access(b->runtime, from, owner);
 }
 
 /* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */

@@ -25,6 +25,12 @@ typedef struct foreign {
     int (*cuMemsetD32Async)(unsigned long long, unsigned, size_t, void *);
     int (*cuMemcpyDtoDAsync)(unsigned long long, unsigned long long, size_t, void *);
     int (*cuLaunchHostFunc)(void *, void (*)(void *), void *);
+    int (*cuMemAlloc)(unsigned long long *, size_t);
+    int (*cuMemFree)(unsigned long long);
+    int (*cuMemHostAlloc)(void **, size_t, unsigned);
+    int (*cuMemFreeHost)(void *);
+    int (*cuMemHostRegister)(void *, size_t, unsigned);
+    int (*cuMemHostUnregister)(void *);
     int devices;
     int device[16];
     void *context[16];
@@ -46,7 +52,8 @@ CONF_UNUSED static void foreign_begin(foreign *f, hd_runtime *runtime)
     ENTRY(cuDeviceGet), ENTRY(cuDevicePrimaryCtxRetain), ENTRY(cuDevicePrimaryCtxRelease), ENTRY(cuCtxPushCurrent);
     ENTRY(cuCtxPopCurrent), ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy), ENTRY(cuStreamSynchronize);
     ENTRY(cuStreamBeginCapture), ENTRY(cuStreamEndCapture), ENTRY(cuGraphDestroy), ENTRY(cuMemsetD32Async);
-    ENTRY(cuMemcpyDtoDAsync), ENTRY(cuLaunchHostFunc);
+    ENTRY(cuMemcpyDtoDAsync), ENTRY(cuLaunchHostFunc), ENTRY(cuMemAlloc), ENTRY(cuMemFree), ENTRY(cuMemHostAlloc);
+    ENTRY(cuMemFreeHost), ENTRY(cuMemHostRegister), ENTRY(cuMemHostUnregister);
 #undef ENTRY
     f->devices = hd_device_count(runtime) < 16 ? hd_device_count(runtime) : 16;
     for (int i = 0; i < f->devices; i++) {
@@ -81,6 +88,22 @@ CONF_UNUSED static void *foreign_stream(const foreign *f, int device)
     CONF_EQUAL(f->cuStreamCreate(&stream, 1), 0);
     foreign_leave(f);
     return stream;
+}
+
+CONF_UNUSED static uint64_t foreign_alloc(const foreign *f, int device, size_t bytes)
+{
+    unsigned long long address = 0;
+    foreign_enter(f, device);
+    CONF_EQUAL(f->cuMemAlloc(&address, bytes), 0);
+    foreign_leave(f);
+    return address;
+}
+
+CONF_UNUSED static void foreign_free(const foreign *f, int device, uint64_t address)
+{
+    foreign_enter(f, device);
+    CONF_EQUAL(f->cuMemFree(address), 0);
+    foreign_leave(f);
 }
 
 /* Something that holds a stream up until it is opened. */

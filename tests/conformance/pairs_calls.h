@@ -432,6 +432,30 @@ static hd_status recipe_hd_dlpack_get_device(things *t)
     return if_it_fits(hd_dlpack_get_device(&of, any_stream(), &type, &id));
 }
 
+/* ---- imports ---- */
+
+/* What no driver has, or with workers no process: it is refused behind all checks of handles. */
+static hd_status recipe_hd_import(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_import(t->runtime, 0, 4096, PAIR_BYTES, NULL, &made);
+    status = and_free(status, made);
+    return status == HD_ERROR_ARGUMENT || status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
+static hd_status recipe_hd_import_host(things *t)
+{
+    hd_buffer *made = NULL;
+    void *memory = aligned_alloc(4096, PAIR_BYTES);
+    hd_import_options options = {.size = sizeof options, .released = free, .context = memory};
+    hd_status status = hd_import_host(t->runtime, memory, PAIR_BYTES, &options, &made);
+    if (status) {
+        free(memory);
+    }
+    status = and_free(status, made);
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
+}
+
 /* ---- claims ---- */
 
 static hd_status and_end(hd_status status, hd_claim *made)

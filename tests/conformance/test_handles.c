@@ -135,6 +135,8 @@ static void as_a_runtime(void *bad, const char *word)
     refused(hd_device_restart(runtime, 0), word, __LINE__);
     refused(hd_lane_create(runtime, 0, &lane), word, __LINE__);
     refused(hd_alloc_host(runtime, bytes, &buffer), word, __LINE__);
+    refused(hd_import(runtime, 0, 4096, bytes, NULL, &buffer), word, __LINE__);
+    refused(hd_import_host(runtime, &info, sizeof info, NULL, &buffer), word, __LINE__);
     refused(hd_module_get_builtin(runtime, &module), word, __LINE__);
     refused(hd_module_load(runtime, "x", 1, &module), word, __LINE__);
     refused(hd_module_compile(runtime, "x", NULL, &module), word, __LINE__);

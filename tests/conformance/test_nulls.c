@@ -46,6 +46,29 @@ static void lanes_take_nulls(void **state)
     conf_close(runtime);
 }
 
+static void imports_take_nulls(void **state)
+{
+    (void)state;
+    static char memory[4096];
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *buffer = NULL;
+    const hd_import_options small = {.size = 1};
+    CONF_FAILS(hd_import(NULL, 0, 4096, 4096, NULL, &buffer), HD_ERROR_HANDLE);
+    CONF_FAILS_WITH(hd_import(runtime, 0, 4096, 4096, NULL, NULL), HD_ERROR_ARGUMENT, "out is null");
+    CONF_FAILS_WITH(hd_import(runtime, 0, 0, 4096, NULL, &buffer), HD_ERROR_ARGUMENT, "the address is 0");
+    CONF_FAILS_WITH(hd_import(runtime, 0, 4096, 0, NULL, &buffer), HD_ERROR_ARGUMENT, "bytes is 0");
+    CONF_FAILS(hd_import(runtime, 0, 4096, 4096, &small, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_import(runtime, -1, 4096, 4096, NULL, &buffer), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_import(runtime, 1000, 4096, 4096, NULL, &buffer), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_import_host(NULL, memory, 4096, NULL, &buffer), HD_ERROR_HANDLE);
+    CONF_FAILS_WITH(hd_import_host(runtime, memory, 4096, NULL, NULL), HD_ERROR_ARGUMENT, "out is null");
+    CONF_FAILS_WITH(hd_import_host(runtime, NULL, 4096, NULL, &buffer), HD_ERROR_ARGUMENT, "the address is 0");
+    CONF_FAILS_WITH(hd_import_host(runtime, memory, 0, NULL, &buffer), HD_ERROR_ARGUMENT, "bytes is 0");
+    CONF_FAILS(hd_import_host(runtime, memory, 4096, &small, &buffer), HD_ERROR_ARGUMENT);
+    CONF_TRUE(buffer == NULL);
+    conf_close(runtime);
+}
+
 static void claims_take_nulls(void **state)
 {
     (void)state;
@@ -250,8 +273,9 @@ int main(void)
 {
     conf_begin("test_nulls");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(lanes_take_nulls),  CONF_CASE(claims_take_nulls),  CONF_CASE(buffers_take_nulls),
-        CONF_CASE(copies_take_nulls), CONF_CASE(modules_take_nulls), CONF_CASE(dlpack_takes_nulls),
+        CONF_CASE(lanes_take_nulls),   CONF_CASE(claims_take_nulls), CONF_CASE(imports_take_nulls),
+        CONF_CASE(buffers_take_nulls), CONF_CASE(copies_take_nulls), CONF_CASE(modules_take_nulls),
+        CONF_CASE(dlpack_takes_nulls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

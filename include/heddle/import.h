@@ -1,0 +1,58 @@
+/* heddle/import.h - memory that Heddle did not make, as buffers.
+ *
+ * hd_import takes device memory of the program's own: of another library, of a framework, of cudaMalloc. hd_import_host takes the program's
+ * memory on the host, and pins it. Either becomes a buffer like any other: for launches, copies, claims and tensors.
+ * Heddle never frees such memory. It is the program's, and stays where it is.
+ *
+ * What the program did with the memory before the import is in no order with Heddle's work. So it is finished first, or ordered by a claim
+ * (heddle/claim.h). hd_free ends the buffer at once, and work that was submitted goes on. The function `released` is called when Heddle uses the
+ * memory no more. From then on the program may free it.
+ */
+#ifndef HEDDLE_IMPORT_H
+#define HEDDLE_IMPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/buffer.h>
+
+HD_BEGIN_DECLS
+
+/* Called once for each import that succeeded, when Heddle uses the memory no more. That is after hd_free, after the last work that uses it has
+ * ended, and after the last hold on it. hd_close calls it for buffers that were not freed.
+ *   - It runs on the thread that calls hd_free, hd_hold_destroy or hd_close, or on a thread of Heddle's. No lock is held.
+ *   - It may call everything but hd_close and hd_device_restart of that runtime. Once hd_close has begun, calls on the runtime fail: HANDLE.
+ *   - The buffer of a lost device has to be freed like any other. The call comes once the lost device has ended its work.
+ *   - It is never called where hd_close reports that work did not end: that work may still use the memory. */
+typedef void (*hd_released_function)(void *context);
+
+typedef struct hd_import_options {
+    size_t size;                   /* sizeof(hd_import_options) */
+    const char *label;             /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
+    hd_released_function released; /* NULL: none */
+    void *context;                 /* for `released` */
+} hd_import_options;
+
+/* Makes a buffer of `bytes` bytes of memory of the device `device` at `address`, which something else than Heddle has allocated.
+ * The memory has to stay until `released` is called. options may be NULL. *out is the caller's: hd_free, which does not block.
+ * Other devices use it as that of hd_alloc, where the driver grants them access. Memory of cudaMalloc gets that with the first use. For memory
+ * of cuMemMap the program sets it (cuMemSetAccess). Without it copies go through pinned memory, and launches fail with UNREACHABLE.
+ * The memory counts as imported in reports, and against no limit. memory_debug puts no guards around it. After the loss of its device
+ * the buffer stays lost.
+ * Where a freed import of the same bytes is still in use, the new buffer's first use waits for that work.
+ * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps another import or Heddle's own memory), HANDLE,
+ * NO_DEVICE, DEVICE_LOST, HOST_MEMORY, DRIVER, UNSUPPORTED (placement=process: a worker process has no such address). */
+HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, size_t bytes,
+                           const hd_import_options *options, hd_buffer **out);
+
+/* Makes a pinned buffer of the program's own memory on the host, as of hd_alloc_host: every device uses it directly, and hd_map maps it.
+ * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. It counts against the option pinned_limit. The memory is unpinned
+ * after its last use, before `released` is called. Memory that the program has pinned already is taken as it is, and counts against no limit.
+ * The driver pins whole pages. Two imports that share a page need pages of their own where the driver refuses that.
+ * *out is the caller's: hd_free, which does not block.
+ * Errors: ARGUMENT (null; zero bytes; only a part of it is pinned; it overlaps another import or Heddle's own memory), HANDLE, HOST_MEMORY (also:
+ * the limit), DRIVER, DEVICE_LOST (no device is left), UNSUPPORTED (placement=process: a worker process has no such memory; use hd_alloc_host). */
+HD_API hd_status hd_import_host(hd_runtime *runtime, void *memory, size_t bytes, const hd_import_options *options,
+                                hd_buffer **out);
+
+HD_END_DECLS
+#endif

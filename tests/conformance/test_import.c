@@ -1,0 +1,521 @@
+/* test_import.c - memory that the program has from elsewhere, as buffers: every use works, and it is given back once.
+ *
+ * Promise: An imported buffer is used like any other; Heddle frees nothing of it, and calls `released` once, when it uses it no more.
+ *
+ * Threads: the main one; some cases have more.
+ * Locks: none.
+ * With worker processes both calls refuse by name, and the cases end there.
+ */
+#include <pthread.h>
+#include "foreign.h"
+
+enum { words = 16384, bytes = words * 4 };
+
+typedef struct scene {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    conf_kernels k;
+    foreign f;
+    uint64_t memory; /* `bytes` on device 0, of the program's */
+} scene;
+
+/* False: with worker processes the program has no driver. */
+static bool begin(scene *s, const char *settings)
+{
+    *s = (scene){.runtime = conf_open(settings)};
+    s->lane = conf_default_lane(s->runtime, 0);
+    s->k = conf_builtins(s->runtime);
+    if (conf_is_process(s->runtime)) {
+        hd_buffer *out = NULL;
+        CONF_FAILS_WITH(hd_import(s->runtime, 0, 4096, bytes, NULL, &out), HD_ERROR_UNSUPPORTED, "placement=thread");
+        CONF_FAILS_WITH(hd_import_host(s->runtime, s, sizeof *s, NULL, &out), HD_ERROR_UNSUPPORTED, "hd_alloc_host");
+        CONF_TRUE(out == NULL);
+        conf_close(s->runtime);
+        return false;
+    }
+    foreign_begin(&s->f, s->runtime);
+    s->memory = foreign_alloc(&s->f, 0, bytes);
+    return true;
+}
+
+static void end(scene *s)
+{
+    conf_close(s->runtime);
+    foreign_free(&s->f, 0, s->memory);
+    foreign_end(&s->f);
+}
+
+static void count(void *context)
+{
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+static hd_buffer *import(scene *s, const char *label, atomic_int *released)
+{
+    hd_buffer *b = NULL;
+    const hd_import_options options = {
+        .size = sizeof options, .label = label, .released = released ? count : NULL, .context = released};
+    CONF_OK(hd_import(s->runtime, 0, s->memory, bytes, &options, &b));
+    return b;
+}
+
+/* The watchdog ends a wait for what never comes. */
+static void await_released(atomic_int *released)
+{
+    while (atomic_load(released) == 0) {
+        conf_sleep_ms(1);
+    }
+    CONF_EQUAL(atomic_load(released), 1);
+}
+
+/* ---- uses ---- */
+
+static void every_use_works(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_schedule=3")) {
+        return;
+    }
+    atomic_int released = 0;
+    hd_buffer *own = NULL, *pinned = NULL;
+    hd_buffer *b = import(&s, "theirs", &released);
+    CONF_TRUE(hd_buffer_address(b) == s.memory && hd_buffer_size(b) == bytes && hd_buffer_device(b) == 0);
+    CONF_OK(hd_alloc(s.lane, bytes, &own));
+    CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
+    for (uint32_t i = 1; i <= 20; i++) {
+        CONF_OK(conf_fill(s.lane, s.k, b, 0, words, i, NULL)); /* a kernel */
+        CONF_OK(hd_copy(own, 0, b, 0, bytes, NULL));
+        CONF_OK(hd_fill(b, 0, 0xffffffff, 16, NULL)); /* a range */
+        CONF_OK(hd_copy(pinned, 0, b, 0, bytes, NULL));
+        CONF_FILLED(own, 0, i, bytes);
+        CONF_FILLED(pinned, 0, 0xffffffff, 16);
+        CONF_FILLED(pinned, 16, i, bytes - 16);
+        CONF_FILLED(b, 16, i, bytes - 16);
+    }
+    uint32_t *data = conf_memory(bytes);
+    conf_pattern(data, bytes, 5);
+    CONF_OK(hd_write(b, 0, data, bytes));
+    CONF_HOLDS(b, 0, data, bytes);
+    hd_tensor t, u;
+    CONF_OK(hd_tensor_make(b, 0, HD_TYPE_U32, 2, (const uint64_t[]){128, words / 128}, &t));
+    CONF_OK(hd_tensor_transpose(&t, 0, 1, &u));
+    hd_tensor to;
+    CONF_OK(hd_tensor_make(own, 0, HD_TYPE_U32, 2, (const uint64_t[]){words / 128, 128}, &to));
+    CONF_OK(hd_tensor_copy(&to, &u, NULL));
+    CONF_HOLDS(own, 4, &data[words / 128], 4);
+    hd_claim *claim = NULL;
+    hd_arg use = hd_inout(b);
+    CONF_OK(hd_claim_begin(s.runtime, &use, 1, &claim));
+    CONF_OK(hd_claim_wait(claim, HD_FOREVER));
+    CONF_OK(hd_claim_end(claim, HD_OK));
+    void *pointer;
+    CONF_FAILS(hd_map(b, HD_READ, &pointer), HD_ERROR_ACCESS);
+    CONF_OK(hd_free(b));
+    await_released(&released);
+    CONF_FAILS(hd_free(b), HD_ERROR_HANDLE);
+    free(data);
+    hd_free(own);
+    hd_free(pinned);
+    end(&s);
+    CONF_EQUAL(atomic_load(&released), 1);
+}
+
+static void other_devices_use_it(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_devices=2")) {
+        return;
+    }
+    if (hd_device_count(s.runtime) < 2) {
+        end(&s);
+        skip();
+    }
+    hd_buffer *b = import(&s, NULL, NULL), *there = NULL;
+    hd_lane *lane = conf_default_lane(s.runtime, 1);
+    CONF_OK(hd_alloc(lane, bytes, &there));
+    CONF_OK(hd_fill(there, 0, 1, bytes, NULL));
+    for (uint32_t i = 1; i < 20; i++) {
+        CONF_OK(conf_fill(s.lane, s.k, b, 0, words, i, NULL));
+        CONF_OK(hd_copy(there, 0, b, 0, bytes, NULL));
+        CONF_FILLED(there, 0, i, bytes);
+        CONF_OK(conf_fill(lane, s.k, there, 0, words, 100 + i, NULL));
+        CONF_OK(hd_copy(b, 0, there, 0, bytes, NULL));
+        CONF_FILLED(b, 0, 100 + i, bytes);
+        if (conf_reaches(s.runtime, 1, 0)) {
+            CONF_OK(conf_fill(lane, s.k, b, 0, words, 200 + i, NULL));
+            CONF_FILLED(b, 0, 200 + i, bytes);
+        }
+    }
+    hd_free(there);
+    hd_free(b);
+    end(&s);
+}
+
+/* ---- the end ---- */
+
+/* Something that holds the lane up until the gate is opened. */
+static hd_status stand(void *stream, void *context)
+{
+    const foreign *f = ((void **)context)[0];
+    return f->cuLaunchHostFunc(stream, gate_stand, ((void **)context)[1]) == 0 ? HD_OK : HD_ERROR_FAILED;
+}
+
+static void freed_while_used_it_is_released_after_the_work(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    atomic_int released = 0, none = 0;
+    hd_buffer *b = import(&s, NULL, &released);
+    hd_arg use = hd_inout(b);
+    CONF_OK(hd_lane_call(s.lane, stand, context, &use, 1, NULL));
+    CONF_OK(conf_fill(s.lane, s.k, b, 0, words, 9, NULL));
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(atomic_load(&released), 0);
+    /* The same bytes again: the new buffer waits for the work on the former one. */
+    b = import(&s, NULL, &none);
+    hd_buffer *own = NULL;
+    CONF_OK(hd_alloc(s.lane, bytes, &own));
+    hd_lane *other = NULL;
+    CONF_OK(hd_lane_create(s.runtime, 0, &other));
+    hd_ticket copied;
+    CONF_OK(hd_copy(own, 0, b, 0, bytes, &copied));
+    CONF_TRUE(!hd_done(copied));
+    CONF_EQUAL(atomic_load(&released), 0);
+    atomic_store(&g.open, true);
+    CONF_FILLED(own, 0, 9, bytes);
+    await_released(&released);
+    CONF_EQUAL(atomic_load(&none), 0);
+    hd_free(b);
+    await_released(&none);
+    hd_free(own);
+    hd_lane_destroy(other);
+    end(&s);
+    CONF_TRUE(atomic_load(&released) == 1 && atomic_load(&none) == 1);
+}
+
+static void a_hold_keeps_it(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    atomic_int released = 0;
+    hd_buffer *b = import(&s, NULL, &released);
+    hd_hold *hold = NULL;
+    CONF_OK(hd_hold_create(s.runtime, &hold));
+    CONF_OK(hd_hold_add(hold, b));
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(atomic_load(&released), 0);
+    CONF_OK(hd_hold_destroy(hold));
+    await_released(&released);
+    end(&s);
+}
+
+static void hd_close_releases_what_was_not_freed(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    atomic_int released = 0, pinned = 0;
+    hd_buffer *b = import(&s, NULL, &released), *h = NULL;
+    void *memory = aligned_alloc(4096, bytes);
+    const hd_import_options options = {.size = sizeof options, .released = count, .context = &pinned};
+    CONF_OK(hd_import_host(s.runtime, memory, bytes, &options, &h));
+    CONF_OK(conf_fill(s.lane, s.k, b, 0, words, 9, NULL));
+    CONF_OK(hd_copy(h, 0, b, 0, bytes, NULL));
+    end(&s);
+    CONF_TRUE(atomic_load(&released) == 1 && atomic_load(&pinned) == 1);
+    for (int i = 0; i < words; i++) {
+        CONF_EQUAL(((uint32_t *)memory)[i], 9);
+    }
+    free(memory);
+}
+
+/* ---- the host's memory ---- */
+
+static uint64_t pinned_bytes(hd_runtime *runtime)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(runtime, HD_DEVICE_HOST, &stats));
+    return stats.reserved_bytes;
+}
+
+static void memory_of_the_host_is_pinned_meanwhile(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    unsigned char *memory = aligned_alloc(4096, bytes + 4096);
+    atomic_int released = 0;
+    hd_buffer *b = NULL, *own = NULL;
+    const hd_import_options options = {
+        .size = sizeof options, .label = "mine", .released = count, .context = &released};
+    CONF_OK(hd_alloc(s.lane, bytes, &own));
+    CONF_OK(hd_fill(own, 0, 0x07070707, bytes, NULL));
+    CONF_FILLED(own, 0, 0x07070707, bytes);
+    uint64_t before = pinned_bytes(s.runtime);
+    CONF_OK(hd_import_host(s.runtime, memory + 64, bytes, &options, &b));
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes + 4096);
+    CONF_EQUAL(hd_buffer_device(b), HD_DEVICE_HOST);
+    void *pointer = NULL;
+    CONF_OK(hd_copy(b, 0, own, 0, bytes, NULL));
+    CONF_OK(hd_map(b, HD_READ_WRITE, &pointer));
+    CONF_TRUE(pointer == memory + 64 && memory[64] == 7 && memory[64 + bytes - 1] == 7);
+    memset(pointer, 8, bytes);
+    CONF_OK(hd_unmap(b));
+    CONF_OK(hd_copy(own, 0, b, 0, bytes, NULL));
+    CONF_FILLED(own, 0, 0x08080808, bytes);
+    CONF_OK(conf_fill(s.lane, s.k, b, 0, words, 33, NULL)); /* a kernel reaches it */
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_TRUE(memory[64] == 33);
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory + 100, 64, NULL, &own), HD_ERROR_ARGUMENT, "'mine'");
+    CONF_OK(hd_free(b));
+    await_released(&released);
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    foreign_enter(&s.f, 0); /* it is not pinned any more */
+    CONF_EQUAL(s.f.cuMemHostRegister(memory, bytes, 3), 0);
+    CONF_EQUAL(s.f.cuMemHostUnregister(memory), 0);
+    foreign_leave(&s.f);
+    free(memory);
+    hd_free(own);
+    end(&s);
+}
+
+static void pinned_memory_of_the_program_is_taken_as_it_is(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    void *memory = NULL;
+    foreign_enter(&s.f, 0);
+    CONF_EQUAL(s.f.cuMemHostAlloc(&memory, bytes, 3), 0);
+    foreign_leave(&s.f);
+    atomic_int released = 0;
+    hd_buffer *b = NULL;
+    const hd_import_options options = {.size = sizeof options, .released = count, .context = &released};
+    uint64_t before = pinned_bytes(s.runtime);
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, bytes + (8 << 20), NULL, &b), HD_ERROR_ARGUMENT, "in part");
+    CONF_OK(hd_import_host(s.runtime, memory, bytes, &options, &b));
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    CONF_OK(hd_fill(b, 0, 0x05050505, bytes, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_EQUAL(((uint32_t *)memory)[words - 1], 0x05050505);
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, (uint64_t)(uintptr_t)memory, bytes, NULL, &b), HD_ERROR_ARGUMENT,
+                    "hd_import_host");
+    CONF_OK(hd_free(b));
+    await_released(&released);
+    foreign_enter(&s.f, 0);
+    CONF_EQUAL(s.f.cuMemFreeHost(memory), 0); /* still pinned, and the program's */
+    foreign_leave(&s.f);
+    end(&s);
+}
+
+static void the_limit_of_pinned_memory_counts(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "pinned_limit=4M")) {
+        return;
+    }
+    void *memory = aligned_alloc(4096, 8 << 20);
+    hd_buffer *b = NULL;
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "pinned memory");
+    CONF_TRUE(b == NULL);
+    CONF_OK(hd_import_host(s.runtime, memory, 1 << 20, NULL, &b));
+    hd_free(b);
+    end(&s);
+    free(memory);
+}
+
+/* ---- what is refused ---- */
+
+static void what_is_no_memory_of_the_device_is_refused(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_devices=2")) {
+        return;
+    }
+    hd_buffer *b = NULL, *own = NULL, *pinned = NULL;
+    static char plain[4096];
+    uint64_t at = (uint64_t)(uintptr_t)plain;
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, at, sizeof plain, NULL, &b), HD_ERROR_ARGUMENT, "no memory");
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, bytes + (64 << 20), NULL, &b), HD_ERROR_ARGUMENT, "ends after");
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, SIZE_MAX, NULL, &b), HD_ERROR_ARGUMENT, "last address");
+    if (hd_device_count(s.runtime) > 1) {
+        CONF_FAILS_WITH(hd_import(s.runtime, 1, s.memory, bytes, NULL, &b), HD_ERROR_ARGUMENT, "memory of device 0");
+    }
+    CONF_OK(
+        hd_alloc_with(s.lane, bytes, &(hd_alloc_options){.size = sizeof(hd_alloc_options), .label = "heddle's"}, &own));
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, hd_buffer_address(own) + 64, 64, NULL, &b), HD_ERROR_ARGUMENT,
+                    "'heddle's'");
+    CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
+    CONF_OK(hd_buffer_set_label(pinned, "pinned here"));
+    void *pointer = NULL;
+    CONF_OK(hd_map(pinned, HD_READ, &pointer));
+    CONF_FAILS_WITH(hd_import_host(s.runtime, pointer, 64, NULL, &b), HD_ERROR_ARGUMENT, "'pinned here'");
+    CONF_TRUE(b == NULL);
+    hd_free(own);
+    hd_free(pinned);
+    end(&s);
+}
+
+static void overlaps_are_refused_by_name(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    hd_buffer *part[4], *b = NULL;
+    for (uint64_t i = 0; i < 4; i++) { /* neighbours do not overlap */
+        const char *label = i == 2 ? "third" : NULL;
+        const hd_import_options options = {.size = sizeof options, .label = label};
+        CONF_OK(hd_import(s.runtime, 0, s.memory + i * 4096, 4096, &options, &part[i]));
+    }
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory + 3 * 4096 - 1, 1, NULL, &b), HD_ERROR_ARGUMENT, "'third'");
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, bytes, NULL, &b), HD_ERROR_ARGUMENT, "overlap");
+    CONF_OK(hd_free(part[2]));
+    CONF_OK(hd_import(s.runtime, 0, s.memory + 3 * 4096 - 1, 1, NULL, &part[2]));
+    for (int i = 0; i < 4; i++) {
+        CONF_OK(hd_free(part[i]));
+    }
+    CONF_OK(hd_import(s.runtime, 0, s.memory, bytes, NULL, &b));
+    CONF_OK(hd_free(b));
+    end(&s);
+}
+
+/* ---- losses ---- */
+
+static void lose(scene *s)
+{
+    hd_lane *lane = NULL;
+    hd_buffer *total = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_lane_create(s->runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, 4096, &total));
+    hd_arg args[] = {hd_inout_range(total, 0, 4), hd_in(total), hd_u64(UINT64_C(1) << 38)};
+    CONF_OK(hd_launch(lane, s->k.sum, conf_dims(2, 1, 1), conf_dims(256, 1, 1), 0, args, 3, &ticket));
+    CONF_FAILS(hd_wait(ticket, HD_FOREVER), HD_ERROR_DEVICE_LOST);
+    hd_free(total);
+    hd_lane_destroy(lane);
+}
+
+static void after_a_loss_it_is_released_once(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_devices=1")) {
+        return;
+    }
+    if (!conf_isolates(s.runtime)) {
+        end(&s);
+        skip();
+    }
+    atomic_int released = 0, mine = 0;
+    hd_buffer *b = import(&s, NULL, &released), *host = NULL, *none = NULL;
+    void *memory = aligned_alloc(4096, bytes);
+    const hd_import_options options = {.size = sizeof options, .released = count, .context = &mine};
+    CONF_OK(hd_import_host(s.runtime, memory, bytes, &options, &host));
+    CONF_OK(conf_fill(s.lane, s.k, b, 0, words, 1, NULL));
+    CONF_OK(hd_copy(host, 0, b, 0, bytes, NULL));
+    lose(&s);
+    CONF_FAILS(hd_fill(b, 0, 0, bytes, NULL), HD_ERROR_DEVICE_LOST);
+    CONF_FAILS(hd_import(s.runtime, 0, s.memory, bytes, NULL, &none), HD_ERROR_DEVICE_LOST);
+    CONF_FAILS(hd_import_host(s.runtime, &s, sizeof s, NULL, &none), HD_ERROR_DEVICE_LOST);
+    CONF_OK(hd_free(b));
+    await_released(&released);
+    CONF_OK(hd_free(host));
+    await_released(&mine);
+    conf_close(s.runtime);
+    foreign_end(&s.f); /* the memory went with the device's context */
+    free(memory);
+    CONF_TRUE(atomic_load(&released) == 1 && atomic_load(&mine) == 1);
+}
+
+/* ---- many at once ---- */
+
+enum { THREADS = 4, TURNS = 100 };
+
+typedef struct worker {
+    scene *s;
+    pthread_t thread;
+    uint64_t at;
+    atomic_int released;
+} worker;
+
+static void *import_and_free(void *context)
+{
+    worker *w = context;
+    hd_lane *lane = NULL;
+    CONF_OK(hd_lane_create(w->s->runtime, 0, &lane));
+    for (uint32_t i = 0; i < TURNS; i++) {
+        hd_buffer *b = NULL;
+        const hd_import_options options = {.size = sizeof options, .released = count, .context = &w->released};
+        CONF_OK(hd_import(w->s->runtime, 0, w->at, 4096, &options, &b));
+        CONF_OK(conf_fill(lane, w->s->k, b, 0, 1024, i, NULL));
+        if (i % 10 == 9) {
+            CONF_FILLED(b, 0, i, 4096);
+        }
+        CONF_OK(hd_free(b));
+    }
+    CONF_OK(hd_lane_destroy(lane));
+    return NULL;
+}
+
+static void many_threads_import_and_free(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_schedule=5")) {
+        return;
+    }
+    static worker w[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        w[i].s = &s;
+        w[i].at = s.memory + (uint64_t)i * 4096;
+        atomic_store(&w[i].released, 0);
+        CONF_EQUAL(pthread_create(&w[i].thread, NULL, import_and_free, &w[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CONF_EQUAL(pthread_join(w[i].thread, NULL), 0);
+    }
+    end(&s);
+    for (int i = 0; i < THREADS; i++) {
+        CONF_EQUAL(atomic_load(&w[i].released), TURNS);
+    }
+}
+
+int main(void)
+{
+    conf_begin("test_import");
+    const struct CMUnitTest cases[] = {
+        CONF_CASE(every_use_works),
+        CONF_CASE(other_devices_use_it),
+        CONF_CASE(freed_while_used_it_is_released_after_the_work),
+        CONF_CASE(a_hold_keeps_it),
+        CONF_CASE(hd_close_releases_what_was_not_freed),
+        CONF_CASE(memory_of_the_host_is_pinned_meanwhile),
+        CONF_CASE(pinned_memory_of_the_program_is_taken_as_it_is),
+        CONF_CASE(the_limit_of_pinned_memory_counts),
+        CONF_CASE(what_is_no_memory_of_the_device_is_refused),
+        CONF_CASE(overlaps_are_refused_by_name),
+        CONF_CASE(after_a_loss_it_is_released_once),
+        CONF_CASE(many_threads_import_and_free),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
