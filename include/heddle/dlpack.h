@@ -14,6 +14,7 @@
 #define HEDDLE_DLPACK_H
 
 #include <heddle/claim.h>
+#include <heddle/import.h>
 #include <heddle/tensor.h>
 
 HD_BEGIN_DECLS
@@ -26,14 +27,14 @@ struct DLManagedTensorVersioned; /* that of DLPack 1 */
 #define HD_DLPACK_CPU 0
 
 typedef enum hd_dlpack_flags {
-    HD_DLPACK_READ_ONLY =
-        1, /* of an export: the consumer only reads; of an import: the program only reads, so read-only tensors are taken */
-    HD_DLPACK_BOOL = 2 /* of an export: elements of type u8 are given as bool */
+    HD_DLPACK_READ_ONLY = 1, /* of an export: the consumer only reads; of an import: so does the program */
+    HD_DLPACK_BOOL = 2       /* of an export: elements of type u8 are given as bool */
 } hd_dlpack_flags;
 
 typedef struct hd_dlpack_options {
     size_t size;       /* sizeof(hd_dlpack_options) */
     unsigned flags;    /* hd_dlpack_flags, or 0 */
+    hd_type type;      /* of an import: what the elements have to be; 0: any type */
     int device;        /* of memory that belongs to no device: the one that the stream is of */
     const char *label; /* names the export's claim, or the imported buffer; copied (HD_LABEL_BYTES). NULL: "dlpack" */
 } hd_dlpack_options;
@@ -67,6 +68,30 @@ HD_API hd_status hd_dlpack_export_unversioned(const hd_tensor *tensor, int64_t s
 /* The device that an export with this stream names: DLPack's DLDeviceType and the number there (what Python's __dlpack_device__ returns).
  * Errors: as hd_dlpack_export, before anything begins. */
 HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, int32_t *type, int32_t *id);
+
+/* ---- from others ---- */
+
+/* Makes a tensor of one that a producer has given, in a buffer that ends with hd_free(out->buffer), as that of hd_import or hd_import_host.
+ * From then on the tensor is Heddle's, which calls the producer's deleter once, when it uses the memory no more (hd_released_function).
+ * After a failure it is the caller's still.
+ * `stream` is the one that the producer was asked to order its work in. Heddle's uses of the bytes come behind what is there now.
+ * With HD_DLPACK_UNORDERED, and for memory of the CPU with HD_DLPACK_CPU, the bytes count as ready.
+ *   - CUDA memory has to be of a device of the runtime; out->buffer is memory of that device. So is managed memory, of options->device.
+ *   - Memory of the CPU and pinned memory become a pinned buffer. It is pinned in whole pages: small arrays of one page may be refused.
+ *     Host devices take all memory that the CPU can use.
+ *   - Elements of type bool are u8. Strides may be negative, or 0.
+ *   - A read-only tensor is taken with HD_DLPACK_READ_ONLY alone. Then no operation may write it, which nothing checks.
+ *   - Without elements nothing is imported: the buffer is one of Heddle's with one byte, and the deleter is called at once.
+ * The same bytes are imported once at a time, and Heddle's own memory never: use the buffer that has it.
+ * Errors: ARGUMENT (null; a stream, a shape or an address that cannot be; another type than that of the options; what hd_import refuses), HANDLE,
+ * ACCESS (a read-only tensor), NO_DEVICE (a device that the runtime does not have), UNSUPPORTED (a major version but 1; a type, a number of
+ * dimensions or a kind of device that Heddle does not have; placement=process), DEVICE_LOST, LIMIT, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT. */
+HD_API hd_status hd_dlpack_import(hd_runtime *runtime, struct DLManagedTensorVersioned *managed, int64_t stream,
+                                  const hd_dlpack_options *options, hd_tensor *out);
+
+/* The same for the form without a version. */
+HD_API hd_status hd_dlpack_import_unversioned(hd_runtime *runtime, struct DLManagedTensor *managed, int64_t stream,
+                                              const hd_dlpack_options *options, hd_tensor *out);
 
 HD_END_DECLS
 #endif

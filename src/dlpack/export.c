@@ -43,22 +43,6 @@ static bool is_unified(const struct hd_buffer *b)
     return b->kind && b->kind->unified;
 }
 
-/* What the consumer's stream may be for memory of this type. */
-static hd_status check_stream(int64_t stream, const place *p)
-{
-    if (stream < HD_DLPACK_UNORDERED) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "stream %lld; it is 1, 2, a cudaStream_t, HD_DLPACK_CPU or HD_DLPACK_UNORDERED",
-                        (long long)stream);
-    }
-    if (stream == HD_DLPACK_CPU && p->type == HDI_DLPACK_CUDA) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "the tensor is in the memory of a GPU, and stream 0 could be any default stream; give 1 for "
-                        "the legacy one, 2 for the thread's");
-    }
-    return HD_OK;
-}
-
 /* What is read of the buffer holds only if its handle is still good afterwards, which the claim or the hold checks. */
 static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64_t stream, place *out)
 {
@@ -84,7 +68,7 @@ static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64
         out->id = provider->dlpack_device == HDI_DLPACK_CPU || out->device < 0 ? 0 : rt->devices[out->device]->ordinal;
         out->data = (unsigned char *)(uintptr_t)(b->address + t->offset);
     }
-    return check_stream(stream, out);
+    return hdi_dlpack_check_stream(stream, !host && out->type != HDI_DLPACK_CPU);
 }
 
 hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type, int32_t *id)

@@ -32,6 +32,21 @@ hd_status hdi_dlpack_take_options(const hd_dlpack_options *options, unsigned kno
     return HD_OK;
 }
 
+hd_status hdi_dlpack_check_stream(int64_t stream, bool is_of_gpu)
+{
+    if (stream < HD_DLPACK_UNORDERED) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "stream %lld; it is 1, 2, a cudaStream_t, HD_DLPACK_CPU or HD_DLPACK_UNORDERED",
+                        (long long)stream);
+    }
+    if (stream == HD_DLPACK_CPU && is_of_gpu) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "the tensor is in the memory of a GPU, and stream 0 could be any default stream; give 1 for "
+                        "the legacy one, 2 for the thread's");
+    }
+    return HD_OK;
+}
+
 hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape, int64_t *strides,
                                 hdi_dlpack_tensor *out)
 {
@@ -64,8 +79,10 @@ hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape
 
 static hd_status read_type(hdi_dlpack_type from, hd_type *out)
 {
-    hdi_dlpack_type wanted =
-        from.code == HDI_DLPACK_BOOL ? (hdi_dlpack_type){HDI_DLPACK_UINT, from.bits, from.lanes} : from;
+    hdi_dlpack_type wanted = from;
+    if (from.code == HDI_DLPACK_BOOL && from.bits == 8) {
+        wanted.code = HDI_DLPACK_UINT;
+    }
     for (size_t i = 1; i < TYPES; i++) {
         if (memcmp(&types[i], &wanted, sizeof wanted) == 0) {
             *out = (hd_type)i;
@@ -77,20 +94,7 @@ static hd_status read_type(hdi_dlpack_type from, hd_type *out)
                     from.code, from.bits, from.lanes);
 }
 
-/* Row-major strides. A dimension without elements counts as one element. */
-static hd_status set_row_major(hd_tensor *t)
-{
-    int64_t next = (int64_t)hd_type_size(t->type);
-    for (int i = t->dims - 1; i >= 0; i--) {
-        t->stride[i] = next;
-        if (__builtin_mul_overflow(next, (int64_t)(t->shape[i] ? t->shape[i] : 1), &next)) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "the tensor takes 2^63 bytes or more");
-        }
-    }
-    return HD_OK;
-}
-
-hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out)
+hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out, uint64_t *elements)
 {
     memset(out, 0, sizeof *out);
     hd_status status = read_type(from->type, &out->type);
@@ -116,5 +120,8 @@ hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out)
                             i, from->strides[i]);
         }
     }
-    return from->strides ? HD_OK : set_row_major(out);
+    if (!from->strides && !hdi_tensor_set_row_major(out)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "the tensor takes 2^63 bytes or more");
+    }
+    return hdi_tensor_check_form(out, "the tensor", elements);
 }

@@ -14,9 +14,12 @@
 hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape, int64_t *strides,
                                 hdi_dlpack_tensor *out);
 
-/* Reads type, shape and strides, in bytes; leaves buffer and offset. Without strides they are row-major.
+/* Reads type, shape and strides, in bytes; leaves buffer and offset. Without strides they are row-major. *elements: their number.
  * Errors: ARGUMENT (null, negative, too large), UNSUPPORTED (a type or a number of dimensions that no hd_tensor has). */
-hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out);
+hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out, uint64_t *elements);
+
+/* Checks the stream of an export or import. `is_of_gpu`: the CPU cannot use the memory. Errors: ARGUMENT. */
+hd_status hdi_dlpack_check_stream(int64_t stream, bool is_of_gpu);
 
 /* Checks options, which may be NULL, and fills in what is not given. `known`: flags that the call has. Errors: ARGUMENT. */
 hd_status hdi_dlpack_take_options(const hd_dlpack_options *options, unsigned known, hd_dlpack_options *out);

@@ -90,11 +90,11 @@ CONF_UNUSED static void *foreign_stream(const foreign *f, int device)
     return stream;
 }
 
-CONF_UNUSED static uint64_t foreign_alloc(const foreign *f, int device, size_t bytes)
+CONF_UNUSED static uint64_t foreign_alloc(const foreign *f, int device, size_t size)
 {
     unsigned long long address = 0;
     foreign_enter(f, device);
-    CONF_EQUAL(f->cuMemAlloc(&address, bytes), 0);
+    CONF_EQUAL(f->cuMemAlloc(&address, size), 0);
     foreign_leave(f);
     return address;
 }

@@ -432,6 +432,46 @@ static hd_status recipe_hd_dlpack_get_device(things *t)
     return if_it_fits(hd_dlpack_get_device(&of, any_stream(), &type, &id));
 }
 
+static void delete_pair(DLManagedTensorVersioned *self)
+{
+    free(self->dl_tensor.data);
+    free(self);
+}
+
+static void delete_old_pair(DLManagedTensor *self)
+{
+    free(self->dl_tensor.data);
+    free(self);
+}
+
+static hd_status recipe_hd_dlpack_import(things *t)
+{
+    static int64_t shape[] = {PAIR_BYTES}, strides[] = {1};
+    DLManagedTensorVersioned *m = calloc(1, sizeof *m);
+    hd_tensor made = {.buffer = NULL};
+    *m = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = delete_pair};
+    m->dl_tensor = (DLTensor){aligned_alloc(4096, PAIR_BYTES), {kDLCPU, 0}, 1, {kDLUInt, 8, 1}, shape, strides, 0};
+    hd_status status = hd_dlpack_import(t->runtime, m, any_stream(), NULL, &made);
+    if (status) {
+        m->deleter(m);
+    }
+    return if_it_fits(and_free(status, made.buffer));
+}
+
+static hd_status recipe_hd_dlpack_import_unversioned(things *t)
+{
+    static int64_t shape[] = {PAIR_BYTES};
+    DLManagedTensor *m = calloc(1, sizeof *m);
+    hd_tensor made = {.buffer = NULL};
+    *m = (DLManagedTensor){.deleter = delete_old_pair};
+    m->dl_tensor = (DLTensor){aligned_alloc(4096, PAIR_BYTES), {kDLCPU, 0}, 1, {kDLUInt, 8, 1}, shape, NULL, 0};
+    hd_status status = hd_dlpack_import_unversioned(t->runtime, m, any_stream(), NULL, &made);
+    if (status) {
+        m->deleter(m);
+    }
+    return if_it_fits(and_free(status, made.buffer));
+}
+
 /* ---- imports ---- */
 
 /* What no driver has, or with workers no process: it is refused behind all checks of handles. */

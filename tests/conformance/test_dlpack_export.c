@@ -601,16 +601,14 @@ static void too_many_are_refused(void **state)
     scene s = begin(NULL);
     hd_tensor t = dl_words(s.pinned);
     DLManagedTensorVersioned *all[300];
+    hd_dlpack_options options = {.size = sizeof options, .flags = HD_DLPACK_READ_ONLY};
     int n = 0;
-    while (n < 300 && hd_dlpack_export(&t, HD_DLPACK_CPU,
-                                       &(hd_dlpack_options){sizeof(hd_dlpack_options), HD_DLPACK_READ_ONLY, 0, NULL},
-                                       &all[n]) == HD_OK) {
+    while (n < 300 && hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &all[n]) == HD_OK) {
         n++;
     }
     CONF_EQUAL(n, 160);
-    CONF_FAILS(hd_dlpack_export(&t, HD_DLPACK_CPU,
-                                &(hd_dlpack_options){sizeof(hd_dlpack_options), HD_DLPACK_READ_ONLY, 0, NULL}, &all[0]),
-               HD_ERROR_LIMIT);
+    DLManagedTensorVersioned *none = NULL;
+    CONF_FAILS(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &none), HD_ERROR_LIMIT);
     for (int i = 0; i < n; i++) {
         dl_delete(all[i]);
     }

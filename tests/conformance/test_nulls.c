@@ -195,6 +195,22 @@ static void dlpack_takes_nulls(void **state)
     CONF_FAILS(hd_dlpack_get_device(NULL, 0, &type, &id), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_dlpack_get_device(&t, 0, NULL, &id), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_dlpack_get_device(&t, 0, &type, NULL), HD_ERROR_ARGUMENT);
+    void *zeros[32] = {NULL}; /* larger than either form */
+    managed = (struct DLManagedTensorVersioned *)zeros;
+    old = (struct DLManagedTensor *)zeros;
+    hd_tensor made = {.dims = -7};
+    CONF_FAILS(hd_dlpack_import(NULL, managed, 0, NULL, &made), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_import(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* version 0 */
+    CONF_FAILS(hd_dlpack_import_unversioned(NULL, old, 0, NULL, &made), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, &options, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* no type */
+    CONF_TRUE(made.dims == -7);
+    managed = NULL;
+    old = NULL;
     t.buffer = NULL;
     CONF_FAILS(hd_dlpack_export(&t, 0, NULL, &managed), HD_ERROR_HANDLE);
     CONF_FAILS(hd_dlpack_export_unversioned(&t, 0, NULL, &old), HD_ERROR_HANDLE);

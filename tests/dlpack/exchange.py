@@ -7,6 +7,7 @@ NumPy 2 asks for the versioned form, older ones take that without a version. Pri
 import ctypes as c
 import gc
 import sys
+import time
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Tensor(c.Structure):
 
 
 class Options(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("flags", c.c_uint), ("device", c.c_int), ("label", c.c_char_p)]
+    _fields_ = [("size", c.c_size_t), ("flags", c.c_uint), ("type", c.c_int), ("device", c.c_int), ("label", c.c_char_p)]
 
 
 class Ticket(c.Structure):
@@ -92,12 +93,28 @@ class Exported:
     def __dlpack__(self, *, stream=None, max_version=None, **_):
         check(stream is None, "NumPy gives a stream")
         versioned = self.versioned and max_version is not None and max_version[0] >= 1
-        options = Options(c.sizeof(Options), self.flags, 0, b"numpy")
+        options = Options(c.sizeof(Options), self.flags, 0, 0, b"numpy")
         managed = c.c_void_p()
         name = "hd_dlpack_export" if versioned else "hd_dlpack_export_unversioned"
         call(name, c.byref(self.tensor), c.c_int64(CPU), c.byref(options), c.byref(managed))
         return python.PyCapsule_New(managed.value, VERSIONED if versioned else PLAIN, None)
 
+
+def take(array, flags=0, versioned=NUMPY_VERSIONED):
+    """Imports an array by NumPy's capsule, as a consumer does: renamed once it is taken."""
+    capsule = array.__dlpack__(max_version=(1, 3)) if versioned else array.__dlpack__()
+    name = VERSIONED if versioned else PLAIN
+    check(python.PyCapsule_IsValid(capsule, name), "NumPy gives another form")
+    tensor, options = Tensor(), Options(c.sizeof(Options), flags, 0, 0, b"array")
+    call("hd_dlpack_import" if versioned else "hd_dlpack_import_unversioned", runtime,
+         c.c_void_p(python.PyCapsule_GetPointer(capsule, name)), c.c_int64(CPU), c.byref(options),
+         c.byref(tensor))  # fmt: skip
+    used.append(USED_VERSIONED if versioned else USED_PLAIN)  # the capsule keeps only the pointer to the name
+    python.PyCapsule_SetName(capsule, used[-1])
+    return tensor
+
+
+used = []
 
 # ---- a runtime ----
 
@@ -255,7 +272,101 @@ def untaken():
     free(tensor)
 
 
+def pages(array):
+    """The same elements in pages of their own."""
+    room = np.empty(array.nbytes + 8192, np.uint8)
+    start = -room.ctypes.data % 4096
+    out = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+def from_numpy():
+    """Every array is read where it is, and NumPy's deleter is called once: the array has the references it had."""
+    if info.placement == b"process":
+        array = np.zeros(5, np.float32)
+        before = sys.getrefcount(array)
+        capsule = array.__dlpack__()
+        managed = c.c_void_p(python.PyCapsule_GetPointer(capsule, PLAIN))
+        fails("placement", "hd_dlpack_import_unversioned", runtime, managed, c.c_int64(CPU), None, c.byref(Tensor()))
+        del capsule
+        check(sys.getrefcount(array) == before, "a refused array is kept")
+        return
+    count = 0
+    for versioned in (True, False) if NUMPY_VERSIONED else (False,):
+        for array in arrays():
+            array = pages(array) if array.nbytes else array
+            before = sys.getrefcount(array)
+            tensor = take(array, versioned=versioned)
+            check(sys.getrefcount(array) == before + (array.size > 0), "NumPy's array is not kept")
+            check(tensor.type == TYPES[array.dtype.name] and tensor.dims == array.ndim, "another form")
+            check(np.array_equal(read(tensor, array), array), "other elements", array.dtype, array.shape)
+            free(tensor)
+            await_references(array, before)
+            count += 1
+    print(count, "arrays from NumPy", np.__version__)
+
+
+def await_references(array, wanted):
+    """The deleter may be called on a thread of Heddle's, which needs Python's lock: so this one gives it up."""
+    for _ in range(100000):
+        if sys.getrefcount(array) - 1 == wanted:  # less the parameter's
+            return
+        time.sleep(0.001)
+    raise AssertionError("NumPy's deleter was not called, or more than once")
+
+
+def in_place():
+    """Heddle writes NumPy's own memory, strided views too. What is read-only is taken only where it is asked for."""
+    if info.placement == b"process":
+        return
+    array = pages(np.zeros((16, 256), np.uint32))
+    before = sys.getrefcount(array)
+    tensor = take(array)
+    call("hd_fill", c.c_void_p(tensor.buffer), c.c_size_t(0), c.c_uint32(7), c.c_size_t(8192), None)
+    free(tensor)  # the deleter comes behind the fill
+    await_references(array, before)
+    check((array[:8] == 7).all() and (array[8:] == 0).all(), "what Heddle wrote is missing")
+    array[...] = np.arange(4096).reshape(16, 256)
+    view = array[::-2, 10:50:3]
+    tensor = take(view)
+    check(np.array_equal(read(tensor, view), view), "a view backwards")
+    free(tensor)
+    if NUMPY_VERSIONED:
+        fixed = pages(np.arange(100, dtype=np.int16))
+        fixed.flags.writeable = False
+        try:
+            take(fixed)
+            raise AssertionError("a read-only array was taken")
+        except RuntimeError as error:
+            check("HD_DLPACK_READ_ONLY" in str(error), error)
+        tensor = take(fixed, READ_ONLY)
+        check(np.array_equal(read(tensor, fixed), fixed), "read-only")
+        free(tensor)
+        flags = pages(np.array([True, False, True]))
+        tensor = take(flags)
+        check(tensor.type == TYPES["uint8"] and read(tensor, flags.view(np.uint8)).tolist() == [1, 0, 1], "bool")
+        free(tensor)
+    gc.collect()
+
+
+def there_and_back():
+    """A tensor goes to NumPy, is computed with, and NumPy's result comes back."""
+    if info.placement == b"process":
+        return
+    array = np.arange(3000, dtype=np.float64)
+    tensor = tensor_of(array, "pinned")
+    result = pages(np.sqrt(np.from_dlpack(Exported(tensor))) * 2)
+    back = take(result)
+    check(np.array_equal(read(back, array), np.sqrt(array) * 2), "there and back")
+    free(back)
+    free(tensor)
+
+
 to_numpy()
+from_numpy()
+in_place()
+there_and_back()
 order()
 writes()
 views()
