@@ -1,6 +1,6 @@
 /* test_dlpack_import.c - tensors of other libraries by DLPack: their elements, the order with the producer's stream, and the producer's deleter.
  *
- * Promise: A tensor of a producer is used in place and in order. Its deleter is called once after the last use, and never after a refusal.
+ * Promise: A producer's tensor is used in place and in order, and its deleter is called once behind the last use.
  *
  * Threads: the main one, and one that frees beside it.
  * Locks: none.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test_layout.sh - the library's structures of DLPack are those of DLPack's own header: of Debian's (the form without a version), and of one of DLPack 1.
 #
-# Promise: The structures of DLPack are laid out as its own header has them, and both headers can be included in any order.
+# Promise: The structures of DLPack are laid out as its own header has them, and programs may include that one too.
+#
 # Where no header is installed (tools/install-deps --ci installs both) there is nothing to compare.
 set -u
 source=$1

@@ -2,6 +2,7 @@
 # test_numpy.sh - NumPy takes tensors of Heddle's and gives it arrays: NumPy 2 in DLPack's versioned form, the system's older one in the other.
 #
 # Promise: NumPy and Heddle exchange tensors of every type without a copy, in order, and every deleter is called once.
+#
 # Where no NumPy is installed (tools/install-deps --ci installs both) nothing is exchanged.
 set -u
 source=$1
