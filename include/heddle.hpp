@@ -18,6 +18,7 @@
  *   - heddle/cpp/buffer.hpp   buffers of elements, spans of them, mapped memory
  *   - heddle/cpp/copy.hpp     moving and filling elements, boxes
  *   - heddle/cpp/module.hpp   modules, kernels and launches
+ *   - heddle/cpp/import.hpp  memory that Heddle did not make, and memory for other processes
  *   - heddle/cpp/claim.hpp    claims, streams of the program's own, functions in lanes and on the host
  *   - heddle/cpp/memory.hpp   limits, reclaim, statistics and safety of memory
  *   - heddle/cpp/peer.hpp     which device can use which other device's memory
@@ -39,6 +40,7 @@
 #include <heddle/cpp/copy.hpp>
 #include <heddle/cpp/module.hpp>
 #include <heddle/cpp/claim.hpp>
+#include <heddle/cpp/import.hpp>
 #include <heddle/cpp/memory.hpp>
 #include <heddle/cpp/peer.hpp>
 #include <heddle/cpp/tensor.hpp>

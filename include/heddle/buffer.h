@@ -35,7 +35,8 @@ typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_acces
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 typedef enum hd_alloc_flags {
-    HD_ALLOC_KEEP = 1 /* keep a copy in pinned host memory, see hd_buffer_save */
+    HD_ALLOC_KEEP = 1,     /* keep a copy in pinned host memory, see hd_buffer_save */
+    HD_ALLOC_ONE_PIECE = 2 /* one piece of physical memory, see hd_buffer_export */
 } hd_alloc_flags;
 
 typedef struct hd_alloc_options {
@@ -44,8 +45,15 @@ typedef struct hd_alloc_options {
     const char *label; /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
 } hd_alloc_options;
 
-/* hd_alloc with options; NULL: none. HD_ALLOC_KEEP takes twice the size in pinned host memory. Errors: as hd_alloc, and
- * DRIVER, SYSTEM for the pinned memory. */
+/* hd_alloc with options; NULL: none. HD_ALLOC_KEEP takes twice the size in pinned host memory.
+ *
+ * HD_ALLOC_ONE_PIECE is for libraries that register memory, and for hd_buffer_export (heddle/import.h). Such a buffer is not made of parts of
+ * Heddle's pool: it is one allocation of the driver's, in whole granules (2 MiB). Network cards may use it where the device allows that (RDMA).
+ * It counts against memory_limit. Its memory goes back to the driver after its last use, and to no other buffer. Each one costs calls of the
+ * driver, which take some 100 us. So it is for memory that is kept. At the limit idle memory is given up for it, and nothing is waited for.
+ * memory_debug puts no guards around it. It goes with no other flag.
+ *
+ * Errors: as hd_alloc, and DRIVER, SYSTEM for pinned memory; ARGUMENT (unknown flags, or flags that do not go together). */
 HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
 
 /* Copies the whole content of a buffer that keeps a copy (HD_ALLOC_KEEP) to that copy.

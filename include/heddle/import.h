@@ -54,5 +54,40 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
 HD_API hd_status hd_import_host(hd_runtime *runtime, void *memory, size_t bytes, const hd_import_options *options,
                                 hd_buffer **out);
 
+/* ---- memory between processes ------------------------------------------------------------------------------------ */
+
+typedef enum hd_export_kind {
+    HD_EXPORT_DESCRIPTOR = 1, /* for processes of this machine: a file descriptor */
+    HD_EXPORT_FABRIC = 2      /* for other machines of one NVLink fabric, too: 64 bytes */
+} hd_export_kind;
+
+#define HD_FABRIC_BYTES 64
+
+/* What stands for a buffer's memory in another process. The program sends it there; a descriptor goes over a socket (SCM_RIGHTS). */
+typedef struct hd_export {
+    size_t size;                           /* sizeof(hd_export) */
+    int kind;                              /* hd_export_kind */
+    int descriptor;                        /* of HD_EXPORT_DESCRIPTOR: the caller's, to be closed; else -1 */
+    uint64_t piece_bytes;                  /* of the physical memory that it stands for */
+    uint64_t offset, bytes;                /* where in it the buffer is */
+    unsigned char uuid[16];                /* of the device that has the memory */
+    unsigned char fabric[HD_FABRIC_BYTES]; /* of HD_EXPORT_FABRIC */
+} hd_export;
+
+/* Describes the memory of a buffer of HD_ALLOC_ONE_PIECE for other processes. The memory lives as long as anything has it: this buffer, the
+ * descriptor, or an import. The content and the order of its uses are the programs' to agree on.
+ * Asks the driver, or the worker process. Every export makes a descriptor of its own.
+ * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with HD_ALLOC_ONE_PIECE), HANDLE, DEVICE_LOST, DRIVER,
+ * UNSUPPORTED (HD_EXPORT_FABRIC: the device has no such handles, or placement=process). */
+HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out);
+
+/* Makes a buffer of memory that this or another process has exported, on the device that has it. The descriptor stays the caller's. options may be
+ * NULL. The memory counts as imported, and against no limit. Works in every placement.
+ * In the process that exported it, both buffers are the same bytes at two addresses, and are in no order with each other.
+ * Errors: ARGUMENT (null; sizes that do not fit; memory of another device; a descriptor of something else), HANDLE, NO_DEVICE, DEVICE_LOST,
+ * HOST_MEMORY, MEMORY (no addresses), DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: as above). */
+HD_API hd_status hd_import_descriptor(hd_runtime *runtime, int device, const hd_export *from,
+                                      const hd_import_options *options, hd_buffer **out);
+
 HD_END_DECLS
 #endif

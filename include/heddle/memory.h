@@ -98,8 +98,9 @@ typedef struct hd_memory_block {
     char label[HD_LABEL_BYTES]; /* "" without */
     const void *call_site;      /* where hd_alloc... was called: an address in the program's code */
     bool unified;
-    bool held; /* freed, but kept by an hd_hold */
-    bool lost; /* with its device: there is nothing behind it any more, hd_free it */
+    bool held;     /* freed, but kept by an hd_hold */
+    bool lost;     /* with its device: there is nothing behind it any more, hd_free it */
+    bool imported; /* the memory is the program's own (heddle/import.h) */
 } hd_memory_block;
 
 /* Calls `visit` for every buffer of the program that is not freed, or is held, until it returns false. The list is a copy made at the
@@ -161,6 +162,9 @@ typedef struct hd_memory_stats {
     uint64_t
         double_frees; /* option memory_debug: hd_free of a handle freed before (where its place was taken meanwhile: by what) */
     uint64_t overruns; /* option memory_debug: guard bytes found overwritten */
+    /* Memory of the program's own that is imported (heddle/import.h). It counts in no other figure, but what hd_import_host
+     * pins is in reserved_bytes. */
+    uint64_t imported_bytes, imported_count;
 } hd_memory_stats;
 
 /* device: HD_DEVICE_HOST for pinned memory. Errors: ARGUMENT, HANDLE, NO_DEVICE. */

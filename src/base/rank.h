@@ -24,7 +24,7 @@
     ENTRY(GLOBALS)           /* the lists of modules' variables */                                                     \
     ENTRY(LINKING)           /* peer access between devices */                                                         \
     ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
-    ENTRY(IMPORTS)           /* memory that the program has lent */                                                    \
+    ENTRY(REGIONS)           /* memory in no arena and no pool */                                                      \
     ENTRY(HOLDS)             /* holds */                                                                               \
     ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \

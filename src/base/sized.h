@@ -43,6 +43,7 @@
     X(hd_compile_options, n_kernels)                                                                                   \
     X(hd_claim_options, label)                                                                                         \
     X(hd_import_options, context)                                                                                      \
+    X(hd_export, fabric)                                                                                               \
     X(hd_dlpack_options, label)
 
 /* The least `size` of each: no program was ever compiled with less. */

@@ -23,6 +23,7 @@
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
+#include "buffer/piece.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -183,7 +184,7 @@ static inline bool put_cached(struct hd_buffer *b)
 
 /* ---- taking memory ---- */
 
-static void count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b)
+void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (cache) {
@@ -383,7 +384,7 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
     } else {
         b->call_site = call_site;
         set_label(b, label);
-        count_allocation(rt, device->index, bytes, b);
+        hdi_buffer_count_allocation(rt, device->index, bytes, b);
         hdi_buffer_make_live(b);
         *out = hdi_buffer_handle(b);
         if (b->item.class != HDI_CLASS_LARGE) {
@@ -418,10 +419,14 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
         return HD_ERROR_ARGUMENT;
     }
     unsigned flags = options ? options->flags : 0;
-    if (flags & ~(unsigned)HD_ALLOC_KEEP) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "unknown flags 0x%x", flags & ~(unsigned)HD_ALLOC_KEEP);
+    const unsigned known = HD_ALLOC_KEEP | HD_ALLOC_ONE_PIECE;
+    if (flags & ~known) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "unknown flags 0x%x", flags & ~known);
     }
     const char *label = options ? options->label : NULL;
+    if (flags & HD_ALLOC_ONE_PIECE) {
+        return hdi_piece_alloc(handle, bytes, flags, label, call_site, out);
+    }
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!flags && lane && out && bytes != 0) {
         struct hd_buffer *b = take_cached(lane, bytes, label, call_site);
@@ -569,7 +574,7 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
         return;
     }
     flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
-    bool on_device = hdi_buffer_is_of_arena(b);
+    bool on_device = hdi_buffer_is_of_arena(b) || hdi_buffer_is_piece(b);
     if (on_device) {
         count_free(rt, b);
     }

@@ -580,6 +580,7 @@ static bool add_block(void *context, struct hd_buffer *b)
             .unified = b->kind && b->kind->unified,
             .held = (word & HDI_SELF_DEAD) != 0,
             .lost = (word & HDI_SELF_LOST) != 0,
+            .imported = hdi_buffer_is_imported(b) && !hdi_buffer_is_piece(b),
         };
         memcpy(block->label, b->label, sizeof block->label);
     }

@@ -31,7 +31,8 @@ enum {
     HDI_BUFFER_HELD = 4,      /* in a hold (hold.c) */
     HDI_BUFFER_OWN = 8,       /* the library's own: in no list of what the program holds */
     HDI_BUFFER_BORROWED = 16, /* its memory belongs to a module: it is in no arena, and no peer reaches it */
-    HDI_BUFFER_IMPORTED = 32  /* its memory is the program's own: it is in no arena and in no pool (import.h) */
+    HDI_BUFFER_IMPORTED = 32, /* its memory is the program's own: it is in no arena and in no pool (region.h) */
+    HDI_BUFFER_PIECE = 64     /* beside IMPORTED: the memory is one piece of the library's own (piece.h) */
 };
 
 struct hd_buffer {
@@ -63,7 +64,7 @@ struct hd_buffer {
     void *of_kind;                     /* what the kind has beside the memory */
     uint32_t holds;                    /* under the list's lock, like the next one */
     bool handed;                       /* freed, and left to the holds: the end of the last one gives it back */
-    _Atomic uint64_t reach;            /* of an import: bit per peer that the driver lets use it (import.h) */
+    _Atomic uint64_t reach;            /* of an import: bit per peer that the driver lets use it (region.h) */
     const void *call_site;
     char label[HD_LABEL_BYTES];
     struct hd_buffer *next;
@@ -97,9 +98,16 @@ static inline bool hdi_buffer_is_borrowed(const struct hd_buffer *b)
     return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_BORROWED) != 0;
 }
 
+/* Whether its memory is a region (region.h). */
 static inline bool hdi_buffer_is_imported(const struct hd_buffer *b)
 {
     return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_IMPORTED) != 0;
+}
+
+/* Whether it is one piece of physical memory that the library allocated. */
+static inline bool hdi_buffer_is_piece(const struct hd_buffer *b)
+{
+    return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_PIECE) != 0;
 }
 
 /* Whether its memory is of a device's arena. */
@@ -221,6 +229,9 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
  * `losses`: of the device, before the address was taken. `special`: HDI_BUFFER_*, why it is not. Errors: HOST_MEMORY. */
 hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses,
                             unsigned special);
+
+/* Counts an allocation of the program's for the calling thread. */
+void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b);
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);

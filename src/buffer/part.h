@@ -32,7 +32,7 @@ typedef struct hdi_buffer_part {
     struct hdi_maintenance *maintenance; /* the thread that grows and trims ahead of need */
     _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;
-    struct hdi_imports *imports;
+    struct hdi_regions *regions;
     const struct hdi_buffer_ops *kept;    /* of buffers with HD_ALLOC_KEEP */
     const struct hdi_buffer_ops *guarded; /* of all device memory; NULL where the option memory_debug is off */
     /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation

@@ -114,7 +114,9 @@ enum {
     X(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                                           \
     X(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                                        \
     X(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                                                \
+    X(GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                                                                    \
     X(MEMORY_POOLS_SUPPORTED, 115)                                                                                     \
+    X(HANDLE_TYPE_FABRIC_SUPPORTED, 128)                                                                               \
     X(HOST_NUMA_ID, 134)
 
 enum {
@@ -145,6 +147,7 @@ enum {
     HDCU_MEM_LOCATION_TYPE_DEVICE = 1,
     HDCU_MEM_HANDLE_TYPE_NONE = 0,
     HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+    HDCU_MEM_HANDLE_TYPE_FABRIC = 8, /* 64 bytes */
     HDCU_MEM_ACCESS_NONE = 0,
     HDCU_MEM_ACCESS_READWRITE = 3,
     HDCU_MEMORYTYPE_HOST = 1,

@@ -80,6 +80,8 @@ typedef struct hdi_global_place {
     uint64_t address, bytes;
 } hdi_global_place;
 
+#define HDI_FABRIC_BYTES 64
+
 typedef struct hdi_port hdi_port;
 
 typedef struct hdi_port_calls {
@@ -99,7 +101,9 @@ typedef struct hdi_port_calls {
     /* Maps physical memory of the device at an address inside a reserved range. The device may read and write it. What
      * cannot be undone after a failure is recorded, and undone before the next `map`. */
     hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* Undoes exactly one `map` or `import`. */
+    /* The same with memory that is one piece: for other processes, and for devices beside the GPU where it allows that. */
+    hdi_answer (*map_piece)(hdi_port *port, uint64_t at, uint64_t bytes);
+    /* Undoes exactly one `map`, `map_piece` or `import`. */
     hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
 
     /* ---- device memory that another device uses, for one `map` of the owner ---- */
@@ -109,6 +113,11 @@ typedef struct hdi_port_calls {
      * that memory for another device, at the same address, in a range that it has reserved for it. */
     hdi_answer (*export)(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor);
     hdi_answer (*import)(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes);
+
+    /* The same by a handle that names the memory in other machines, too. Local ports; NOT_SUPPORTED where the device has no such handles. */
+    hdi_answer (*export_fabric)(hdi_port *owner, uint64_t at, uint64_t bytes, unsigned char out[HDI_FABRIC_BYTES]);
+    hdi_answer (*import_fabric)(hdi_port *port, const unsigned char handle[HDI_FABRIC_BYTES], uint64_t at,
+                                uint64_t bytes);
 
     /* ---- pinned memory: `base` is whole pages of a shared mapping of this process, whose file is `descriptor` ---- */
     /* *address: the address on devices. A remote port gives the file to the worker, which maps it at the same

@@ -426,6 +426,48 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
     return end_mapping(p, &current, mapping_got(p, m, answer));
 }
 
+/* Asks for a piece. A handle type for other machines may need a permission that is missing, so it is left out where that fails. */
+static hdi_answer create_piece(local_port *p, uint64_t bytes, hdcu_memhandle *handle)
+{
+    hdcu_mem_prop prop = p->prop;
+    int32_t rdma = 0, fabric = 0;
+    /* What an older driver does not have, the device cannot do. */
+    if (!hdi_answered(attribute(p, HDCU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma))) {
+        rdma = 0;
+    }
+    if (!hdi_answered(attribute(p, HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric))) {
+        fabric = 0;
+    }
+    prop.alloc_flags.gpu_direct_rdma_capable = rdma != 0;
+    prop.requested_handle_types |= fabric ? HDCU_MEM_HANDLE_TYPE_FABRIC : 0;
+    hdcu_result r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
+    if (r != HDCU_SUCCESS && r != HDCU_ERROR_OUT_OF_MEMORY && !hdi_driver_code_is_fatal(r) && fabric) {
+        prop.requested_handle_types = p->prop.requested_handle_types;
+        r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
+    }
+    return local_answer(r, "cuMemCreate");
+}
+
+static hdi_answer map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    local_port *p = local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = begin_mapping(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    answer = know_memory(p);
+    if (!hdi_answered(answer)) {
+        return end_mapping(p, &current, answer);
+    }
+    local_mapping *m = mapping_add(p, at, bytes);
+    if (m == NULL) {
+        return end_mapping(p, &current, local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
+    }
+    answer = create_piece(p, bytes, &m->handle);
+    return end_mapping(p, &current, mapping_got(p, m, answer));
+}
+
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     local_port *p = local_port_of(port);
@@ -458,7 +500,8 @@ static hdi_answer grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
     return answer;
 }
 
-static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
+/* Exports the memory of one mapping as `type`, whose form *shareable has. */
+static hdi_answer export_as(hdi_port *owner, uint64_t at, uint64_t bytes, int type, void *shareable)
 {
     local_port *p = local_port_of(owner);
     hdi_mutex_lock(&p->lock);
@@ -469,22 +512,32 @@ static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, in
         return answer;
     }
     const local_mapping *m = mapping_find(p, at, bytes);
-    int file = -1;
     if (m == NULL || m->doomed) {
         answer.code = HDCU_ERROR_NOT_MAPPED;
     } else {
-        answer.code = p->config.driver->cuMemExportToShareableHandle(&file, m->handle,
-                                                                     HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        answer.code = p->config.driver->cuMemExportToShareableHandle(shareable, m->handle, type, 0);
     }
     answer.call = "cuMemExportToShareableHandle";
+    return end_mapping(p, &current, answer);
+}
+
+static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
+{
+    int file = -1;
+    hdi_answer answer = export_as(owner, at, bytes, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &file);
     if (hdi_answered(answer)) {
         fcntl(file, F_SETFD, FD_CLOEXEC); /* no program that another thread starts inherits it */
         *descriptor = file;
     }
-    return end_mapping(p, &current, answer);
+    return answer;
 }
 
-static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes)
+static hdi_answer export_fabric(hdi_port *owner, uint64_t at, uint64_t bytes, unsigned char out[HDI_FABRIC_BYTES])
+{
+    return export_as(owner, at, bytes, HDCU_MEM_HANDLE_TYPE_FABRIC, out);
+}
+
+static hdi_answer import_as(hdi_port *port, int type, void *shareable, uint64_t at, uint64_t bytes)
 {
     local_port *p = local_port_of(port);
     hdi_current current;
@@ -496,10 +549,22 @@ static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uin
     if (m == NULL) {
         return end_mapping(p, &current, local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
     }
-    answer = local_answer(p->config.driver->cuMemImportFromShareableHandle(&m->handle, (void *)(intptr_t)descriptor,
-                                                                           HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+    answer = local_answer(p->config.driver->cuMemImportFromShareableHandle(&m->handle, shareable, type),
                           "cuMemImportFromShareableHandle");
     return end_mapping(p, &current, mapping_got(p, m, answer));
+}
+
+static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes)
+{
+    return import_as(port, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, (void *)(intptr_t)descriptor, at, bytes);
+}
+
+static hdi_answer import_fabric(hdi_port *port, const unsigned char handle[HDI_FABRIC_BYTES], uint64_t at,
+                                uint64_t bytes)
+{
+    unsigned char shareable[HDI_FABRIC_BYTES];
+    memcpy(shareable, handle, sizeof shareable);
+    return import_as(port, HDCU_MEM_HANDLE_TYPE_FABRIC, shareable, at, bytes);
 }
 
 /* ---- pinned memory ---- */
@@ -776,10 +841,13 @@ static const hdi_port_calls calls = {
     .reserve = reserve,
     .unreserve = unreserve,
     .map = map,
+    .map_piece = map_piece,
     .unmap = unmap,
     .grant = grant,
     .export = export_memory,
     .import = import_memory,
+    .export_fabric = export_fabric,
+    .import_fabric = import_fabric,
     .pin = pin,
     .unpin = unpin,
     .load = local_load,

@@ -439,6 +439,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
         large = small = NULL;
     }
     mappings_forget(&arena->mappings, base);
+    arena->pieces = 0;
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks *large_before = arena->large, *small_before = arena->small;
     set_blocks(arena, large, small);
@@ -579,12 +580,12 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
 {
     *out = (hdi_arena_info){.granule = arena->granule, .reserved_bytes = arena->reserved, .limit_bytes = arena->limit};
     hdi_mutex_lock(&arena->growing);
-    out->mapped_bytes = arena->mappings.mapped;
+    out->mapped_bytes = arena->mappings.mapped + arena->pieces;
     out->mapped_peak_bytes = arena->mappings.peak;
     out->driver_calls = arena->mappings.calls;
-    out->mapped_total = arena->mappings.mapped_total;
+    out->mapped_total = arena->mappings.mapped_total + arena->pieces_total;
     out->moved_bytes = arena->moved_bytes;
-    out->returned_bytes = arena->returned_bytes;
+    out->returned_bytes = arena->returned_bytes + arena->pieces_total - arena->pieces;
     out->ahead_bytes = arena->ahead_bytes;
     hdi_lock_take(&arena->blocks_lock);
     out->taken_peak_bytes = arena->taken_peak;
@@ -700,8 +701,8 @@ static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
         return false;
     }
     size_t taken = hdi_arena_taken(arena), mapped = arena->mappings.mapped;
-    if (a.n_spans != arena->n_spans || mapped > arena->limit || taken > mapped || taken > arena->taken_peak ||
-        arena->mappings.base != arena->base) {
+    if (a.n_spans != arena->n_spans || mapped + arena->pieces > arena->limit || taken > mapped ||
+        taken > arena->taken_peak || arena->mappings.base != arena->base) {
         snprintf(why, why_bytes, "spans %zu of %zu, mapped %zu of %zu, taken %zu of %zu", a.n_spans, arena->n_spans,
                  mapped, arena->limit, taken, arena->taken_peak);
         return false;

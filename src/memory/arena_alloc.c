@@ -367,8 +367,8 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     hd_error error = hdi_error_blank(status);
     snprintf(error.message, sizeof error.message,
              "%s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
-             arena->config.index, HDI_BYTES(arena->mappings.mapped), HDI_BYTES(arena->limit), HDI_BYTES(taken),
-             HDI_BYTES(larger(large.largest_free, small.largest_free)));
+             arena->config.index, HDI_BYTES(arena->mappings.mapped + arena->pieces), HDI_BYTES(arena->limit),
+             HDI_BYTES(taken), HDI_BYTES(larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
     }
@@ -481,7 +481,7 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
 static hd_status grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
-    size_t ceiling = arena->limit;
+    size_t ceiling = arena->limit - arena->pieces;
     bool many = true;
     hdi_answer refused = {HDCU_SUCCESS, ""};
     for (;;) {
@@ -611,7 +611,8 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     if (arena->large == NULL) {
         return hdi_arena_fail_empty(arena);
     }
-    size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->mappings.mapped);
+    size_t more =
+        smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces - arena->mappings.mapped);
     hdi_run place;
     hdi_block *pledge = NULL;
     hdi_points none;
@@ -637,6 +638,50 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
         return HD_OK;
     }
     return t.peer >= 0 ? fail_share(arena, bytes, t) : fail_full(arena, bytes, t.answer);
+}
+
+/* Whether the limit allows so many bytes more. *lacks: how many are to be unmapped for that. */
+static bool count_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
+{
+    hdi_mutex_lock(&arena->growing);
+    size_t held = arena->pieces + arena->mappings.mapped;
+    bool fits = bytes <= arena->limit && held <= arena->limit - bytes;
+    if (fits) {
+        arena->pieces += bytes;
+        arena->pieces_total += bytes;
+        size_t now = arena->pieces + arena->mappings.mapped;
+        arena->mappings.peak = arena->mappings.peak > now ? arena->mappings.peak : now;
+    }
+    *lacks = fits ? 0 : held + bytes - arena->limit;
+    hdi_mutex_unlock(&arena->growing);
+    return fits;
+}
+
+hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes)
+{
+    size_t lacks, got = 1;
+    hd_status status = HD_OK;
+    bool fits = count_piece(arena, bytes, &lacks);
+    while (!fits && !status && got != 0 && bytes <= arena->limit) {
+        status = hdi_arena_trim(arena, 0, lacks, &got);
+        fits = status == HD_OK && count_piece(arena, bytes, &lacks);
+    }
+    if (fits || status) {
+        return status;
+    }
+    hdi_mutex_lock(&arena->growing);
+    status =
+        arena->large == NULL ? hdi_arena_fail_empty(arena) : fail_full(arena, bytes, (hdi_answer){HDCU_SUCCESS, ""});
+    hdi_mutex_unlock(&arena->growing);
+    return status;
+}
+
+void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes)
+{
+    hdi_mutex_lock(&arena->growing);
+    arena->pieces -= smaller(bytes, arena->pieces); /* a restart has dropped all */
+    hdi_mutex_unlock(&arena->growing);
+    atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
 }
 
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)

@@ -81,6 +81,8 @@ struct hdi_arena {
 
     hdi_mutex growing;
     hdi_mappings mappings; /* under `growing`, as all up to moved_since is */
+    size_t pieces;         /* bytes of pieces beside the range, which count against the limit */
+    uint64_t pieces_total; /* ... that there ever were */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
     uint64_t moved_lately; /* halved at intervals, see slack() in arena_alloc.c */
     int64_t moved_since;   /* clock time of the last halving */

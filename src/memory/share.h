@@ -31,7 +31,8 @@
  *
  *                     without the thread sanitizer            with it
  *   pinned windows    0x110000000000  60 slots of 256 GiB     0x7e8000000000  16 slots of 4 GiB
- *   device ranges     0x200000000000  to 0x7d0000000000       0x7e9000000000  to 0x7eff00000000
+ *   device ranges     0x200000000000  to 0x6d0000000000       0x7e9000000000  to 0x7eef00000000
+ *   pieces            0x6d0000000000  to 0x7d0000000000       0x7eef00000000  to 0x7eff00000000
  */
 #if defined(__SANITIZE_THREAD__)
 #define HDI_ADDRESSES_FEW 1
@@ -48,13 +49,17 @@
 #define HDI_WINDOW_BYTES ((uint64_t)4 << 30)
 #define HDI_WINDOWS 16
 #define HDI_RANGES_AT UINT64_C(0x7e9000000000)
-#define HDI_RANGES_END UINT64_C(0x7eff00000000)
+#define HDI_RANGES_END UINT64_C(0x7eef00000000)
+#define HDI_PIECES_AT HDI_RANGES_END
+#define HDI_PIECES_BYTES (UINT64_C(0x7eff00000000) - HDI_PIECES_AT)
 #else
 #define HDI_WINDOWS_AT UINT64_C(0x110000000000)
 #define HDI_WINDOW_BYTES ((uint64_t)256 << 30)
 #define HDI_WINDOWS 60
 #define HDI_RANGES_AT UINT64_C(0x200000000000)
-#define HDI_RANGES_END UINT64_C(0x7d0000000000)
+#define HDI_RANGES_END UINT64_C(0x6d0000000000)
+#define HDI_PIECES_AT HDI_RANGES_END
+#define HDI_PIECES_BYTES (UINT64_C(0x7d0000000000) - HDI_PIECES_AT)
 #endif
 
 _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");

@@ -170,6 +170,10 @@ static bool attribute_value(int attribute, hdcu_device device, int *value)
     case HDCU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
         *value = 1;
         return true;
+    case HDCU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+    case HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+        *value = 0;
+        return true;
     case HDCU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
         *value = -1;
         return true;

@@ -54,6 +54,9 @@ static bool counts(const struct hd_buffer *b, hdi_holders_of what)
     if (what == HDI_LEAKS) {
         return !(word & HDI_SELF_DEAD); /* a buffer in a hold was freed */
     }
+    if (hdi_buffer_is_imported(b) && !hdi_buffer_is_piece(b)) {
+        return false; /* the memory is the program's own */
+    }
     return !(word & HDI_SELF_LOST) && (b->owner == HDI_OWNER_HOST || hdi_buffer_of_now(b));
 }
 

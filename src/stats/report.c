@@ -27,6 +27,7 @@
 #include "kinds/part.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"
+#include "buffer/region.h"
 #include "memory/part.h"
 #include "stats/report.h"
 
@@ -48,8 +49,12 @@ static void device_stats(hdi_device *device, hd_memory_stats *out)
     hdi_memory_counts *counts = device->memory;
     hdi_arena_get_info(device->arena, &arena);
     hdi_thread_caches_sum(device->runtime, device->index, &sums);
+    hdi_region_info imported;
+    hdi_regions_get_info(device->runtime, device->index, &imported);
     *out = (hd_memory_stats){
         .size = sizeof *out,
+        .imported_bytes = imported.bytes,
+        .imported_count = imported.count,
         .limit_bytes = arena.limit_bytes,
         .reserved_bytes = arena.mapped_bytes,
         .reserved_peak_bytes = arena.mapped_peak_bytes,
@@ -91,8 +96,12 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
 {
     hdi_host_pool_info pool;
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &pool);
+    hdi_region_info imported;
+    hdi_regions_get_info(rt, HDI_OWNER_HOST, &imported);
     *out = (hd_memory_stats){
         .size = sizeof *out,
+        .imported_bytes = imported.bytes,
+        .imported_count = imported.count,
         .limit_bytes = pool.limit_bytes,
         .reserved_bytes = pool.reserved_bytes,
         .reserved_peak_bytes = pool.reserved_peak_bytes,
@@ -423,6 +432,10 @@ static void print_device(FILE *out, const hdi_report_device *d, bool debug)
     if (s->waiting_bytes || s->held_bytes) {
         fprintf(out, "  waiting   %s that unfinished work uses, %s in holds\n", hdi_bytes_text(s->waiting_bytes, a),
                 hdi_bytes_text(s->held_bytes, b));
+    }
+    if (s->imported_count) {
+        fprintf(out, "  imported  %s in %" PRIu64 " buffer%s of the program's own memory\n",
+                hdi_bytes_text(s->imported_bytes, a), s->imported_count, plural(s->imported_count));
     }
     if (s->allocations || s->frees) {
         fprintf(out,

@@ -54,7 +54,9 @@
     X(limit_reclaim_ns)                                                                                                \
     X(longest_pause_ns)                                                                                                \
     X(double_frees)                                                                                                    \
-    X(overruns)
+    X(overruns)                                                                                                        \
+    X(imported_bytes)                                                                                                  \
+    X(imported_count)
 
 /* Buffers with the same label, or, without one, from the same call site. */
 typedef struct hdi_report_holder {

@@ -16,7 +16,7 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
-#include "buffer/import.h"
+#include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/part.h"
@@ -509,7 +509,7 @@ static void explain_refusal(hd_runtime *rt, int from, int owner, char *out, size
 
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from)
 {
-    return hdi_buffer_is_imported(b) && hdi_peer_access(b->runtime, from, owner) && hdi_import_is_reached(b, from);
+    return hdi_buffer_is_imported(b) && hdi_peer_access(b->runtime, from, owner) && hdi_region_is_reached(b, from);
 }
 
 int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst)
@@ -522,7 +522,7 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
         return by;
     }
     struct hd_buffer *other = by == src ? to : from;
-    return !hdi_buffer_is_imported(other) || hdi_import_is_reached(other, by) ? by : -1;
+    return !hdi_buffer_is_imported(other) || hdi_region_is_reached(other, by) ? by : -1;
 }
 
 hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from)
@@ -557,6 +557,7 @@ void hdi_peer_access_forget(hd_runtime *rt, int device)
 {
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     hdi_peers_forget(rt, device);
+    hdi_regions_forget_peer(rt, device);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_arena_revoke(rt->devices[i]->arena, device);
         atomic_store_explicit(&rt->devices[i]->peer_access[device], HDI_PEERS_UNKNOWN, memory_order_release);

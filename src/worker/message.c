@@ -25,6 +25,7 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_RESERVE] = {true, sizeof(hdi_message_reserve), sizeof(hdi_message_value), 0},
     [HDI_MESSAGE_UNRESERVE] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_MAP] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_MAP_PIECE] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_UNMAP] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_EXPORT] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_IMPORT] = {true, sizeof(hdi_message_range), 0, 1},

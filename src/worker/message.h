@@ -17,7 +17,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 3u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_PROTOCOL 4u       /* raised with every change of this file or of what it includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -44,6 +44,7 @@ enum {
     HDI_MESSAGE_KERNEL_SHARED = 15,
     HDI_MESSAGE_BLAS = 16,
     HDI_MESSAGE_GLOBAL = 17,
+    HDI_MESSAGE_MAP_PIECE = 18,
     /* between the worker's main program and the process that started it; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
@@ -69,7 +70,7 @@ typedef struct hdi_message_reserve {
     uint64_t wanted, bytes;
 } hdi_message_reserve;
 
-/* UNRESERVE, MAP, UNMAP, EXPORT, IMPORT, PIN, UNPIN */
+/* UNRESERVE, MAP, MAP_PIECE, UNMAP, EXPORT, IMPORT, PIN, UNPIN */
 typedef struct hdi_message_range {
     uint64_t at, bytes;
 } hdi_message_range;

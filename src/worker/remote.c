@@ -367,6 +367,11 @@ static hdi_answer ask_map(hdi_port *port, uint64_t at, uint64_t bytes)
     return ask_range(port, HDI_MESSAGE_MAP, at, bytes, -1, NULL);
 }
 
+static hdi_answer ask_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    return ask_range(port, HDI_MESSAGE_MAP_PIECE, at, bytes, -1, NULL);
+}
+
 static hdi_answer ask_unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     return ask_range(port, HDI_MESSAGE_UNMAP, at, bytes, -1, NULL);
@@ -403,6 +408,27 @@ static hdi_answer ask_import(hdi_port *port, int descriptor, uint64_t at, uint64
 {
     return can_be_sent(descriptor) ? ask_range(port, HDI_MESSAGE_IMPORT, at, bytes, descriptor, NULL)
                                    : refused("cuMemImportFromShareableHandle");
+}
+
+/* Handles for other machines stay within a process: descriptors go to a worker. */
+static hdi_answer refuse_export_fabric(hdi_port *owner, uint64_t at, uint64_t bytes,
+                                       unsigned char out[HDI_FABRIC_BYTES])
+{
+    (void)owner;
+    (void)at;
+    (void)bytes;
+    (void)out;
+    return answer_of(HDCU_ERROR_NOT_SUPPORTED, "");
+}
+
+static hdi_answer refuse_import_fabric(hdi_port *port, const unsigned char handle[HDI_FABRIC_BYTES], uint64_t at,
+                                       uint64_t bytes)
+{
+    (void)port;
+    (void)handle;
+    (void)at;
+    (void)bytes;
+    return answer_of(HDCU_ERROR_NOT_SUPPORTED, "");
 }
 
 static hdi_answer ask_pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)
@@ -522,10 +548,13 @@ static const hdi_port_calls calls = {
     .reserve = ask_reserve,
     .unreserve = ask_unreserve,
     .map = ask_map,
+    .map_piece = ask_map_piece,
     .unmap = ask_unmap,
     .grant = refuse_grant,
     .export = ask_export,
     .import = ask_import,
+    .export_fabric = refuse_export_fabric,
+    .import_fabric = refuse_import_fabric,
     .pin = ask_pin,
     .unpin = ask_unpin,
     .load = ask_load,

@@ -130,6 +130,11 @@ static hdi_answer serve_map(serving *s)
     return s->local->calls->map(s->local, s->in->range.at, s->in->range.bytes);
 }
 
+static hdi_answer serve_map_piece(serving *s)
+{
+    return s->local->calls->map_piece(s->local, s->in->range.at, s->in->range.bytes);
+}
+
 static hdi_answer serve_unmap(serving *s)
 {
     return s->local->calls->unmap(s->local, s->in->range.at, s->in->range.bytes);
@@ -303,6 +308,7 @@ static served *const serves[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_RESERVE] = serve_reserve,
     [HDI_MESSAGE_UNRESERVE] = serve_unreserve,
     [HDI_MESSAGE_MAP] = serve_map,
+    [HDI_MESSAGE_MAP_PIECE] = serve_map_piece,
     [HDI_MESSAGE_UNMAP] = serve_unmap,
     [HDI_MESSAGE_EXPORT] = serve_export,
     [HDI_MESSAGE_IMPORT] = serve_import,

@@ -496,6 +496,26 @@ static hd_status recipe_hd_import_host(things *t)
     return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
 }
 
+static hd_status recipe_hd_buffer_export(things *t)
+{
+    hd_export e = {.size = sizeof e};
+    hd_status status = hd_buffer_export(t->buffer, HD_EXPORT_DESCRIPTOR, &e);
+    if (!status) {
+        close(e.descriptor);
+    }
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status; /* not one piece */
+}
+
+static hd_status recipe_hd_import_descriptor(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_export e = {
+        .size = sizeof e, .kind = HD_EXPORT_DESCRIPTOR, .descriptor = -1, .piece_bytes = 2 << 20, .bytes = 4};
+    hd_status status = hd_import_descriptor(t->runtime, 0, &e, NULL, &made);
+    status = and_free(status, made);
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status;
+}
+
 /* ---- claims ---- */
 
 static hd_status and_end(hd_status status, hd_claim *made)

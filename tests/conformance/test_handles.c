@@ -78,6 +78,7 @@ static void as_a_buffer(const things *t, void *bad, const char *word)
     refused(hd_fill(buffer, 0, 0, 4, NULL), word, __LINE__);
     refused(hd_map(buffer, HD_READ, &at), word, __LINE__);
     refused(hd_buffer_wait(buffer, HD_READ, 0), word, __LINE__);
+    refused(hd_buffer_export(buffer, HD_EXPORT_DESCRIPTOR, &(hd_export){.size = sizeof(hd_export)}), word, __LINE__);
     refused(hd_buffer_set_label(buffer, "x"), word, __LINE__);
     refused(hd_copy(buffer, 0, t->pinned, 0, 4, NULL), word, __LINE__);
     CONF_TRUE(hd_buffer_size(buffer) == 0 && hd_buffer_device(buffer) == -2 && hd_buffer_address(buffer) == 0);
@@ -136,6 +137,7 @@ static void as_a_runtime(void *bad, const char *word)
     refused(hd_lane_create(runtime, 0, &lane), word, __LINE__);
     refused(hd_alloc_host(runtime, bytes, &buffer), word, __LINE__);
     refused(hd_import(runtime, 0, 4096, bytes, NULL, &buffer), word, __LINE__);
+    refused(hd_import_descriptor(runtime, 0, &(hd_export){.size = sizeof(hd_export)}, NULL, &buffer), word, __LINE__);
     refused(hd_import_host(runtime, &info, sizeof info, NULL, &buffer), word, __LINE__);
     refused(hd_module_get_builtin(runtime, &module), word, __LINE__);
     refused(hd_module_load(runtime, "x", 1, &module), word, __LINE__);

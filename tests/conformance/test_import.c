@@ -9,6 +9,13 @@
 #include <pthread.h>
 #include "foreign.h"
 
+/* With an open claim hd_close leaves the device to the program, with the simulator's threads of it. That is no leak for the thread sanitizer. */
+const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void)
+{
+    return "report_thread_leaks=0";
+}
+
 enum { words = 16384, bytes = words * 4 };
 
 typedef struct scene {
@@ -60,6 +67,26 @@ static hd_buffer *import(scene *s, const char *label, atomic_int *released)
 }
 
 /* The watchdog ends a wait for what never comes. */
+static bool note_import(void *context, const hd_memory_block *block)
+{
+    *(int *)context += block->imported && block->bytes == bytes && strcmp(block->label, "theirs") == 0;
+    return true;
+}
+
+static void it_is_reported_as_imported(hd_runtime *runtime)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(runtime, 0, &stats));
+    CONF_TRUE(stats.imported_bytes == bytes && stats.imported_count == 1 && stats.live_count == 0);
+    int found = 0;
+    CONF_OK(hd_memory_each(runtime, note_import, &found));
+    CONF_EQUAL(found, 1);
+    char text[65536];
+    CONF_OK(hd_memory_report(runtime, HD_REPORT_TEXT, text, sizeof text, NULL));
+    CONF_TRUE(strstr(text, "imported  64 KiB in 1 buffer of the program's own memory") != NULL);
+    CONF_TRUE(strstr(text, "theirs") == NULL); /* it holds nothing of Heddle's */
+}
+
 static void await_released(atomic_int *released)
 {
     while (atomic_load(released) == 0) {
@@ -80,6 +107,7 @@ static void every_use_works(void **state)
     atomic_int released = 0;
     hd_buffer *own = NULL, *pinned = NULL;
     hd_buffer *b = import(&s, "theirs", &released);
+    it_is_reported_as_imported(s.runtime);
     CONF_TRUE(hd_buffer_address(b) == s.memory && hd_buffer_size(b) == bytes && hd_buffer_device(b) == 0);
     CONF_OK(hd_alloc(s.lane, bytes, &own));
     CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
@@ -399,6 +427,111 @@ static void overlaps_are_refused_by_name(void **state)
     end(&s);
 }
 
+/* ---- beside other things ---- */
+
+static void memory_debug_leaves_it_alone(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "memory_debug=on")) {
+        return;
+    }
+    hd_buffer *all = import(&s, NULL, NULL), *b = NULL;
+    CONF_OK(hd_fill(all, 0, 0x11111111, bytes, NULL));
+    CONF_OK(hd_free(all));
+    CONF_OK(hd_import(s.runtime, 0, s.memory + 4096, 4096, NULL, &b));
+    CONF_FILLED(b, 0, 0x11111111, 4096); /* fresh buffers of Heddle's are full of other words */
+    CONF_OK(hd_fill(b, 0, 0x22222222, 4096, NULL));
+    CONF_OK(hd_free(b));
+    CONF_FAILS(hd_free(b), HD_ERROR_HANDLE);
+    all = import(&s, NULL, NULL);
+    CONF_FILLED(all, 0, 0x11111111, 4096);
+    CONF_FILLED(all, 4096, 0x22222222, 4096);
+    CONF_FILLED(all, 8192, 0x11111111, bytes - 8192);
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(s.runtime, 0, &stats));
+    CONF_TRUE(stats.overruns == 0 && stats.double_frees == 1);
+    CONF_OK(hd_free(all));
+    end(&s);
+}
+
+static void streams_of_the_program_use_it(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "host_schedule=7")) {
+        return;
+    }
+    hd_buffer *b = import(&s, NULL, NULL), *own = NULL;
+    CONF_OK(hd_alloc(s.lane, bytes, &own));
+    void *stream = foreign_stream(&s.f, 0);
+    for (uint32_t i = 1; i < 20; i++) {
+        CONF_OK(conf_fill(s.lane, s.k, b, 0, words, i, NULL));
+        hd_arg use = hd_inout(b);
+        hd_claim *c = NULL;
+        CONF_OK(hd_claim_begin_stream(s.runtime, 0, stream, &use, 1, NULL, &c));
+        foreign_enter(&s.f, 0);
+        CONF_EQUAL(s.f.cuMemsetD32Async(s.memory, 100 + i, words / 2, stream), 0);
+        foreign_leave(&s.f);
+        CONF_OK(hd_claim_end(c, HD_OK));
+        CONF_OK(hd_copy(own, 0, b, 0, bytes, NULL));
+        CONF_FILLED(own, 0, 100 + i, bytes / 2);
+        CONF_FILLED(own, bytes / 2, i, bytes / 2);
+    }
+    CONF_OK(hd_free(b));
+    hd_free(own);
+    foreign_enter(&s.f, 0);
+    CONF_EQUAL(s.f.cuStreamDestroy(stream), 0);
+    foreign_leave(&s.f);
+    end(&s);
+}
+
+/* The function may call Heddle, also free what is imported, and what it calls counts apart. */
+typedef struct chain {
+    hd_buffer *next, *plain;
+    hd_lane *lane;
+    atomic_int done;
+    hd_status freed, made, closed;
+    hd_runtime *runtime;
+} chain;
+
+static void end_the_next(void *context)
+{
+    chain *c = context;
+    c->freed = hd_free(c->next);
+    c->made = hd_alloc(c->lane, 1000, &c->plain);
+    c->made = c->made ? c->made : hd_free(c->plain);
+    c->closed = hd_close(c->runtime);
+    atomic_store(&c->done, 1);
+}
+
+static void the_function_may_call_heddle(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    atomic_int released = 0;
+    for (int used = 0; used < 2; used++) { /* on the thread that frees, and on Heddle's */
+        chain c = {.lane = s.lane, .runtime = s.runtime};
+        hd_buffer *first = NULL;
+        const hd_import_options then = {.size = sizeof then, .released = count, .context = &released};
+        const hd_import_options options = {.size = sizeof options, .released = end_the_next, .context = &c};
+        atomic_store(&released, 0);
+        CONF_OK(hd_import(s.runtime, 0, s.memory, 4096, &options, &first));
+        CONF_OK(hd_import(s.runtime, 0, s.memory + 4096, 4096, &then, &c.next));
+        if (used) {
+            CONF_OK(conf_fill(s.lane, s.k, first, 0, 1024, 1, NULL));
+        }
+        CONF_OK(hd_free(first));
+        await_released(&c.done);
+        await_released(&released);
+        CONF_TRUE(c.freed == HD_OK && c.made == HD_OK && c.closed == HD_ERROR_HANDLE);
+    }
+    end(&s);
+}
+
 /* ---- losses ---- */
 
 static void lose(scene *s)
@@ -500,6 +633,22 @@ static void many_threads_import_and_free(void **state)
     }
 }
 
+/* Last, since hd_close leaves the device to the program. */
+static void with_an_open_claim_it_is_never_released(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "close_timeout=300")) {
+        return;
+    }
+    atomic_int released = 0;
+    hd_claim *claim = NULL;
+    hd_arg use = hd_inout(import(&s, NULL, &released));
+    CONF_OK(hd_claim_begin(s.runtime, &use, 1, &claim));
+    CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim");
+    CONF_EQUAL(atomic_load(&released), 0);
+}
+
 int main(void)
 {
     conf_begin("test_import");
@@ -514,8 +663,12 @@ int main(void)
         CONF_CASE(the_limit_of_pinned_memory_counts),
         CONF_CASE(what_is_no_memory_of_the_device_is_refused),
         CONF_CASE(overlaps_are_refused_by_name),
+        CONF_CASE(memory_debug_leaves_it_alone),
+        CONF_CASE(streams_of_the_program_use_it),
+        CONF_CASE(the_function_may_call_heddle),
         CONF_CASE(after_a_loss_it_is_released_once),
         CONF_CASE(many_threads_import_and_free),
+        CONF_CASE(with_an_open_claim_it_is_never_released),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

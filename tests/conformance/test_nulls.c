@@ -65,6 +65,17 @@ static void imports_take_nulls(void **state)
     CONF_FAILS_WITH(hd_import_host(runtime, NULL, 4096, NULL, &buffer), HD_ERROR_ARGUMENT, "the address is 0");
     CONF_FAILS_WITH(hd_import_host(runtime, memory, 0, NULL, &buffer), HD_ERROR_ARGUMENT, "bytes is 0");
     CONF_FAILS(hd_import_host(runtime, memory, 4096, &small, &buffer), HD_ERROR_ARGUMENT);
+    hd_export export = {.size = sizeof export}, tiny = {.size = 1};
+    CONF_FAILS(hd_import_descriptor(NULL, 0, &export, NULL, &buffer), HD_ERROR_HANDLE);
+    CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, NULL, NULL, &buffer), HD_ERROR_ARGUMENT, "from is null");
+    CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &export, NULL, NULL), HD_ERROR_ARGUMENT, "out is null");
+    CONF_FAILS(hd_import_descriptor(runtime, 0, &tiny, NULL, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_import_descriptor(runtime, 0, &export, &small, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_import_descriptor(runtime, -1, &export, NULL, &buffer), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_import_descriptor(runtime, 0, &export, NULL, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_buffer_export(NULL, HD_EXPORT_DESCRIPTOR, &export), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_buffer_export(NULL, HD_EXPORT_DESCRIPTOR, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_buffer_export(NULL, HD_EXPORT_DESCRIPTOR, &tiny), HD_ERROR_ARGUMENT);
     CONF_TRUE(buffer == NULL);
     conf_close(runtime);
 }

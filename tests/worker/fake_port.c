@@ -120,6 +120,11 @@ static hdi_answer do_map(hdi_port *port, uint64_t at, uint64_t bytes)
     return enter_plain(port, "map", at, bytes);
 }
 
+static hdi_answer do_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    return enter_plain(port, "map_piece", at, bytes);
+}
+
 static hdi_answer do_unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     return enter_plain(port, "unmap", at, bytes);
@@ -238,6 +243,7 @@ static const hdi_port_calls calls = {
     .reserve = do_reserve,
     .unreserve = do_unreserve,
     .map = do_map,
+    .map_piece = do_map_piece,
     .unmap = do_unmap,
     .export = do_export,
     .import = do_import,
@@ -383,6 +389,7 @@ static const uint32_t kinds[FAKE_KINDS] = {
     [FAKE_RESERVE] = HDI_MESSAGE_RESERVE,
     [FAKE_UNRESERVE] = HDI_MESSAGE_UNRESERVE,
     [FAKE_MAP] = HDI_MESSAGE_MAP,
+    [FAKE_MAP_PIECE] = HDI_MESSAGE_MAP_PIECE,
     [FAKE_UNMAP] = HDI_MESSAGE_UNMAP,
     [FAKE_EXPORT] = HDI_MESSAGE_EXPORT,
     [FAKE_IMPORT] = HDI_MESSAGE_IMPORT,
@@ -426,6 +433,8 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
         return c->unreserve(port, 0x10000, 0x20000);
     case FAKE_MAP:
         return c->map(port, 0x10000, 0x20000);
+    case FAKE_MAP_PIECE:
+        return c->map_piece(port, 0x10000, 0x20000);
     case FAKE_UNMAP:
         return c->unmap(port, 0x10000, 0x20000);
     case FAKE_EXPORT:

@@ -1,0 +1,412 @@
+/* piece.c - buffers that are one piece of physical memory: their allocation, their export, and imports of what another process exported.
+ *
+ * A piece has an address range and one mapping of its own, made by the device's port. So it works with worker processes, too.
+ * There its addresses are the same in every process (share.h), and peers map it by descriptor, as they do with an arena's mappings.
+ * The end of its use is that of a region: the keeper gives the range back with all that is mapped in it.
+ *
+ * Threads: any.
+ * Locks: `linking` while a peer gets access, or its mapping ends.
+ * Blocking: for requests to ports.
+ * Always: what fails has changed nothing. A piece of a device that was lost since is not given back to its successor.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <heddle/import.h>
+#include "base/error.h"
+#include "base/sized.h"
+#include "buffer/kind.h"
+#include "buffer/part.h"
+#include "buffer/piece.h"
+#include "buffer/reclaim.h"
+#include "buffer/region.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
+
+/* ---- addresses and their end ---- */
+
+static bool is_of_now(const hdi_region *r)
+{
+    return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
+}
+
+/* Reserves addresses for a piece. */
+static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
+{
+    hd_runtime *rt = device->runtime;
+    uint64_t wanted = rt->is_process ? hdi_regions_take_addresses(rt, bytes) : 0;
+    if (rt->is_process && !wanted) {
+        return hdi_fail(HD_ERROR_MEMORY,
+                        "no addresses that are the same in all processes are left for %" PRIu64 " bytes", bytes);
+    }
+    hdi_port *port = device->port;
+    hdi_answer answer = port->calls->reserve(port, wanted, bytes, at);
+    if (hdi_answered(answer) && wanted && *at != wanted) {
+        port->calls->unreserve(port, *at, bytes);
+        answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
+    }
+    if (!hdi_answered(answer) && wanted) {
+        hdi_regions_give_addresses(rt, wanted);
+    }
+    return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+}
+
+/* Gives the addresses back with what is mapped there. */
+static void unreserve(hdi_device *device, uint64_t at, uint64_t bytes)
+{
+    device->port->calls->unreserve(device->port, at, bytes);
+    if (device->runtime->is_process) {
+        hdi_regions_give_addresses(device->runtime, at);
+    }
+}
+
+static void give_back(hdi_region *r, bool closing)
+{
+    hd_runtime *rt = r->runtime;
+    hdi_device *device = rt->devices[r->owner];
+    if (closing && rt->is_process) {
+        return; /* the workers have ended */
+    }
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (r->mapped_for >> i & 1) {
+            rt->devices[i]->port->calls->unreserve(rt->devices[i]->port, r->low, r->high - r->low);
+        }
+    }
+    r->mapped_for = 0;
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
+    bool now = is_of_now(r);
+    if (now || !rt->is_process) {
+        device->port->calls->unreserve(device->port, r->low, r->high - r->low);
+    }
+    if (rt->is_process) {
+        hdi_regions_give_addresses(rt, r->low);
+    }
+    if (r->charged && now) {
+        hdi_arena_uncount_piece(device->arena, r->charged);
+    }
+}
+
+/* ---- peers ---- */
+
+/* Maps the piece in the peer's worker at the same address. */
+static bool map_for_peer(hdi_region *r, hdi_device *peer)
+{
+    hdi_device *owner = r->runtime->devices[r->owner];
+    uint64_t at = 0, bytes = r->high - r->low;
+    int descriptor = -1;
+    hdi_answer answer = owner->port->calls->export(owner->port, r->low, bytes, &descriptor);
+    if (!hdi_answered(answer)) {
+        return false;
+    }
+    hdi_port *port = peer->port;
+    answer = port->calls->reserve(port, r->low, bytes, &at);
+    if (hdi_answered(answer)) {
+        answer = at == r->low ? port->calls->import(port, descriptor, at, bytes)
+                              : (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
+        if (!hdi_answered(answer)) {
+            port->calls->unreserve(port, at, bytes);
+        }
+    }
+    close(descriptor);
+    return hdi_answered(answer);
+}
+
+static bool grant(hdi_region *r, int from)
+{
+    hd_runtime *rt = r->runtime;
+    if (!is_of_now(r)) {
+        return false;
+    }
+    if (!rt->is_process) {
+        hdi_port *port = rt->devices[r->owner]->port;
+        return hdi_answered(port->calls->grant(port, from, r->low, r->high - r->low));
+    }
+    bool mapped = map_for_peer(r, rt->devices[from]);
+    r->mapped_for |= (uint64_t)mapped << from;
+    return mapped;
+}
+
+/* ---- buffers ---- */
+
+/* Makes the memory at [at, at + piece) a buffer of `bytes` at `offset` in it. On failure the caller gives the memory back. */
+static hd_status settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
+                        uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
+{
+    hdi_region *r = NULL;
+    hd_status status = hdi_region_make(device->runtime, device->index, at, piece, options, &r);
+    if (status) {
+        return status;
+    }
+    r->own = (special & HDI_BUFFER_PIECE) != 0;
+    r->losses = losses;
+    r->charged = r->own ? piece : 0;
+    r->give_back = give_back;
+    r->grant = grant;
+    bool inherited = false;
+    status = hdi_buffer_borrow(r->buffer, device, at + offset, bytes, losses, HDI_BUFFER_IMPORTED | special);
+    status = status ? status : hdi_region_enlist(r, &inherited);
+    if (status) {
+        hdi_region_drop(r);
+        return status;
+    }
+    hdi_buffer_set_kind(r->buffer, &hdi_region_device_ops, r);
+    *out = r;
+    return HD_OK;
+}
+
+static uint64_t whole_granules(const hdi_device *device, uint64_t bytes)
+{
+    uint64_t granule = device->facts.granule;
+    return bytes > UINT64_MAX - granule ? 0 : (bytes + granule - 1) / granule * granule;
+}
+
+/* Counts the piece against the limit. What magazines keep goes first where there is no room. */
+static hd_status count(hdi_device *device, uint64_t piece)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hd_status status = hdi_arena_count_piece(device->arena, piece);
+    if (status == HD_ERROR_MEMORY) {
+        hdi_thread_caches_drain(device->runtime, device->index);
+        status = hdi_arena_count_piece(device->arena, piece);
+    }
+    return hdi_attempt_result(&attempt, status);
+}
+
+/* Maps a piece. Where the device has no memory left, idle memory goes first. */
+static hd_status map(hdi_device *device, uint64_t at, uint64_t piece)
+{
+    hdi_port *port = device->port;
+    hdi_answer answer = port->calls->map_piece(port, at, piece);
+    if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hdi_thread_caches_drain(device->runtime, device->index);
+        hdi_arena_trim(device->arena, 0, piece, NULL);
+        hdi_attempt_end(&attempt);
+        answer = port->calls->map_piece(port, at, piece);
+    }
+    if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
+        return hdi_fail_driver(HD_ERROR_MEMORY, answer.code, answer.call, device->index,
+                               "device %d has no piece of %" PRIu64 " bytes left; free memory, or ask for less",
+                               device->index, piece);
+    }
+    return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+}
+
+/* Allocates a piece that is counted. */
+static hd_status make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
+                      hdi_region **out)
+{
+    uint64_t at = 0;
+    hd_status status = reserve(device, piece, &at);
+    if (status) {
+        return status;
+    }
+    const hd_import_options options = {.size = sizeof options, .label = label};
+    status = map(device, at, piece);
+    status = status ? status : settle(device, at, piece, 0, bytes, losses, &options, HDI_BUFFER_PIECE, out);
+    if (status) {
+        unreserve(device, at, piece);
+    }
+    return status;
+}
+
+hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site,
+                          hd_buffer **out)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_lane_refused(handle);
+    }
+    if (!out || bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
+    }
+    if (flags != HD_ALLOC_ONE_PIECE) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x: HD_ALLOC_ONE_PIECE goes with no other flag", flags);
+    }
+    hdi_device *device = lane->device;
+    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
+    if (hdi_device_lost(device)) {
+        return hdi_lane_refuses(lane);
+    }
+    uint64_t piece = whole_granules(device, bytes);
+    if (!piece) {
+        return hdi_fail(HD_ERROR_MEMORY, "device %d has no piece of %zu bytes", device->index, bytes);
+    }
+    hdi_region *r = NULL;
+    hd_status status = count(device, piece);
+    if (!status) {
+        status = make(device, piece, bytes, losses, label, &r);
+        if (status) {
+            hdi_arena_uncount_piece(device->arena, piece);
+        }
+    }
+    if (status) {
+        hdi_counts_add(&device->memory->failures, 1);
+        return status;
+    }
+    hdi_buffer_count_allocation(device->runtime, device->index, bytes, r->buffer);
+    hdi_region_give_out(r, call_site, out);
+    hdi_maintenance_look(device->runtime, device);
+    return HD_OK;
+}
+
+/* ---- export ---- */
+
+static hd_status refuse_kind(const struct hd_buffer *b)
+{
+    const char *what = b->owner == HDI_OWNER_HOST  ? "is memory of the host"
+                       : hdi_buffer_is_imported(b) ? "was imported, and is its owner's to export"
+                                                   : "may be in several pieces of memory";
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "the buffer%s%s%s %s; allocate what is exported with hd_alloc_with and HD_ALLOC_ONE_PIECE",
+                    b->label[0] ? " '" : "", b->label, b->label[0] ? "'" : "", what);
+}
+
+/* The piece is in a hold. */
+static hd_status export_piece(const hdi_region *r, hd_export_kind kind, hd_export *e)
+{
+    hdi_device *device = r->runtime->devices[r->owner];
+    hdi_port *port = device->port;
+    if (!is_of_now(r)) {
+        return hdi_loss_fail(r->runtime, r->owner, "the buffer's content was lost (hd_free it)");
+    }
+    hdi_answer answer = kind == HD_EXPORT_DESCRIPTOR
+                            ? port->calls->export(port, r->low, r->high - r->low, &e->descriptor)
+                            : port->calls->export_fabric(port, r->low, r->high - r->low, e->fabric);
+    if (kind == HD_EXPORT_FABRIC && !hdi_answered(answer) && !hdi_driver_code_is_fatal(answer.code)) {
+        return hdi_fail_driver(HD_ERROR_UNSUPPORTED, answer.code, answer.call, r->owner,
+                               "device %d has no handle of a fabric for the buffer%s; export a descriptor", r->owner,
+                               r->runtime->is_process ? " (placement=process has none)" : "");
+    }
+    return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+}
+
+hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out)
+{
+    HDI_INSIDE(hdi_buffer_runtime(buffer));
+    if (!out || (kind != HD_EXPORT_DESCRIPTOR && kind != HD_EXPORT_FABRIC)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, out ? "unknown kind %d of export" : "out is null", (int)kind);
+    }
+    struct hd_buffer *b = NULL;
+    hd_status status = HDI_SIZED_CHECK(hd_export, out);
+    status = status ? status : hdi_buffer_check(buffer, 0, 0, &b);
+    if (status) {
+        return status;
+    }
+    if (!hdi_buffer_is_piece(b)) {
+        status = refuse_kind(b);
+        return hdi_buffer_is_gone(b, buffer) ? hdi_buffer_refused(buffer) : status;
+    }
+    if (!hdi_hold_begin(b, hdi_self_word(buffer))) {
+        return hdi_buffer_refused(buffer);
+    }
+    const hdi_region *r = b->of_kind;
+    hd_export e = {.size = sizeof e, .kind = kind, .descriptor = -1, .bytes = b->bytes};
+    e.piece_bytes = r->high - r->low;
+    e.offset = b->address - r->low;
+    memcpy(e.uuid, b->runtime->devices[b->owner]->facts.uuid, sizeof e.uuid);
+    status = export_piece(r, kind, &e);
+    hdi_hold_end(b);
+    if (!status) {
+        HDI_SIZED_OUT(hd_export, out, &e);
+    }
+    return status;
+}
+
+/* ---- import ---- */
+
+static hd_status check_export(const hdi_device *device, const hd_export *e)
+{
+    if (e->kind != HD_EXPORT_DESCRIPTOR && e->kind != HD_EXPORT_FABRIC) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "unknown kind %d of export", e->kind);
+    }
+    uint64_t granule = device->facts.granule;
+    if (e->piece_bytes == 0 || e->piece_bytes % granule || e->bytes == 0 || e->offset > e->piece_bytes ||
+        e->bytes > e->piece_bytes - e->offset) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%" PRIu64 " bytes at offset %" PRIu64 " of a piece of %" PRIu64
+                        " bytes: that is not what hd_buffer_export wrote",
+                        e->bytes, e->offset, e->piece_bytes);
+    }
+    if (memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) != 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "the memory is of another device than %d; import it on the one with its uuid", device->index);
+    }
+    return HD_OK;
+}
+
+static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)
+{
+    hdi_port *port = device->port;
+    hdi_answer answer = e->kind == HD_EXPORT_DESCRIPTOR
+                            ? port->calls->import(port, e->descriptor, at, e->piece_bytes)
+                            : port->calls->import_fabric(port, e->fabric, at, e->piece_bytes);
+    if (hdi_answered(answer)) {
+        return HD_OK;
+    }
+    if (hdi_driver_code_is_fatal(answer.code)) {
+        return hdi_answer_failed(device, answer);
+    }
+    if (answer.code == HDCU_ERROR_NOT_SUPPORTED) {
+        return hdi_fail_driver(HD_ERROR_UNSUPPORTED, answer.code, answer.call, device->index,
+                               "device %d imports no such handle; export a descriptor", device->index);
+    }
+    char what[48];
+    snprintf(what, sizeof what, e->kind == HD_EXPORT_DESCRIPTOR ? "descriptor %d" : "the handle", e->descriptor);
+    return hdi_fail_driver(HD_ERROR_ARGUMENT, answer.code, answer.call, device->index,
+                           "%s is no memory of device %d of %" PRIu64 " bytes (%s: %s)", what, device->index,
+                           e->piece_bytes, answer.call, hdi_driver_code_name(answer.code));
+}
+
+static hd_status import_export(hdi_device *device, const hd_export *e, uint64_t losses,
+                               const hd_import_options *options, hdi_region **out)
+{
+    uint64_t at = 0;
+    hd_status status = check_export(device, e);
+    status = status ? status : reserve(device, e->piece_bytes, &at);
+    if (status) {
+        return status;
+    }
+    status = map_export(device, e, at);
+    status = status ? status : settle(device, at, e->piece_bytes, e->offset, e->bytes, losses, options, 0, out);
+    if (status) {
+        unreserve(device, at, e->piece_bytes);
+    }
+    return status;
+}
+
+hd_status hd_import_descriptor(hd_runtime *rt, int index, const hd_export *from, const hd_import_options *options,
+                               hd_buffer **out)
+{
+    HDI_INSIDE(rt);
+    hd_export e;
+    hd_import_options room;
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (!from || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", from ? "out" : "from");
+    }
+    from = HDI_SIZED_IN(hd_export, from, &e);
+    if (!from || (options && !(options = HDI_SIZED_IN(hd_import_options, options, &room)))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    if (index < 0 || index >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", index, rt->n_devices);
+    }
+    hdi_device *device = rt->devices[index];
+    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
+    if (hdi_device_lost(device)) {
+        return hdi_loss_fail(rt, index, "memory cannot be imported there");
+    }
+    hdi_region *r = NULL;
+    hd_status status = import_export(device, from, losses, options, &r);
+    if (!status) {
+        hdi_region_give_out(r, __builtin_return_address(0), out);
+    }
+    return status;
+}

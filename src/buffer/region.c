@@ -1,0 +1,559 @@
+/* region.c - memory that is in no arena and no pool: its list, its buffers, and the end of its use.
+ *
+ * A region is what an import has, or a piece of physical memory. Each has a buffer.
+ * Those that are not freed are in a table, sorted by address, which finds what overlaps.
+ * hd_free takes the region out. Where work still uses the memory, the region waits in a list with the points of that work.
+ * The keeper ends such regions: it gives back what the library has of them, and calls the program.
+ * Giving back waits for devices, so hd_free leaves it to the keeper always.
+ *
+ * The content of an import is the program's, so reads of it wait, too. Where a freed import of the same bytes is still in use, its points become
+ * readers of the new buffer. Behind them a fill of nothing is noted as a writer, for which readers wait.
+ *
+ * Threads: any; the keeper.
+ * Locks: the list's; below it that of buffers, for labels, and order locks. `linking` while a peer gets access to a region, or loses it.
+ * Blocking: see region.h. hd_free waits for the work only where there is no host memory for its points, or no thread can be started.
+ * Always: a region belongs to the table, the list of leaving ones, or one thread.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "buffer/kind.h"
+#include "buffer/part.h"
+#include "buffer/region.h"
+#include "engine/engine.h"
+#include "memory/share.h"
+
+#define LOOK_NS INT64_C(10000000) /* the keeper looks at all entries at least so often while there are any */
+
+struct hdi_regions {
+    hd_runtime *runtime;
+    hdi_mutex lock;
+    pthread_cond_t changed;
+    hdi_region **table; /* by address */
+    size_t count, room;
+    hdi_region *leaving;
+    hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner, the host last */
+    hdi_blocks *addresses;                     /* placement=process: of pieces; NULL: none was needed yet */
+    bool started, stop;
+    pthread_t keeper;
+};
+
+static struct hdi_regions *regions_of(const hd_runtime *rt)
+{
+    return hdi_buffer_of(rt)->regions;
+}
+
+static hdi_region_info *info_of(struct hdi_regions *all, int owner)
+{
+    return &all->info[owner == HDI_OWNER_HOST ? HDI_DEVICES_MAX : owner];
+}
+
+void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out)
+{
+    struct hdi_regions *all = regions_of(rt);
+    hdi_mutex_lock(&all->lock);
+    *out = *info_of(all, owner);
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* ---- the table: the lock is held ---- */
+
+/* The number of the first entry that ends behind an address. */
+static size_t seek(const struct hdi_regions *all, uint64_t address)
+{
+    size_t low = 0, high = all->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (all->table[middle]->high <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static const hdi_region *overlapping(const struct hdi_regions *all, uint64_t low, uint64_t high)
+{
+    size_t i = seek(all, low);
+    return i < all->count && all->table[i]->low < high ? all->table[i] : NULL;
+}
+
+static bool insert(struct hdi_regions *all, hdi_region *e)
+{
+    if (all->count == all->room) {
+        size_t room = all->room ? all->room * 2 : 16;
+        hdi_region **table = realloc(all->table, room * sizeof(hdi_region *));
+        if (!table) {
+            return false;
+        }
+        all->table = table;
+        all->room = room;
+    }
+    size_t i = seek(all, e->low);
+    memmove(&all->table[i + 1], &all->table[i], (all->count - i) * sizeof(hdi_region *));
+    all->table[i] = e;
+    all->count++;
+    if (!e->own) {
+        info_of(all, e->owner)->count++;
+        info_of(all, e->owner)->bytes += e->high - e->low;
+    }
+    return true;
+}
+
+static void take_out(struct hdi_regions *all, const hdi_region *e)
+{
+    size_t i = seek(all, e->low);
+    all->count--;
+    memmove(&all->table[i], &all->table[i + 1], (all->count - i) * sizeof(hdi_region *));
+}
+
+/* ---- addresses that are the same in every process ---- */
+
+/* The allocator of addresses has no points to wait for. */
+static bool always_finished(void *context, hdi_point point)
+{
+    (void)context;
+    (void)point;
+    return true;
+}
+
+/* The lock is held. */
+static bool make_addresses(struct hdi_regions *all)
+{
+    const hdi_blocks_config config = {.limit = HDI_PIECES_BYTES, .finished = always_finished};
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    if (!all->addresses && hdi_blocks_create(&config, &all->addresses) == HD_OK &&
+        hdi_blocks_grow(all->addresses, HDI_PIECES_BYTES) != HD_OK) {
+        hdi_blocks_destroy(all->addresses);
+        all->addresses = NULL;
+    }
+    hdi_attempt_end(&attempt);
+    return all->addresses != NULL;
+}
+
+uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
+{
+    struct hdi_regions *all = regions_of(rt);
+    size_t offset = 0;
+    hdi_points none = {0};
+    hdi_mutex_lock(&all->lock);
+    /* all sizes are whole granules of the device, so offsets are, too; what is behind is free for an access past the end to fault */
+    bool taken =
+        make_addresses(all) && hdi_blocks_alloc(all->addresses, bytes + HDI_RANGE_GAP, 0, &offset, &none) == HD_OK;
+    hdi_mutex_unlock(&all->lock);
+    hdi_points_release(&none);
+    return taken ? HDI_PIECES_AT + offset : 0;
+}
+
+void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at)
+{
+    struct hdi_regions *all = regions_of(rt);
+    hdi_mutex_lock(&all->lock);
+    hdi_blocks_free(all->addresses, at - HDI_PIECES_AT, NULL, 0);
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* ---- the end of a region ---- */
+
+static void count_end(struct hdi_regions *all, const hdi_region *e)
+{
+    hdi_mutex_lock(&all->lock);
+    if (!e->own) {
+        info_of(all, e->owner)->count--;
+        info_of(all, e->owner)->bytes -= e->high - e->low;
+    }
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* Nothing uses the memory any more. No lock is held, and the entry is this thread's. */
+static void finish(hdi_region *e, bool closing)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    if (e->give_back) {
+        e->give_back(e, closing);
+    }
+    count_end(regions_of(e->runtime), e);
+    if (e->released) {
+        hdi_apart apart = hdi_presence_apart();
+        e->released(e->context);
+        hdi_presence_together(apart);
+    }
+    hdi_attempt_end(&attempt);
+    free(e->points);
+    free(e);
+}
+
+/* ---- the keeper ---- */
+
+/* Whether a lost device of this process goes on with work that counts as finished. Calls the driver. */
+static bool lost_work_goes_on(const hd_runtime *rt)
+{
+    bool busy = false;
+    for (int i = 0; i < rt->n_devices && !busy; i++) {
+        busy = hdi_device_lost(rt->devices[i]) && hdi_engine_is_busy(rt->devices[i]);
+    }
+    return busy;
+}
+
+/* The first point that is not done; NULL: all are. */
+static const hdi_point *pending(const hdi_region *e)
+{
+    for (size_t i = 0; i < e->n_points; i++) {
+        if (!hdi_point_done(e->runtime, e->points[i])) {
+            return &e->points[i];
+        }
+    }
+    return NULL;
+}
+
+/* Takes an entry out of the list whose work is done. NULL: there is none, and *wait is what the first one waits for; position 0: a lost
+ * device. The lock is held. */
+static hdi_region *take_due(struct hdi_regions *all, bool busy, hdi_point *wait)
+{
+    *wait = (hdi_point){0, 0};
+    for (hdi_region **link = &all->leaving; *link; link = &(*link)->next) {
+        const hdi_point *point = pending(*link);
+        if (!point && !busy) {
+            hdi_region *e = *link;
+            *link = e->next;
+            return e;
+        }
+        if (point && wait->position == 0) {
+            *wait = *point;
+        }
+    }
+    return NULL;
+}
+
+static void *keep(void *context)
+{
+    struct hdi_regions *all = context;
+    hd_runtime *rt = all->runtime;
+    hdi_mutex_lock(&all->lock);
+    while (!all->stop) {
+        if (!all->leaving) {
+            hdi_mutex_wait(&all->lock, &all->changed);
+            continue;
+        }
+        hdi_mutex_unlock(&all->lock);
+        bool busy = lost_work_goes_on(rt);
+        hdi_point wait;
+        hdi_mutex_lock(&all->lock);
+        hdi_region *e = take_due(all, busy, &wait);
+        hdi_mutex_unlock(&all->lock);
+        if (e) {
+            HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
+            finish(e, false);
+        } else if (wait.position && !hdi_is_closing(rt)) {
+            hdi_wait_position(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+        } else {
+            hdi_sleep_for(LOOK_NS);
+        }
+        hdi_mutex_lock(&all->lock);
+    }
+    hdi_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+/* Leaves an entry to the keeper. False: no thread can be started. */
+static bool leave_to_keeper(struct hdi_regions *all, hdi_region *e)
+{
+    hdi_mutex_lock(&all->lock);
+    if (!all->started && !all->stop) {
+        all->started = hdi_thread_start(&all->keeper, keep, all) == 0;
+    }
+    bool kept = all->started || all->stop; /* once it is stopped, the end of the runtime does it */
+    if (kept) {
+        e->next = all->leaving;
+        all->leaving = e;
+        pthread_cond_signal(&all->changed);
+    }
+    hdi_mutex_unlock(&all->lock);
+    return kept;
+}
+
+/* The buffer was freed, and no hold keeps its memory. */
+static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+{
+    hd_runtime *rt = b->runtime;
+    struct hdi_regions *all = regions_of(rt);
+    hdi_region *e = b->of_kind;
+    hdi_mutex_lock(&all->lock);
+    take_out(all, e);
+    e->buffer = NULL;
+    hdi_mutex_unlock(&all->lock);
+    bool lost = false;
+    for (int i = 0; i < rt->n_devices; i++) {
+        lost |= hdi_device_lost(rt->devices[i]);
+    }
+    if (n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own()) {
+        finish(e, false);
+        return;
+    }
+    e->points = n_points ? malloc(n_points * sizeof *points) : NULL;
+    if (e->points) {
+        memcpy(e->points, points, n_points * sizeof *points);
+        e->n_points = n_points;
+    }
+    for (size_t i = e->n_points; i < n_points; i++) { /* there is no memory for them */
+        hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
+    }
+    if (leave_to_keeper(all, e)) {
+        return;
+    }
+    for (const hdi_point *p; (p = pending(e)) != NULL;) {
+        hdi_wait_position(rt, p->lane, p->position, INT64_MAX);
+    }
+    finish(e, false);
+}
+
+const hdi_buffer_ops hdi_region_device_ops = {.leave = leave};
+const hdi_buffer_ops hdi_region_host_ops = {.map = hdi_host_map, .bring = hdi_host_bring, .leave = leave};
+
+/* ---- the end of the runtime ---- */
+
+static hd_status regions_create(hd_runtime *rt)
+{
+    struct hdi_regions *all = calloc(1, sizeof *all);
+    if (!all) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    all->runtime = rt;
+    hdi_mutex_init(&all->lock, HDI_RANK_REGIONS);
+    hdi_cond_init(&all->changed);
+    hdi_buffer_of(rt)->regions = all;
+    return HD_OK;
+}
+
+static void regions_stop(hd_runtime *rt)
+{
+    struct hdi_regions *all = regions_of(rt);
+    if (!all) {
+        return;
+    }
+    hdi_mutex_lock(&all->lock);
+    all->stop = true;
+    bool join = all->started;
+    all->started = false;
+    pthread_cond_signal(&all->changed);
+    hdi_mutex_unlock(&all->lock);
+    if (join) {
+        pthread_join(all->keeper, NULL);
+    }
+}
+
+/* No other thread has the runtime. Where work did not end, what it may use stays as it is. */
+static void regions_release(hd_runtime *rt)
+{
+    struct hdi_regions *all = regions_of(rt);
+    if (!all) {
+        return;
+    }
+    while (all->leaving || all->count) {
+        hdi_region *e = all->leaving;
+        if (e) {
+            all->leaving = e->next;
+        } else {
+            e = all->table[all->count - 1];
+            take_out(all, e);
+        }
+        if (rt->hung) {
+            free(e->points);
+            free(e);
+        } else {
+            finish(e, true);
+        }
+    }
+    pthread_cond_destroy(&all->changed);
+    hdi_mutex_destroy(&all->lock);
+    free(all->table);
+    hdi_blocks_destroy(all->addresses);
+    free(all);
+    hdi_buffer_of(rt)->regions = NULL;
+}
+
+const hdi_lifetime hdi_regions_lifetime = {.create = regions_create, .stop = regions_stop, .release = regions_release};
+
+/* ---- making one ---- */
+
+/* Adds the points of freed imports of the same bytes to the record. The lock is held, and no handle leads to the buffer. */
+static hd_status inherit(struct hdi_regions *all, const hdi_region *e, bool *any)
+{
+    for (const hdi_region *o = all->leaving; o; o = o->next) {
+        if (o->owner != e->owner || o->low >= e->high || e->low >= o->high) {
+            continue;
+        }
+        for (size_t i = 0; i < o->n_points; i++) {
+            hdi_record_lock(e->buffer);
+            bool noted = hdi_uses_inherit(all->runtime, &e->buffer->uses, o->points[i]);
+            hdi_record_unlock(e->buffer);
+            if (!noted) {
+                return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
+            }
+            *any = true;
+        }
+    }
+    return HD_OK;
+}
+
+/* The lock is held. */
+static hd_status refuse_overlap(hd_runtime *rt, const hdi_region *e, uint64_t low, uint64_t high)
+{
+    char label[HD_LABEL_BYTES] = "";
+    hdi_buffers_lock(rt);
+    memcpy(label, e->buffer->label, sizeof label);
+    hdi_buffers_unlock(rt);
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "%" PRIu64 " bytes at 0x%" PRIx64 " overlap the %s%s%s%s of %" PRIu64 " bytes at 0x%" PRIx64
+                    "; hd_free that one first, or use its buffer",
+                    high - low, low, e->own ? "piece" : "import", label[0] ? " '" : "", label, label[0] ? "'" : "",
+                    e->high - e->low, e->low);
+}
+
+hd_status hdi_region_enlist(hdi_region *e, bool *inherited)
+{
+    hd_runtime *rt = e->runtime;
+    struct hdi_regions *all = regions_of(rt);
+    hdi_mutex_lock(&all->lock);
+    const hdi_region *other = overlapping(all, e->low, e->high);
+    hd_status status = other ? refuse_overlap(rt, other, e->low, e->high) : inherit(all, e, inherited);
+    if (!status && !insert(all, e)) {
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of regions");
+    }
+    hdi_mutex_unlock(&all->lock);
+    return status;
+}
+
+void hdi_region_unlist(hdi_region *e)
+{
+    hd_runtime *rt = e->runtime;
+    struct hdi_regions *all = regions_of(rt);
+    hdi_mutex_lock(&all->lock);
+    take_out(all, e);
+    hdi_mutex_unlock(&all->lock);
+    count_end(all, e);
+}
+
+/* Submits a write of nothing behind all inherited work, for readers to wait for. */
+hd_status hdi_region_mark(hdi_region *e)
+{
+    struct hd_buffer *b = e->buffer;
+    hdi_device *device = e->owner == HDI_OWNER_HOST ? hdi_any_device(e->runtime) : e->runtime->devices[e->owner];
+    const hdi_use use = {.buffer = b, .losses = hdi_buffer_losses(b), .high = b->bytes, .write = true, .whole = true};
+    hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
+    command.fill.dst = b->address;
+    return hdi_submit(device->lane_on, &use, 1, &command, NULL);
+}
+
+void hdi_region_drop(hdi_region *e)
+{
+    struct hd_buffer *b = e->buffer;
+    if (b) {
+        hdi_record_release(b);
+        hdi_buffer_give(e->runtime, b);
+    }
+    free(e);
+}
+
+hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes, const hd_import_options *options,
+                          hdi_region **out)
+{
+    hdi_region *e = calloc(1, sizeof *e);
+    struct hd_buffer *b = e ? hdi_buffer_take(rt) : NULL;
+    if (!b) {
+        free(e);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
+    }
+    *e = (hdi_region){.runtime = rt, .buffer = b, .low = low, .high = low + bytes, .owner = owner};
+    if (options) {
+        e->released = options->released;
+        e->context = options->context;
+    }
+    if (options && options->label) {
+        memcpy(b->label, options->label, strnlen(options->label, sizeof b->label - 1));
+    }
+    *out = e;
+    return HD_OK;
+}
+
+void hdi_region_give_out(hdi_region *e, const void *call_site, hd_buffer **out)
+{
+    struct hd_buffer *b = e->buffer;
+    b->call_site = call_site;
+    hdi_buffer_make_live(b);
+    *out = hdi_buffer_handle(b);
+}
+
+/* ---- other devices ---- */
+
+/* Whether the driver lets the context that is current use the memory. */
+static bool is_accessible(const hdi_driver *driver, uint64_t address)
+{
+    int flags = 0;
+    return driver->cuPointerGetAttribute(&flags, HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address) == HDCU_SUCCESS &&
+           flags == HDCU_MEM_ACCESS_READWRITE;
+}
+
+/* Asks the driver, and lets the pair's contexts use each other's memory. */
+static bool ask_driver(const hdi_region *e, int from)
+{
+    hd_runtime *rt = e->runtime;
+    hdi_scope scope;
+    bool reached = false;
+    if (rt->driver && hdi_scope_enter(rt->devices[from], &scope) == HD_OK) {
+        reached = is_accessible(rt->driver, e->low);
+        if (!reached) {
+            rt->driver->cuCtxEnablePeerAccess(rt->devices[e->owner]->context, 0);
+            reached = is_accessible(rt->driver, e->low);
+        }
+        hdi_scope_leave(&scope);
+    }
+    return reached;
+}
+
+bool hdi_region_reach_now(struct hd_buffer *b, int from)
+{
+    hd_runtime *rt = b->runtime;
+    uint64_t word = hdi_self_get(&b->self);
+    /* The hold keeps the structure with its buffer, so the bit is that buffer's. */
+    if ((word & HDI_SELF_DEAD) || !hdi_hold_begin(b, word & ~HDI_SELF_LOST)) {
+        return false;
+    }
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
+    uint64_t bit = (uint64_t)1 << from;
+    bool reached = (atomic_load_explicit(&b->reach, memory_order_relaxed) & bit) != 0;
+    if (!reached && hdi_buffer_is_imported(b)) {
+        hdi_region *e = b->of_kind;
+        reached = e->grant ? e->grant(e, from) : ask_driver(e, from);
+    }
+    if (reached) {
+        atomic_fetch_or_explicit(&b->reach, bit, memory_order_relaxed);
+    }
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
+    hdi_attempt_end(&attempt);
+    hdi_hold_end(b);
+    return reached;
+}
+
+void hdi_regions_forget_peer(hd_runtime *rt, int peer)
+{
+    struct hdi_regions *all = regions_of(rt);
+    uint64_t others = ~((uint64_t)1 << peer);
+    hdi_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        atomic_fetch_and_explicit(&all->table[i]->buffer->reach, others, memory_order_relaxed);
+        all->table[i]->mapped_for &= others;
+    }
+    for (hdi_region *e = all->leaving; e; e = e->next) {
+        e->mapped_for &= others;
+    }
+    hdi_mutex_unlock(&all->lock);
+}
