@@ -15,6 +15,7 @@
  *   - heddle/import.h    memory that Heddle did not make, as buffers
  *   - heddle/claim.h     bytes that something outside of Heddle uses: claims, streams, functions of the program
  *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
+ *   - heddle/dlpack.h    tensors given to other libraries, and taken from them
  *   - heddle/kernel_file.h  making and describing kernel files
  *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  *
@@ -44,6 +45,7 @@
 #include <heddle/import.h>
 #include <heddle/claim.h>
 #include <heddle/tensor.h>
+#include <heddle/dlpack.h>
 #include <heddle/kernel_file.h>
 #include <heddle/driver.h>
 

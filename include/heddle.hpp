@@ -23,6 +23,7 @@
  *   - heddle/cpp/memory.hpp   limits, reclaim, statistics and safety of memory
  *   - heddle/cpp/peer.hpp     which device can use which other device's memory
  *   - heddle/cpp/tensor.hpp   shapes and strides, layouts, matrix products
+ *   - heddle/cpp/dlpack.hpp   tensors given to other libraries, and taken from them
  *   - heddle/cpp/tools.hpp    kernel files, the driver's own entry points
  *
  * Threads: as in C: every function may be called from any thread at any time unless its comment restricts that.
@@ -43,6 +44,7 @@
 #include <heddle/cpp/memory.hpp>
 #include <heddle/cpp/peer.hpp>
 #include <heddle/cpp/tensor.hpp>
+#include <heddle/cpp/dlpack.hpp>
 #include <heddle/cpp/tools.hpp>
 
 #endif

@@ -49,6 +49,7 @@
     ENTRY(OUTCOMES)          /* how claims ended */                                                                    \
     ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
     ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
+    ENTRY(LATE_ENDS)         /* claims that are still to be ended */                                                   \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \

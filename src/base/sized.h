@@ -12,6 +12,7 @@
 #include <heddle/claim.h>
 #include <heddle/import.h>
 #include <heddle/copy.h>
+#include <heddle/dlpack.h>
 #include <heddle/kernel_file.h>
 #include <heddle/memory.h>
 #include <heddle/module.h>
@@ -42,7 +43,8 @@
     X(hd_compile_options, n_kernels)                                                                                   \
     X(hd_claim_options, label)                                                                                         \
     X(hd_import_options, context)                                                                                      \
-    X(hd_export, fabric)
+    X(hd_export, fabric)                                                                                               \
+    X(hd_dlpack_options, label)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

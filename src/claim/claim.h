@@ -94,6 +94,22 @@ hd_status hdi_claim_check_end(struct hd_claim *claim);
 /* The end of a claim on a stream: *event stands behind what the program has put there. Errors: as hd_claim_end. */
 hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event);
 
+/* hd_claim_begin_stream for callers inside of a call, with arguments of the program. No handle leads to the claim yet. Errors: as that. */
+hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
+                                 const hd_claim_options *options, const void *site, struct hd_claim **out);
+/* A claim on the default stream of another thread ends in the legacy default stream instead, which comes behind the default streams of all threads.
+ * Errors: DRIVER, DEVICE_LOST. */
+hd_status hdi_claim_end_behind_all(struct hd_claim *claim);
+
+/* ---- late.c ---- */
+
+/* Claims that could not be ended when they should have been. */
+extern const hdi_lifetime hdi_late_ends_lifetime;
+
+/* Ends a claim well, on any thread and in any state, for code that no failure can be returned to. Where hd_claim_end is refused, the claim is ended
+ * as soon as it can be. A claim that was ended, or whose runtime was closed, is left alone. The thread's last failure stays what it was. */
+void hdi_claim_end_surely(hd_claim *handle);
+
 /* ---- host_call.c ---- */
 
 /* Threads that wait for claims and call the program. */

@@ -14,6 +14,7 @@ typedef struct hdi_claim_part {
     hdi_kinds_part below;        /* first: the runtime's address is that of each part */
     struct hdi_claims *claims;   /* claim.c */
     struct hdi_callers *callers; /* host_call.c */
+    struct hdi_late_ends *late;  /* late.c */
 } hdi_claim_part;
 
 /* A const runtime does not change itself; what it leads to may. */

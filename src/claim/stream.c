@@ -24,6 +24,7 @@
 #include "engine/stream.h"
 
 #define LOOK_SLEEP_NS 20000
+#define LEGACY_STREAM ((hdcu_stream)1)
 
 /* ---- the program's stream ---- */
 
@@ -206,16 +207,9 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     return HD_OK;
 }
 
-hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
-                                const hd_claim_options *options, hd_claim **out)
+hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
+                                 const hd_claim_options *options, const void *site, struct hd_claim **out)
 {
-    HDI_INSIDE(rt);
-    if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
-    }
-    if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt);
-    }
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
@@ -232,10 +226,24 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
     if (status) {
         return status;
     }
-    struct hd_claim *c;
-    status = begin(rt->devices[device], stream, uses, n_args, options ? options->label : NULL,
-                   __builtin_return_address(0), &c);
+    status = begin(rt->devices[device], stream, uses, n_args, options ? options->label : NULL, site, out);
     hdi_scope_leave(&scope);
+    return status;
+}
+
+hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
+                                const hd_claim_options *options, hd_claim **out)
+{
+    HDI_INSIDE(rt);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    struct hd_claim *c;
+    hd_status status =
+        hdi_claim_begin_stream(rt, device, stream, args, n_args, options, __builtin_return_address(0), &c);
     return status ? status : hdi_claim_give_out(c, out);
 }
 
@@ -263,6 +271,24 @@ hd_status hdi_claim_check_end(struct hd_claim *c)
     return other_thread
                ? hdi_fail(HD_ERROR_ARGUMENT, "the claim is on the default stream of another thread; end it there")
                : status;
+}
+
+hd_status hdi_claim_end_behind_all(struct hd_claim *c)
+{
+    hdi_device *device = c->lane->device;
+    uint64_t id = 0;
+    hdi_scope scope;
+    hd_status status = hdi_scope_enter(device, &scope);
+    if (status) {
+        return status;
+    }
+    status = id_of(device, LEGACY_STREAM, &id);
+    hdi_scope_leave(&scope);
+    if (!status) {
+        c->stream = LEGACY_STREAM;
+        c->stream_id = id;
+    }
+    return status;
 }
 
 /* The device's context is current. */

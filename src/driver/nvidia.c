@@ -30,6 +30,8 @@ const hdi_provider hdi_provider_nvidia = {
     .peer_test_bytes = (uint64_t)32 << 20,
     .peer_slow_margin = 1.25,
     .blas = HDI_BLAS_CUBLAS,
+    .dlpack_device = 2, /* kDLCUDA */
+    .dlpack_pinned = 3, /* kDLCUDAHost */
     .reason = reason,
     .open = hdi_driver_nvidia,
 };

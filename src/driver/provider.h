@@ -59,6 +59,9 @@ typedef struct hdi_provider {
 
     hdi_blas_kind blas; /* libraries for matrix products */
 
+    /* What device memory and pinned memory are for DLPack: its DLDeviceType. 1, the CPU, where the CPU uses device memory by its address. */
+    int32_t dlpack_device, dlpack_pinned;
+
     /* What the kernel reported that cost the device, which the driver refuses with `code` since: one line in out[HDI_DRIVER_REASON_BYTES].
      * Empty: nothing is known. `ordinal` is the driver's. Any thread. */
     void (*reason)(int ordinal, int code, char *out);

@@ -276,6 +276,8 @@ const hdi_provider hdi_provider_host = {
     .peer_slow_margin =
         8.0, /* one thread copies: what else the processor has to do slows it down more than two that take turns */
     .blas = HDI_BLAS_HOST,
+    .dlpack_device = 1, /* kDLCPU, like */
+    .dlpack_pinned = 1,
     .reason = reason,
     .open = hdi_driver_host,
 };

@@ -23,6 +23,15 @@ typedef struct hdi_extent {
  * Errors: ARGUMENT (also for a null `t`), HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out);
 
+/* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the buffer. Errors: ARGUMENT. */
+hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
+
+/* The bytes that elements take before the first one, and from the first one on, of a form with elements. False: more than 64 bits. */
+bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind);
+
+/* Sets row-major strides. A dimension without elements counts as one element, so that an empty tensor has strides, too. False: a stride overflows. */
+bool hdi_tensor_set_row_major(hd_tensor *t);
+
 /* Writes "f32 [3, 4, 5]" for messages, and returns `out`. */
 #define HDI_TENSOR_TEXT_BYTES 224
 const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES]);

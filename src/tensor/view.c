@@ -67,9 +67,7 @@ static bool count_elements(int dims, const uint64_t *shape, uint64_t *out)
     return fits;
 }
 
-/* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the buffer. Errors:
- * ARGUMENT. */
-static hd_status check_form(const hd_tensor *t, const char *which, uint64_t *elements)
+hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements)
 {
     if (!t) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", which);
@@ -94,8 +92,7 @@ bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes)
            *bytes <= ELEMENTS_MAX;
 }
 
-/* The bytes that elements take before the first one, and from the first one on. False: more than 64 bits. */
-static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
+bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind)
 {
     *before = 0;
     *behind = hd_type_size(t->type);
@@ -120,7 +117,7 @@ static hd_status refused(const hd_tensor *t, const char *which)
 hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out)
 {
     uint64_t elements = 0;
-    hd_status status = check_form(t, which, &elements);
+    hd_status status = hdi_tensor_check_form(t, which, &elements);
     if (status) {
         return status;
     }
@@ -130,7 +127,7 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *ou
     }
     char text[HDI_TENSOR_TEXT_BYTES];
     uint64_t before = 0, behind = 0;
-    if (elements != 0 && !reach_of(t, &before, &behind)) {
+    if (elements != 0 && !hdi_tensor_reach(t, &before, &behind)) {
         return hdi_fail(HD_ERROR_RANGE, "%s: the elements of %s lie further apart than any buffer is large", which,
                         hdi_tensor_text(t, text));
     }
@@ -182,9 +179,7 @@ bool hd_tensor_is_contiguous(const hd_tensor *t)
 
 /* ---- making tensors ---- */
 
-/* Sets row-major strides. A dimension without elements counts as one element, so that an empty tensor has strides, too.
- * False: a stride overflows. */
-static bool set_row_major(hd_tensor *t)
+bool hdi_tensor_set_row_major(hd_tensor *t)
 {
     int64_t next = (int64_t)hd_type_size(t->type);
     for (int i = t->dims - 1; i >= 0; i--) {
@@ -202,7 +197,7 @@ hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
     hd_tensor t = *like;
     t.buffer = buffer;
     t.offset = 0;
-    set_row_major(&t);
+    hdi_tensor_set_row_major(&t);
     return t;
 }
 
@@ -221,7 +216,7 @@ static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *
         memcpy(made.shape, shape ? shape : made.shape, (size_t)dims * sizeof made.shape[0]);
     }
     uint64_t elements;
-    hd_status status = check_form(&made, "the tensor", &elements);
+    hd_status status = hdi_tensor_check_form(&made, "the tensor", &elements);
     if (!status) {
         memcpy(t, &made, sizeof made);
     }
@@ -243,7 +238,7 @@ static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, 
     t.offset = offset;
     if (stride) {
         memcpy(t.stride, stride, (size_t)dims * sizeof t.stride[0]);
-    } else if (!set_row_major(&t)) {
+    } else if (!hdi_tensor_set_row_major(&t)) {
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
@@ -284,7 +279,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         return status;
     }
     uint64_t bytes;
-    if (!set_row_major(&t) || !hdi_tensor_bytes(&t, &bytes)) {
+    if (!hdi_tensor_set_row_major(&t) || !hdi_tensor_bytes(&t, &bytes)) {
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
@@ -306,7 +301,7 @@ static hd_status check_view(const hd_tensor *t, const hd_tensor *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     uint64_t elements;
-    return check_form(t, "the tensor", &elements);
+    return hdi_tensor_check_form(t, "the tensor", &elements);
 }
 
 /* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only with a tensor that
@@ -521,7 +516,7 @@ hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape,
     }
     view.buffer = t->buffer;
     view.offset = t->offset;
-    if (elements == 0 ? !set_row_major(&view) : !reshape_strides(t, &view)) {
+    if (elements == 0 ? !hdi_tensor_set_row_major(&view) : !reshape_strides(t, &view)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s to %s: the elements would have to be moved; hd_tensor_copy does that",
                         hdi_tensor_text(t, from), hdi_tensor_text(&view, to));
     }

@@ -10,6 +10,7 @@
 #ifndef CONFORMANCE_PAIRS_CALLS_H
 #define CONFORMANCE_PAIRS_CALLS_H
 
+#include "support/dlpack.h"
 #include "workers.h"
 
 enum { PAIR_BYTES = 4096, PAIR_ROW = 64, PAIR_WORDS = PAIR_BYTES / 4 };
@@ -406,6 +407,90 @@ static hd_status recipe_hd_hold_add(things *t)
 static hd_status recipe_hd_hold_destroy(things *t)
 {
     return hd_hold_destroy(t->hold);
+}
+
+/* ---- DLPack ---- */
+
+/* What a stream is not for is refused after the handles: device memory of a GPU, or of a worker. */
+static hd_status if_it_fits(hd_status status)
+{
+    return status == HD_ERROR_UNSUPPORTED || status == HD_ERROR_ARGUMENT ? HD_OK : status;
+}
+
+static int64_t any_stream(void)
+{
+    static _Thread_local unsigned turn;
+    static const int64_t streams[] = {HD_DLPACK_CPU, 1, HD_DLPACK_UNORDERED};
+    return streams[++turn % 3];
+}
+
+static hd_status recipe_hd_dlpack_export(things *t)
+{
+    DLManagedTensorVersioned *made = NULL;
+    hd_tensor of = turned(t->buffer);
+    hd_status status = hd_dlpack_export(&of, any_stream(), NULL, &made);
+    if (!status) {
+        made->deleter(made);
+    }
+    return if_it_fits(status);
+}
+
+static hd_status recipe_hd_dlpack_export_unversioned(things *t)
+{
+    DLManagedTensor *made = NULL;
+    hd_tensor of = turned(t->buffer);
+    hd_status status = hd_dlpack_export_unversioned(&of, any_stream(), NULL, &made);
+    if (!status) {
+        made->deleter(made);
+    }
+    return if_it_fits(status);
+}
+
+static hd_status recipe_hd_dlpack_get_device(things *t)
+{
+    int32_t type, id;
+    hd_tensor of = tensor_of(t->buffer);
+    return if_it_fits(hd_dlpack_get_device(&of, any_stream(), &type, &id));
+}
+
+static void delete_pair(DLManagedTensorVersioned *self)
+{
+    free(self->dl_tensor.data);
+    free(self);
+}
+
+static void delete_old_pair(DLManagedTensor *self)
+{
+    free(self->dl_tensor.data);
+    free(self);
+}
+
+static hd_status recipe_hd_dlpack_import(things *t)
+{
+    static int64_t shape[] = {PAIR_BYTES}, strides[] = {1};
+    DLManagedTensorVersioned *m = calloc(1, sizeof *m);
+    hd_tensor made = {.buffer = NULL};
+    *m = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = delete_pair};
+    m->dl_tensor = (DLTensor){aligned_alloc(4096, PAIR_BYTES), {kDLCPU, 0}, 1, {kDLUInt, 8, 1}, shape, strides, 0};
+    hd_status status = hd_dlpack_import(t->runtime, m, any_stream(), NULL, &made);
+    if (status) {
+        m->deleter(m);
+    }
+    return if_it_fits(and_free(status, made.buffer));
+}
+
+static hd_status recipe_hd_dlpack_import_unversioned(things *t)
+{
+    static int64_t shape[] = {PAIR_BYTES};
+    DLManagedTensor *m = calloc(1, sizeof *m);
+    hd_tensor made = {.buffer = NULL};
+    *m = (DLManagedTensor){.deleter = delete_old_pair};
+    m->dl_tensor = (DLTensor){aligned_alloc(4096, PAIR_BYTES), {kDLCPU, 0}, 1, {kDLUInt, 8, 1}, shape, NULL, 0};
+    hd_status status = hd_dlpack_import_unversioned(t->runtime, m, any_stream(), NULL, &made);
+    if (status) {
+        m->deleter(m);
+    }
+    return if_it_fits(and_free(status, made.buffer));
 }
 
 /* ---- imports ---- */

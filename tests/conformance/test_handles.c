@@ -145,6 +145,10 @@ static void as_a_runtime(void *bad, const char *word)
     refused(hd_module_link(runtime, &(hd_code_part){"x", 1, NULL}, 1, &module), word, __LINE__);
     refused(hd_module_load_file(runtime, "x", &module), word, __LINE__);
     refused(hd_hold_create(runtime, &hold), word, __LINE__);
+    void *zeros[32] = {NULL};
+    hd_tensor tensor;
+    refused(hd_dlpack_import(runtime, (struct DLManagedTensorVersioned *)zeros, 0, NULL, &tensor), word, __LINE__);
+    refused(hd_dlpack_import_unversioned(runtime, (struct DLManagedTensor *)zeros, 0, NULL, &tensor), word, __LINE__);
     refused(hd_loss_descriptor(runtime, &descriptor), word, __LINE__);
     refused(hd_memory_trim(runtime, 0, 0, &freed), word, __LINE__);
     refused(hd_memory_on_reclaim(runtime, NULL, NULL), word, __LINE__);

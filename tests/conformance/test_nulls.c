@@ -190,6 +190,51 @@ static void copies_take_nulls(void **state)
     conf_close(runtime);
 }
 
+static void dlpack_takes_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *buffer = NULL;
+    hd_tensor t;
+    struct DLManagedTensorVersioned *managed = NULL;
+    struct DLManagedTensor *old = NULL;
+    hd_dlpack_options options = {.size = 1};
+    int32_t type = -7, id = -7;
+    CONF_OK(hd_alloc_host(runtime, 64, &buffer));
+    CONF_OK(hd_tensor_make(buffer, 0, HD_TYPE_U8, 1, (const uint64_t[]){64}, &t));
+    CONF_FAILS(hd_dlpack_export(NULL, 0, NULL, &managed), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_export(&t, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_export(&t, 0, &options, &managed), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_export_unversioned(NULL, 0, NULL, &old), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_export_unversioned(&t, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_export_unversioned(&t, 0, &options, &old), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_get_device(NULL, 0, &type, &id), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_get_device(&t, 0, NULL, &id), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_get_device(&t, 0, &type, NULL), HD_ERROR_ARGUMENT);
+    void *zeros[32] = {NULL}; /* larger than either form */
+    managed = (struct DLManagedTensorVersioned *)zeros;
+    old = (struct DLManagedTensor *)zeros;
+    hd_tensor made = {.dims = -7};
+    CONF_FAILS(hd_dlpack_import(NULL, managed, 0, NULL, &made), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_import(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* version 0 */
+    CONF_FAILS(hd_dlpack_import_unversioned(NULL, old, 0, NULL, &made), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, &options, &made), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* no type */
+    CONF_TRUE(made.dims == -7);
+    managed = NULL;
+    old = NULL;
+    t.buffer = NULL;
+    CONF_FAILS(hd_dlpack_export(&t, 0, NULL, &managed), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_export_unversioned(&t, 0, NULL, &old), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_dlpack_get_device(&t, 0, &type, &id), HD_ERROR_HANDLE);
+    CONF_TRUE(managed == NULL && old == NULL && type == -7 && id == -7);
+    conf_close(runtime);
+}
+
 static void modules_take_nulls(void **state)
 {
     (void)state;
@@ -262,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONF_CASE(lanes_take_nulls),   CONF_CASE(claims_take_nulls), CONF_CASE(imports_take_nulls),
         CONF_CASE(buffers_take_nulls), CONF_CASE(copies_take_nulls), CONF_CASE(modules_take_nulls),
+        CONF_CASE(dlpack_takes_nulls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

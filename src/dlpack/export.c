@@ -1,0 +1,267 @@
+/* export.c - tensors for other libraries: hd_dlpack_export, and what the consumer's deleter does.
+ *
+ * What is given is one allocation: DLPack's structure, shape and strides, and the claim or the hold that ends with it.
+ *
+ * Threads: any; a deleter on any thread, also after hd_close and in the child of a fork.
+ * Locks: none. Blocking: with HD_DLPACK_CPU for the bytes (option transfer_timeout).
+ * Always:
+ * - All is checked before the claim begins, and nothing can fail behind it but the wait.
+ * - A deleter leaves the thread's last failure as it was. An end that fails fails what reads the bytes.
+ */
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/presence.h"
+#include "claim/claim.h"
+#include "dlpack/form.h"
+#include "driver/provider.h"
+#include "engine/engine.h"
+#include "buffer/kind.h"
+#include "tensor/tensor.h"
+
+typedef struct given {
+    union {
+        hdi_dlpack_versioned versioned;
+        hdi_dlpack_unversioned unversioned;
+    } as;            /* first: what the consumer has is this address */
+    hd_claim *claim; /* NULL: there is none */
+    hd_hold *hold;   /* NULL: there is none */
+    int64_t shape[HD_TENSOR_DIMS], strides[HD_TENSOR_DIMS];
+} given;
+
+/* Where the bytes of an export are. */
+typedef struct place {
+    hd_runtime *runtime;
+    int32_t type, id; /* of DLPack */
+    int device;       /* whose stream a stream is; -1: any of the runtime */
+    unsigned char *data;
+} place;
+
+/* ---- where a tensor is ---- */
+
+static bool is_unified(const struct hd_buffer *b)
+{
+    return b->kind && b->kind->unified;
+}
+
+/* What is read of the buffer holds only if its handle is still good afterwards, which the claim or the hold checks. */
+static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64_t stream, place *out)
+{
+    hd_runtime *rt = b->runtime;
+    const hdi_provider *provider = rt->provider;
+    int owner = b->owner;
+    bool unified = is_unified(b), host = owner < 0 || (unified && stream == HD_DLPACK_CPU);
+    *out = (place){.runtime = rt, .device = owner < 0 || owner >= rt->n_devices ? -1 : owner};
+    if (unified && stream == HD_DLPACK_UNORDERED) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED, "the bytes of unified memory move, so an export of it is ordered; give a "
+                                              "stream, or HD_DLPACK_CPU");
+    }
+    if (!host && rt->is_process) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "with placement=process device memory has no address in this process; open "
+                        "the runtime with placement=thread");
+    }
+    if (host) {
+        out->type = rt->is_process ? HDI_DLPACK_CPU : provider->dlpack_pinned;
+        out->data = b->host + t->offset;
+    } else {
+        out->type = provider->dlpack_device;
+        out->id = provider->dlpack_device == HDI_DLPACK_CPU || out->device < 0 ? 0 : rt->devices[out->device]->ordinal;
+        out->data = (unsigned char *)(uintptr_t)(b->address + t->offset);
+    }
+    return hdi_dlpack_check_stream(stream, !host && out->type != HDI_DLPACK_CPU);
+}
+
+hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type, int32_t *id)
+{
+    HDI_INSIDE(t ? hdi_buffer_runtime(t->buffer) : NULL);
+    if (!type || !id) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", type ? "id" : "type");
+    }
+    hdi_extent extent;
+    place p;
+    hd_status status = hdi_tensor_check(t, "the tensor", &extent);
+    status = status ? status : find_place(t, extent.buffer, stream, &p);
+    if (!status) {
+        *type = p.type;
+        *id = p.id;
+    }
+    return status;
+}
+
+/* ---- what holds the bytes ---- */
+
+static hd_status hold(const place *p, hd_buffer *buffer, given *g)
+{
+    hd_hold *made;
+    hd_status status = hd_hold_create(p->runtime, &made);
+    if (status) {
+        return status;
+    }
+    status = hd_hold_add(made, buffer);
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_hold_destroy(made);
+        hdi_attempt_end(&attempt);
+        return status;
+    }
+    g->hold = made;
+    return HD_OK;
+}
+
+/* Waits for a claim that has just begun, and ends it where that fails: nothing has been written. */
+static hd_status await(const place *p, hd_claim *claim)
+{
+    int64_t ms = p->runtime->options.transfer_timeout;
+    hd_status status = hd_claim_wait(claim, ms < 0 ? HD_FOREVER : ms * 1000000);
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_claim_end(claim, HD_OK);
+        hdi_attempt_end(&attempt);
+    }
+    return status;
+}
+
+static hd_status claim(const place *p, const hd_arg *use, int64_t stream, const hd_dlpack_options *options,
+                       const void *site, given *g)
+{
+    hd_claim_options with = {.size = sizeof with, .label = options->label};
+    struct hd_claim *c;
+    hd_claim *handle;
+    hd_status status = stream == HD_DLPACK_CPU
+                           ? hdi_claim_begin(p->runtime, use, 1, &with, site, &c)
+                           : hdi_claim_begin_stream(p->runtime, p->device >= 0 ? p->device : options->device,
+                                                    (void *)(intptr_t)stream, use, 1, &with, site, &c);
+    status = status ? status : hdi_claim_give_out(c, &handle);
+    status = status || stream != HD_DLPACK_CPU ? status : await(p, handle);
+    if (!status) {
+        g->claim = handle;
+    }
+    return status;
+}
+
+/* ---- giving ---- */
+
+static void end(given *g)
+{
+    if (g->claim) {
+        hdi_claim_end_surely(g->claim);
+    }
+    if (g->hold) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_hold_destroy(g->hold);
+        hdi_attempt_end(&attempt);
+    }
+    free(g);
+}
+
+static void end_versioned(hdi_dlpack_versioned *self)
+{
+    if (self) {
+        end((given *)self);
+    }
+}
+
+static void end_unversioned(hdi_dlpack_unversioned *self)
+{
+    if (self) {
+        end((given *)self);
+    }
+}
+
+/* What begins with the export, for `g` with a form already. */
+static hd_status begin(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options, const void *site,
+                       const hdi_extent *extent, given *g, hdi_dlpack_tensor *out)
+{
+    place p;
+    hd_status status = find_place(t, extent->buffer, stream, &p);
+    status =
+        status ? status : hdi_dlpack_write_form(t, (options->flags & HD_DLPACK_BOOL) != 0, g->shape, g->strides, out);
+    if (status) {
+        return status;
+    }
+    out->device_type = p.type;
+    out->device_id = p.id;
+    out->data = extent->elements ? p.data : NULL;
+    if (extent->elements == 0) {
+        return HD_OK;
+    }
+    if (stream == HD_DLPACK_UNORDERED) {
+        return hold(&p, t->buffer, g);
+    }
+    hd_arg use = hd_inout(t->buffer);
+    use.access = options->flags & HD_DLPACK_READ_ONLY ? HD_READ : HD_READ_WRITE;
+    use.offset = extent->low;
+    use.size = extent->high - extent->low;
+    return claim(&p, &use, stream, options, site, g);
+}
+
+static hd_status give(const hd_tensor *t, int64_t stream, const hd_dlpack_options *with, unsigned known, bool versioned,
+                      const void *site, given **out)
+{
+    hd_dlpack_options options;
+    hdi_extent extent;
+    hd_status status = hdi_dlpack_take_options(with, known, &options);
+    status = status ? status : hdi_tensor_check(t, "the tensor", &extent);
+    if (status) {
+        return status;
+    }
+    given *g = calloc(1, sizeof *g);
+    if (!g) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a tensor of DLPack");
+    }
+    status =
+        begin(t, stream, &options, site, &extent, g, versioned ? &g->as.versioned.tensor : &g->as.unversioned.tensor);
+    if (status) {
+        free(g);
+        return status;
+    }
+    if (versioned) {
+        g->as.versioned.major = HDI_DLPACK_MAJOR;
+        g->as.versioned.minor = HDI_DLPACK_MINOR;
+        g->as.versioned.context = g;
+        g->as.versioned.deleter = end_versioned;
+        g->as.versioned.flags = options.flags & HD_DLPACK_READ_ONLY ? HDI_DLPACK_IS_READ_ONLY : 0;
+    } else {
+        g->as.unversioned.context = g;
+        g->as.unversioned.deleter = end_unversioned;
+    }
+    *out = g;
+    return HD_OK;
+}
+
+hd_status hd_dlpack_export(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options,
+                           struct DLManagedTensorVersioned **out)
+{
+    HDI_INSIDE(t ? hdi_buffer_runtime(t->buffer) : NULL);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    given *g;
+    hd_status status =
+        give(t, stream, options, HD_DLPACK_READ_ONLY | HD_DLPACK_BOOL, true, __builtin_return_address(0), &g);
+    if (!status) {
+        *out = (struct DLManagedTensorVersioned *)g;
+    }
+    return status;
+}
+
+hd_status hd_dlpack_export_unversioned(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options,
+                                       struct DLManagedTensor **out)
+{
+    HDI_INSIDE(t ? hdi_buffer_runtime(t->buffer) : NULL);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (options && options->size >= sizeof *options && (options->flags & HD_DLPACK_READ_ONLY)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "the form without a version cannot be read-only; use hd_dlpack_export");
+    }
+    given *g;
+    hd_status status = give(t, stream, options, HD_DLPACK_BOOL, false, __builtin_return_address(0), &g);
+    if (!status) {
+        *out = (struct DLManagedTensor *)g;
+    }
+    return status;
+}

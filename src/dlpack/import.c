@@ -1,0 +1,272 @@
+/* import.c - tensors of other libraries: hd_dlpack_import, and when the producer's deleter is called.
+ *
+ * The memory is imported as any (buffer/import.c), whose end calls the deleter. Order with the producer's stream is a claim there that ends at
+ * once, behind what is in the stream. It counts as the writer of the bytes.
+ *
+ * Threads: any; a deleter as hd_released_function. Locks: none. Blocking: as hd_import, and hd_claim_begin_stream.
+ * Always:
+ * - The deleter is called once after a success, and never after a failure.
+ * - The producer's structure is only read, and not after its deleter was called.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/presence.h"
+#include "buffer/import.h"
+#include "claim/claim.h"
+#include "dlpack/form.h"
+#include "driver/provider.h"
+#include "engine/engine.h"
+#include "tensor/tensor.h"
+
+/* What the producer gave, in either form. */
+typedef struct taken {
+    hdi_dlpack_versioned *versioned;
+    hdi_dlpack_unversioned *unversioned; /* both NULL: the import failed, and it is the caller's */
+} taken;
+
+/* What is known of a tensor before anything begins. */
+typedef struct plan {
+    hd_runtime *runtime;
+    hd_dlpack_options options;
+    int64_t stream;
+    hd_tensor form; /* without a buffer; `offset` is that in the bytes */
+    uint64_t address, bytes;
+    bool empty;
+    int device; /* HD_DEVICE_HOST: pinned memory */
+} plan;
+
+static void give_back(const taken *from)
+{
+    if (from->versioned && from->versioned->deleter) {
+        from->versioned->deleter(from->versioned);
+    } else if (from->unversioned && from->unversioned->deleter) {
+        from->unversioned->deleter(from->unversioned);
+    }
+}
+
+/* hd_released_function */
+static void released(void *context)
+{
+    taken *t = context;
+    give_back(t);
+    free(t);
+}
+
+/* ---- checks: nothing has happened yet ---- */
+
+static hd_status find_device(const hdi_dlpack_tensor *from, plan *p)
+{
+    hd_runtime *rt = p->runtime;
+    const hdi_provider *provider = rt->provider;
+    int32_t type = from->device_type;
+    bool on_cpu = provider->dlpack_device == HDI_DLPACK_CPU, managed = type == HDI_DLPACK_CUDA_MANAGED;
+    p->device = HD_DEVICE_HOST;
+    if (type == HDI_DLPACK_CPU || type == provider->dlpack_pinned ||
+        (on_cpu && (type == HDI_DLPACK_CUDA_HOST || managed))) {
+        return HD_OK;
+    }
+    if (managed && provider->dlpack_device == HDI_DLPACK_CUDA) {
+        p->device = p->options.device;
+        return p->device >= 0 && p->device < rt->n_devices
+                   ? HD_OK
+                   : hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", p->device, rt->n_devices);
+    }
+    if (on_cpu || type != provider->dlpack_device) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "the tensor is in memory of DLPack's device type %d, which no device of the runtime uses",
+                        type);
+    }
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (rt->devices[i]->ordinal == from->device_id) {
+            p->device = i;
+            return HD_OK;
+        }
+    }
+    return hdi_fail(HD_ERROR_NO_DEVICE,
+                    "the tensor is on device %d of the driver, which the runtime does not have (option devices)",
+                    from->device_id);
+}
+
+/* Finds the bytes of the elements. */
+static hd_status find_bytes(const hdi_dlpack_tensor *from, plan *p)
+{
+    uint64_t before = 0, behind = 0, first = 0, end;
+    if (p->empty) {
+        return HD_OK;
+    }
+    if (!from->data) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "the tensor has elements, and its address is null");
+    }
+    if (!hdi_tensor_reach(&p->form, &before, &behind) ||
+        __builtin_add_overflow((uint64_t)(uintptr_t)from->data, from->byte_offset, &first) || before > first ||
+        __builtin_add_overflow(first, behind, &end)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "the elements lie outside of all addresses: the first at %p + %" PRIu64 ", %" PRIu64
+                        " bytes before it and %" PRIu64 " behind",
+                        from->data, from->byte_offset, before, behind);
+    }
+    p->address = first - before;
+    p->bytes = before + behind;
+    p->form.offset = before;
+    return HD_OK;
+}
+
+/* Memory of a host device is memory of the CPU for others, and stays the device's here. */
+static void find_host_device(plan *p)
+{
+    hd_runtime *rt = p->runtime;
+    int type = 0, ordinal = -1;
+    if (p->address == 0 || p->device >= 0 || rt->provider->dlpack_device != HDI_DLPACK_CPU || rt->is_process ||
+        rt->driver->cuPointerGetAttribute(&type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, p->address) != HDCU_SUCCESS ||
+        type != HDCU_MEMORYTYPE_DEVICE ||
+        rt->driver->cuPointerGetAttribute(&ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p->address) !=
+            HDCU_SUCCESS) {
+        return;
+    }
+    for (int i = 0; i < rt->n_devices; i++) {
+        p->device = rt->devices[i]->ordinal == ordinal ? i : p->device;
+    }
+}
+
+/* Fills in the plan, whose runtime, options and stream are set. */
+static hd_status check(const hdi_dlpack_tensor *from, plan *p)
+{
+    uint64_t elements = 0;
+    hd_status status = hdi_dlpack_read_form(from, &p->form, &elements);
+    if (!status && p->options.type && p->options.type != p->form.type) {
+        status = hdi_fail(HD_ERROR_ARGUMENT, "the elements are %s, not %s", hd_type_name(p->form.type),
+                          hd_type_name(p->options.type));
+    }
+    p->empty = elements == 0;
+    status = status ? status : find_device(from, p);
+    status = status ? status : find_bytes(from, p);
+    find_host_device(p);
+    bool is_of_gpu =
+        p->device >= 0 && from->device_type != HDI_DLPACK_CPU && from->device_type != HDI_DLPACK_CUDA_MANAGED;
+    return status ? status : hdi_dlpack_check_stream(p->stream, is_of_gpu);
+}
+
+/* ---- taking ---- */
+
+/* Notes what the producer has in the stream as the writer of the bytes. */
+static hd_status order(const plan *p, hd_buffer *buffer, const void *site)
+{
+    if (p->stream <= HD_DLPACK_CPU) {
+        return HD_OK;
+    }
+    const hd_arg use = hd_out(buffer);
+    const hd_claim_options options = {.size = sizeof options, .label = p->options.label};
+    struct hd_claim *c;
+    hd_status status = hdi_claim_begin_stream(p->runtime, p->device >= 0 ? p->device : p->options.device,
+                                              (void *)(intptr_t)p->stream, &use, 1, &options, site, &c);
+    return status ? status : hdi_claim_finish(c, HD_OK);
+}
+
+/* A buffer of the library's own, for a tensor without elements. */
+static hd_status make_empty(const plan *p, const void *site, hd_buffer **out)
+{
+    if (p->device >= 0) {
+        const hd_alloc_options options = {.size = sizeof options, .label = p->options.label};
+        return hdi_alloc_with(hdi_lane_handle(p->runtime->devices[p->device]->lane_on), 1, &options, site, out);
+    }
+    hd_status status = hd_alloc_host(p->runtime, 1, out);
+    if (status) {
+        return status;
+    }
+    status = hd_buffer_set_label(*out, p->options.label);
+    if (status) {
+        hdi_free(*out);
+    }
+    return status;
+}
+
+static hd_status import(const plan *p, const taken *from, const void *site, hd_buffer **out)
+{
+    taken *kept = malloc(sizeof *kept);
+    if (!kept) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a tensor of DLPack");
+    }
+    *kept = *from;
+    const hd_import_options options = {
+        .size = sizeof options, .label = p->options.label, .released = released, .context = kept};
+    hd_status status = p->device < 0
+                           ? hdi_import_host(p->runtime, (void *)(uintptr_t)p->address, p->bytes, &options, site, out)
+                           : hdi_import(p->runtime, p->device, p->address, p->bytes, &options, site, out);
+    if (status) {
+        free(kept);
+        return status;
+    }
+    status = order(p, *out, site);
+    if (status) {
+        *kept = (taken){NULL, NULL}; /* no other thread has the buffer, and hd_close waits for this call */
+        hdi_free(*out);
+    }
+    return status;
+}
+
+static hd_status take(hd_runtime *rt, const taken *from, const hdi_dlpack_tensor *tensor, int64_t stream,
+                      const hd_dlpack_options *options, const void *site, hd_tensor *out)
+{
+    plan p = {.runtime = rt, .stream = stream};
+    hd_buffer *buffer = NULL;
+    hd_status status = hdi_dlpack_take_options(options, HD_DLPACK_READ_ONLY, &p.options);
+    if (!status && from->versioned && (from->versioned->flags & HDI_DLPACK_IS_READ_ONLY) &&
+        !(p.options.flags & HD_DLPACK_READ_ONLY)) {
+        status = hdi_fail(HD_ERROR_ACCESS,
+                          "the tensor is read-only; give HD_DLPACK_READ_ONLY if no operation writes it, or copy it");
+    }
+    status = status ? status : check(tensor, &p);
+    if (!status) {
+        status = p.empty ? make_empty(&p, site, &buffer) : import(&p, from, site, &buffer);
+    }
+    if (status) {
+        return status;
+    }
+    p.form.buffer = buffer;
+    *out = p.form;
+    if (p.empty) {
+        hdi_apart apart = hdi_presence_apart();
+        give_back(from);
+        hdi_presence_together(apart);
+    }
+    return HD_OK;
+}
+
+static hd_status check_call(hd_runtime *rt, const void *managed, const hd_tensor *out)
+{
+    if (!managed || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", managed ? "out" : "managed");
+    }
+    return hdi_runtime_is_open(rt) ? HD_OK : hdi_runtime_refused(rt);
+}
+
+hd_status hd_dlpack_import(hd_runtime *rt, struct DLManagedTensorVersioned *managed, int64_t stream,
+                           const hd_dlpack_options *options, hd_tensor *out)
+{
+    HDI_INSIDE(rt);
+    hd_status status = check_call(rt, managed, out);
+    if (status) {
+        return status;
+    }
+    taken from = {.versioned = (hdi_dlpack_versioned *)managed};
+    if (from.versioned->major != HDI_DLPACK_MAJOR) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "the tensor is of version %" PRIu32 ".%" PRIu32 " of DLPack, and this library takes %d; call "
+                        "its deleter, and ask for another version",
+                        from.versioned->major, from.versioned->minor, HDI_DLPACK_MAJOR);
+    }
+    return take(rt, &from, &from.versioned->tensor, stream, options, __builtin_return_address(0), out);
+}
+
+hd_status hd_dlpack_import_unversioned(hd_runtime *rt, struct DLManagedTensor *managed, int64_t stream,
+                                       const hd_dlpack_options *options, hd_tensor *out)
+{
+    HDI_INSIDE(rt);
+    hd_status status = check_call(rt, managed, out);
+    if (status) {
+        return status;
+    }
+    taken from = {.unversioned = (hdi_dlpack_unversioned *)managed};
+    return take(rt, &from, &from.unversioned->tensor, stream, options, __builtin_return_address(0), out);
+}

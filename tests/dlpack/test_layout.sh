@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# test_layout.sh - the library's structures of DLPack are those of DLPack's own header: of Debian's (the form without a version), and of one of DLPack 1.
+#
+# Promise: The structures of DLPack are laid out as its own header has them, and programs may include that one too.
+#
+# Where no header is installed (tools/install-deps --ci installs both) there is nothing to compare.
+set -u
+source=$1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+tried=0
+flags=(-Wall -Wextra -Werror -fsyntax-only "-I$source/include" "-I$source/src")
+
+# with FOLDER: the header is FOLDER/dlpack/dlpack.h
+with() {
+    local order compiler
+    [ -e "$1/dlpack/dlpack.h" ] || return 0
+    tried=$((tried + 1))
+    for order in HEDDLE_FIRST HEDDLE_LAST; do
+        "${CC:-cc}" -std=c11 "${flags[@]}" -isystem "$1" "-D$order" "$source/tests/dlpack/layout.c" || failed=1
+        for compiler in g++ clang++; do
+            command -v $compiler >/dev/null || continue
+            $compiler -std=c++17 -x c++ "${flags[@]}" -isystem "$1" "-D$order" "$source/tests/dlpack/layout.c" || failed=1
+        done
+    done
+    echo "compared: $1: $(sed -nE 's/^#define DLPACK_(VERSION|MAJOR_VERSION|MINOR_VERSION) /\1 /p' "$1/dlpack/dlpack.h" | paste -sd' ')"
+}
+
+mkdir "$work/debian"
+[ ! -e /usr/include/dlpack/dlpack.h ] || ln -s /usr/include/dlpack "$work/debian/dlpack"
+with "$work/debian"
+with "$("$source/tools/install-deps" --where)/tvm_ffi/include"
+
+# The comparison finds a difference.
+if [ $tried -gt 0 ]; then
+    mkdir -p "$work/src/dlpack"
+    sed 's/int32_t dims;/int64_t dims;/' "$source/src/dlpack/layout.h" >"$work/src/dlpack/layout.h"
+    if "${CC:-cc}" -std=c11 -fsyntax-only "-I$work/src" "-I$source/include" -isystem "$work/debian" \
+        -isystem "$("$source/tools/install-deps" --where)/tvm_ffi/include" "$source/tests/dlpack/layout.c" 2>/dev/null; then
+        echo "a difference is not found"
+        failed=1
+    fi
+fi
+[ $tried -gt 0 ] || exit 77
+exit $failed

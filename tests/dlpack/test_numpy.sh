@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# test_numpy.sh - NumPy takes tensors of Heddle's and gives it arrays: NumPy 2 in DLPack's versioned form, the system's older one in the other.
+#
+# Promise: NumPy and Heddle exchange tensors of every type without a copy, in order, and every deleter is called once.
+#
+# Where no NumPy is installed (tools/install-deps --ci installs both) nothing is exchanged.
+set -u
+source=$1
+library=$2/libheddle.so
+failed=0
+tried=0
+
+# with PYTHON FOLDER: FOLDER has its packages
+with() {
+    command -v "$1" >/dev/null && PYTHONPATH=$2 "$1" -s -c 'import numpy' 2>/dev/null || return 0
+    tried=$((tried + 1))
+    for placement in thread inline process; do
+        HEDDLE_DRIVER=host HEDDLE_PLACEMENT=$placement HEDDLE_WORKER=${library%/*}/heddle-worker PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$2 \
+            "$1" -s "$source/tests/dlpack/exchange.py" "$library" || {
+            echo "FAILED: $1, placement $placement"
+            failed=1
+        }
+    done
+}
+
+with python3 "$("$source/tools/install-deps" --where)"
+with /usr/bin/python3 ''
+[ $tried -gt 0 ] || exit 77
+exit $failed
