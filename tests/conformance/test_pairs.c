@@ -442,8 +442,8 @@ static bool may_say_lost(const char *name, hd_status status)
            status == HD_ERROR_FAILED || status == HD_ERROR_TIMEOUT;
 }
 
-/* Makes all calls in turn, but those that end what others need. hd_loss_next is left out as well, since the main
- * thread waits for its result. */
+/* Makes all calls in turn, but those that end what others need. hd_loss_next and hd_device_restart are left out as well, since the main
+ * thread waits for the loss, and looks at the lost device. */
 static void *calls_all(void *context)
 {
     pair *p = context;
@@ -454,7 +454,7 @@ static void *calls_all(void *context)
             return NULL;
         }
         if (is_in(c->name, look_like_ends, sizeof look_like_ends / sizeof look_like_ends[0]) ||
-            c->call == recipe_hd_loss_next) {
+            c->call == recipe_hd_loss_next || c->call == recipe_hd_device_restart) {
             continue;
         }
         things mine = *t;
