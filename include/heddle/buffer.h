@@ -50,7 +50,7 @@ typedef struct hd_alloc_options {
  * HD_ALLOC_ONE_PIECE is for libraries that register memory, and for hd_buffer_export (heddle/import.h). Such a buffer is not made of parts of
  * Heddle's pool: it is one allocation of the driver's, in whole granules (2 MiB). Network cards may use it where the device allows that (RDMA).
  * It counts against memory_limit. Its memory goes back to the driver after its last use, and to no other buffer. Each one costs calls of the
- * driver, which take some 100 us. So it is for memory that is kept. At the limit idle memory is given up for it, and nothing is waited for.
+ * driver. So it is for memory that is kept. At the limit idle memory is given up for it, and nothing is waited for.
  * memory_debug puts no guards around it. It goes with no other flag.
  *
  * Errors: as hd_alloc, and DRIVER, SYSTEM for pinned memory; ARGUMENT (unknown flags, or flags that do not go together). */

@@ -25,11 +25,34 @@ typedef struct start {
 
 static _Thread_local bool is_own;
 _Thread_local uint8_t hdi_calling_here;
-_Thread_local hdi_caller *hdi_caller_here;
+
+/* Not thread-local: programs that load the library have little room for that. */
+static pthread_key_t caller_key;
+static pthread_once_t caller_once = PTHREAD_ONCE_INIT;
+static bool has_caller_key;
+
+static void make_caller_key(void)
+{
+    has_caller_key = hdi_thread_key(&caller_key, NULL) == 0;
+}
+
+void hdi_caller_note(hdi_caller *caller)
+{
+    pthread_once(&caller_once, make_caller_key);
+    if (has_caller_key) {
+        pthread_setspecific(caller_key, caller);
+    }
+}
+
+hdi_caller *hdi_caller_here(void)
+{
+    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* it has noted itself, and the key is there */
+    return may_be && has_caller_key ? pthread_getspecific(caller_key) : NULL;
+}
 
 hdi_caller *hdi_caller_begins_to_wait(void)
 {
-    hdi_caller *caller = hdi_calling_here == HDI_CALLS_HOST ? hdi_caller_here : NULL;
+    hdi_caller *caller = hdi_caller_here();
     if (caller) {
         caller->waits(caller, true);
     }

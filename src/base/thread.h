@@ -41,7 +41,10 @@ typedef struct hdi_caller {
     const void *runtime;                                   /* only to be compared */
     void (*waits)(struct hdi_caller *caller, bool begins); /* it begins to wait, or goes on */
 } hdi_caller;
-extern _Thread_local hdi_caller *hdi_caller_here; /* NULL: the calling thread is none */
+/* The calling thread is that one from here on. Without a place to note it, it counts as one that never waits. */
+void hdi_caller_note(hdi_caller *caller);
+/* NULL: the calling thread is none. */
+hdi_caller *hdi_caller_here(void);
 
 /* For the rest of the block the thread waits for what another such function may have to do first: others run meanwhile. No lock is held that
  * comes behind CALLERS (rank.h). */

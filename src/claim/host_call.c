@@ -196,7 +196,7 @@ static void *call(void *argument)
     struct hdi_callers *all = own->all;
     own->here = (hdi_caller){all->runtime, caller_waits};
     hdi_calling_here = HDI_CALLS_HOST;
-    hdi_caller_here = &own->here;
+    hdi_caller_note(&own->here);
     hdi_mutex_lock(&all->lock);
     all->starting--;
     while (!all->stop && all->n_threads - all->waits <= (uint32_t)all->runtime->options.call_threads) {

@@ -4,7 +4,7 @@
  *
  * There are launches, fills and copies of Heddle, host calls and claims. Kernels of the CUDA runtime run on streams of the program's own
  * under claims, and in lane calls. Transforms of cuFFT run in lane calls, and so do sums over all devices by NCCL (libnccl.so.2).
- * It is built by the part foreign of tools/gpu-run. With WITH_ONE_PIECE it also registers a buffer of one piece with NCCL.
+ * It is built by the part foreign of tools/gpu-run. It also registers a buffer of one piece with NCCL.
  * Exit status: 0 when every graph was right, 1 otherwise.
  *
  * Numbers are whole and small. So each sum is exact in any order, and a transform and its inverse give the same numbers once rounded.
@@ -659,7 +659,6 @@ static void open_all(const char *placement)
 /* NCCL takes buffers of one piece, and adds in them. */
 static bool registered_buffers()
 {
-#ifdef WITH_ONE_PIECE
     std::vector<Item> usual;
     void *registrations[devices_most];
     const hd_alloc_options one_piece = {sizeof one_piece, HD_ALLOC_ONE_PIECE, "registered"};
@@ -684,10 +683,6 @@ static bool registered_buffers()
     }
     printf("ncclCommRegister took a buffer of one piece on each of %d devices\n", n_devices);
     return good;
-#else
-    printf("ncclCommRegister was not tried: this Heddle has no buffers of one piece\n");
-    return true;
-#endif
 }
 
 static void close_all()

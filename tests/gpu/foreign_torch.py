@@ -5,7 +5,7 @@ usage: foreign_torch.py BUILD PLACEMENT [GRAPHS [SEED]]
 
 BUILD is a build folder of Heddle, with libheddle.so. PLACEMENT is thread or inline. Nothing is synchronised between the operations of a
 graph: claims on the streams put them in order. Each graph is compared with a model on the CPU. PyTorch gets memory by its address, and as
-tensors of DLPack where this Heddle exports them. Where it imports memory, one of the buffers is a tensor of PyTorch's.
+tensors of DLPack that Heddle exports. Of the buffers two are tensors of PyTorch's: one by its address, one by DLPack.
 Needs a GPU, PyTorch, CuPy and NumPy. Exit status: 0 when every graph was right.
 """
 import ctypes
@@ -68,10 +68,10 @@ CALLS = {
     "hd_tensor_make": [pointer, size, ctypes.c_int, ctypes.c_int, pointer, pointer],
     "hd_import": [pointer, ctypes.c_int, ctypes.c_uint64, size, pointer, pointer],
     "hd_dlpack_export_unversioned": [pointer, ctypes.c_int64, pointer, pointer],
+    "hd_dlpack_import_unversioned": [pointer, pointer, ctypes.c_int64, pointer, pointer],
 }
 for name, arguments in CALLS.items():
-    if hasattr(heddle, name):
-        getattr(heddle, name).argtypes = arguments
+    getattr(heddle, name).argtypes = arguments
 
 
 def must(name, *arguments):
@@ -107,6 +107,21 @@ class Numbers:
         self.cupy = cupy.asarray(self)
         if self.torch.data_ptr() != self.address or self.cupy.data.ptr != self.address:
             sys.exit("foreign_torch: a view of the buffer is a copy")
+
+
+def imported():
+    """A tensor of PyTorch's by its address, which has to stay."""
+    kept.append(torch.zeros(WORDS, device="cuda:0"))
+    torch.cuda.synchronize()
+    return made("hd_import", runtime, 0, kept[-1].data_ptr(), WORDS * 4, None)
+
+
+def taken():
+    """A tensor that PyTorch gives by DLPack, in the order of the default stream. It is Heddle's until the buffer ends."""
+    capsule, tensor = torch.utils.dlpack.to_dlpack(torch.zeros(WORDS, device="cuda:0")), Tensor()
+    must("hd_dlpack_import_unversioned", runtime, content_of(capsule, b"dltensor"), 1, None, ctypes.byref(tensor))
+    rename(capsule, used)
+    return pointer(tensor.buffer)
 
 
 def by_launch(y, x, factor):
@@ -176,6 +191,9 @@ random.seed(seed)
 numpy.random.seed(seed)
 capsule_of = ctypes.pythonapi.PyCapsule_New
 capsule_of.restype, capsule_of.argtypes = ctypes.py_object, [pointer, ctypes.c_char_p, pointer]
+content_of, rename, used, kept = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName, b"used_dltensor", []
+content_of.restype, content_of.argtypes = pointer, [ctypes.py_object, ctypes.c_char_p]
+rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 settings = f"driver=nvidia placement={placement} transfer_timeout=60000 submit_timeout=60000".encode()
 torch.cuda.set_device(0)
 torch.ones(1, device="cuda:0").sum().item()
@@ -184,7 +202,7 @@ runtime = made("hd_open", ctypes.byref(options))
 lanes = [made("hd_lane_create", runtime, 0) for _ in range(2)]
 axpy = made("hd_kernel_get", made("hd_module_get_builtin", runtime), b"hd_axpy_f32")
 everything = [Numbers(made("hd_alloc", lanes[0], WORDS * 4)) for _ in range(BUFFERS)]
-kinds = [by_launch, by_torch, by_cupy]
+kinds = [by_launch, by_torch, by_cupy, by_dlpack]
 torch_streams = [torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.default_stream()]
 cupy_streams = [cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.null]
 combine = cupy.RawKernel(r"""
@@ -195,12 +213,7 @@ extern "C" __global__ void combine(float *y, const float *x, float factor)
     y[i] = sum < 0 ? sum + 1024.0f : sum;
 }
 """, "combine")
-if hasattr(heddle, "hd_import"):
-    kept = torch.zeros(WORDS, device="cuda:0")
-    torch.cuda.synchronize()
-    everything.append(Numbers(made("hd_import", runtime, 0, kept.data_ptr(), WORDS * 4, None)))
-if hasattr(heddle, "hd_dlpack_export_unversioned"):
-    kinds.append(by_dlpack)
+everything += [Numbers(imported()), Numbers(taken())]
 
 done, graph, good = {}, 0, True
 while good and graph < graphs:
