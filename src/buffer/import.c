@@ -288,6 +288,15 @@ static hd_status check_pinned(hdi_device *device, const hdi_region *e)
     return HD_OK;
 }
 
+/* Whether the program has pinned what is at an address. The device's context is current. */
+static bool is_pinned(hdi_device *device, uint64_t at)
+{
+    int type = 0;
+    hdcu_result r;
+    return ask(device->runtime->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &r) &&
+           type == HDCU_MEMORYTYPE_HOST;
+}
+
 /* Pins the memory, or finds that the program has. *address: as devices see it. The device's context is current. */
 static hd_status pin(hdi_device *device, hdi_region *e, uint64_t *address)
 {
@@ -295,11 +304,19 @@ static hd_status pin(hdi_device *device, hdi_region *e, uint64_t *address)
     void *memory = (void *)(uintptr_t)e->low;
     hdcu_result r = driver->cuMemHostRegister(memory, e->high - e->low,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
-    if (r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+    /* What is pinned in part, or is not all there, is INVALID_VALUE of NVIDIA's driver. */
+    if (r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
+        (r == HDCU_ERROR_INVALID_VALUE && is_pinned(device, e->low))) {
         hd_status status = check_pinned(device, e);
         if (status) {
             return status;
         }
+    } else if (r == HDCU_ERROR_INVALID_VALUE) {
+        return hdi_fail_driver(
+            HD_ERROR_ARGUMENT, r, "cuMemHostRegister", device->index,
+            "%" PRIu64 " bytes at 0x%" PRIx64
+            " are not all memory of the program that can be pinned; give the bytes of one allocation",
+            e->high - e->low, e->low);
     } else if (r != HDCU_SUCCESS) {
         return hdi_driver_failed(device, r, "cuMemHostRegister");
     } else {

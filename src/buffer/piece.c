@@ -351,7 +351,7 @@ static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)
     if (hdi_driver_code_is_fatal(answer.code)) {
         return hdi_answer_failed(device, answer);
     }
-    if (answer.code == HDCU_ERROR_NOT_SUPPORTED) {
+    if (answer.code == HDCU_ERROR_NOT_SUPPORTED && e->kind != HD_EXPORT_DESCRIPTOR) {
         return hdi_fail_driver(HD_ERROR_UNSUPPORTED, answer.code, answer.call, device->index,
                                "device %d imports no such handle; export a descriptor", device->index);
     }

@@ -132,6 +132,10 @@ static stretch stretch_of(const hdi_device *device, uint32_t number)
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
+    /* A claim that was the program's at once is under way, though its engine has not looked at it. */
+    const hd_lane *own = hdi_lane_at(device, number);
+    uint64_t held = own ? atomic_load_explicit(&own->claim_held, memory_order_relaxed) : 0;
+    begun = held > begun && held > from && held <= head ? held - 1 : begun;
     return (stretch){from, begun > from && begun <= head ? begun : issued, head};
 }
 

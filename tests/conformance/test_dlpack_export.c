@@ -429,7 +429,7 @@ static void hd_close_does_not_wait_for_a_capture(void **state)
     begin_capture(&t);
     dl_delete(m);
     conf_track(t.s.runtime, NULL);
-    CONF_FAILS_WITH(hd_close(t.s.runtime), HD_ERROR_TIMEOUT, "claim 'dlpack' of ");
+    CONF_FAILS_WITH(hd_close(t.s.runtime), HD_ERROR_TIMEOUT, "claim 'dlpack' on a stream of ");
     end_capture(&t);
     foreign_enter(&t.f, 0);
     CONF_EQUAL(t.f.cuStreamDestroy(t.stream), 0);
@@ -443,6 +443,10 @@ static void a_stream_that_is_gone_ends_it(void **state)
     streams t;
     if (!begin_streams(&t, NULL)) {
         return;
+    }
+    if (!conf_is_host(t.s.runtime)) { /* NVIDIA's driver looks into a stream that is gone */
+        end_streams(&t);
+        skip();
     }
     void *other = foreign_stream(&t.f, 0);
     hd_tensor x = dl_words(t.s.x);
