@@ -256,6 +256,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
 
 /* ---- export ---- */
 
+/* The buffer is in a hold. */
 static hd_status refuse_kind(const struct hd_buffer *b)
 {
     const char *what = b->owner == HDI_OWNER_HOST  ? "is memory of the host"
@@ -297,12 +298,13 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
     if (status) {
         return status;
     }
-    if (!hdi_buffer_is_piece(b)) {
-        status = refuse_kind(b);
-        return hdi_buffer_is_gone(b, buffer) ? hdi_buffer_refused(buffer) : status;
-    }
     if (!hdi_hold_begin(b, hdi_self_word(buffer))) {
         return hdi_buffer_refused(buffer);
+    }
+    if (!hdi_buffer_is_piece(b)) {
+        status = refuse_kind(b);
+        hdi_hold_end(b);
+        return status;
     }
     const hdi_region *r = b->of_kind;
     hd_export e = {.size = sizeof e, .kind = kind, .descriptor = -1, .bytes = b->bytes};
