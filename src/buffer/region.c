@@ -475,9 +475,7 @@ hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes,
         e->released = options->released;
         e->context = options->context;
     }
-    if (options && options->label) {
-        memcpy(b->label, options->label, strnlen(options->label, sizeof b->label - 1));
-    }
+    hdi_buffer_label(b, options ? options->label : NULL);
     *out = e;
     return HD_OK;
 }

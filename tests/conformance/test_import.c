@@ -427,6 +427,25 @@ static void overlaps_are_refused_by_name(void **state)
     end(&s);
 }
 
+static void a_label_has_nothing_of_an_earlier_one(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    static const char *const labels[] = {"a label that is long", "short", ""}, *const seen[] = {
+                                                                                   "'a label that is long'", "'short'",
+                                                                                   "the import of"};
+    hd_buffer *b = NULL, *none = NULL;
+    for (int i = 0; i < 3; i++) { /* the structure of a freed buffer is the next one's */
+        b = import(&s, labels[i], NULL);
+        CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, 4, NULL, &none), HD_ERROR_ARGUMENT, seen[i]);
+        CONF_OK(hd_free(b));
+    }
+    end(&s);
+}
+
 /* ---- beside other things ---- */
 
 static void memory_debug_leaves_it_alone(void **state)
@@ -663,6 +682,7 @@ int main(void)
         CONF_CASE(the_limit_of_pinned_memory_counts),
         CONF_CASE(what_is_no_memory_of_the_device_is_refused),
         CONF_CASE(overlaps_are_refused_by_name),
+        CONF_CASE(a_label_has_nothing_of_an_earlier_one),
         CONF_CASE(memory_debug_leaves_it_alone),
         CONF_CASE(streams_of_the_program_use_it),
         CONF_CASE(the_function_may_call_heddle),
