@@ -288,6 +288,9 @@ static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
     take_out(all, e);
     e->buffer = NULL;
     hdi_mutex_unlock(&all->lock);
+    if (e->pin) {
+        hdi_pin_freed(rt, e->pin);
+    }
     bool lost = false;
     for (int i = 0; i < rt->n_devices; i++) {
         lost |= hdi_device_lost(rt->devices[i]);

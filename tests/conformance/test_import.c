@@ -361,11 +361,143 @@ static void the_limit_of_pinned_memory_counts(void **state)
     }
     void *memory = aligned_alloc(4096, 8 << 20);
     hd_buffer *b = NULL;
-    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "pinned memory");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "raise pinned_limit");
     CONF_TRUE(b == NULL);
+    foreign_enter(&s.f, 0); /* what the program has pinned is taken as it is */
+    CONF_EQUAL(s.f.cuMemHostRegister(memory, 8 << 20, 3), 0);
+    uint64_t before = pinned_bytes(s.runtime);
+    CONF_OK(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b));
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    CONF_OK(hd_fill(b, 0, 5, 8 << 20, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_EQUAL(((uint32_t *)memory)[(2 << 20) - 1], 5);
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(s.f.cuMemHostUnregister(memory), 0);
+    foreign_leave(&s.f);
     CONF_OK(hd_import_host(s.runtime, memory, 1 << 20, NULL, &b));
     hd_free(b);
     end(&s);
+    free(memory);
+}
+
+/* ---- memory of the host that is imported again ---- */
+
+static hd_buffer *import_host(scene *s, void *memory, size_t size, const char *label, atomic_int *released)
+{
+    hd_buffer *b = NULL;
+    const hd_import_options options = {.size = sizeof options, .label = label, .released = count, .context = released};
+    CONF_OK(hd_import_host(s->runtime, memory, size, &options, &b));
+    return b;
+}
+
+static void it_is_used(scene *s, hd_buffer *b, const uint32_t *memory, uint32_t value)
+{
+    CONF_OK(conf_fill(s->lane, s->k, b, 0, 1024, value, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_TRUE(memory[0] == value && memory[1023] == value);
+}
+
+static void expect_unpinned(scene *s, void *memory, size_t size)
+{
+    foreign_enter(&s->f, 0);
+    CONF_EQUAL(s->f.cuMemHostRegister(memory, size, 3), 0);
+    CONF_EQUAL(s->f.cuMemHostUnregister(memory), 0);
+    foreign_leave(&s->f);
+}
+
+/* A freed import that a gate keeps in use. */
+static void import_behind_a_gate(scene *s, void *memory, size_t size, void **context, atomic_int *released)
+{
+    hd_buffer *b = import_host(s, memory, size, "first", released);
+    hd_arg use = hd_inout(b);
+    CONF_OK(hd_lane_call(s->lane, stand, context, &use, 1, NULL));
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(atomic_load(released), 0);
+}
+
+static void imported_again_while_in_use_it_stays_pinned(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    uint32_t *memory = aligned_alloc(4096, 2 * bytes);
+    atomic_int first = 0, same = 0, half = 0;
+    uint64_t before = pinned_bytes(s.runtime);
+    import_behind_a_gate(&s, memory, bytes, context, &first);
+    CONF_OK(hd_free(import_host(&s, memory, bytes, "same", &same)));
+    hd_buffer *b = import_host(&s, memory, bytes / 2, "half", &half), *none = NULL;
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes); /* one pin for all */
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory + words / 2, bytes, NULL, &none), HD_ERROR_ARGUMENT, "'half'");
+    atomic_store(&g.open, true);
+    await_released(&first);
+    await_released(&same);
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes);
+    it_is_used(&s, b, memory, 5);
+    CONF_OK(hd_free(b));
+    await_released(&half);
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    expect_unpinned(&s, memory, 2 * bytes);
+    end(&s);
+    free(memory);
+}
+
+static void a_larger_import_waits_for_the_freed_one(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "transfer_timeout=20")) {
+        return;
+    }
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    uint32_t *memory = aligned_alloc(4096, 2 * bytes);
+    atomic_int first = 0, second = 0;
+    hd_buffer *b = NULL;
+    uint64_t before = pinned_bytes(s.runtime);
+    import_behind_a_gate(&s, memory, bytes, context, &first);
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 2 * bytes, NULL, &b), HD_ERROR_TIMEOUT, "transfer_timeout");
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes);
+    atomic_store(&g.open, true);
+    await_released(&first);
+    b = import_host(&s, memory, 2 * bytes, "second", &second);
+    CONF_EQUAL(pinned_bytes(s.runtime), before + 2 * bytes);
+    it_is_used(&s, b, memory, 6);
+    CONF_OK(hd_free(b));
+    await_released(&second);
+    expect_unpinned(&s, memory, 2 * bytes);
+    end(&s);
+    free(memory);
+}
+
+static void imported_again_and_again_it_is_pinned(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    uint32_t *memory = aligned_alloc(4096, 4 * 4096);
+    uint64_t before = pinned_bytes(s.runtime);
+    atomic_int released = 0;
+    enum { turns = 300 };
+    for (uint32_t i = 1; i <= turns; i++) { /* smaller and larger ones */
+        hd_buffer *b = import_host(&s, memory, 4096 * (1 + i * 7 % 4), NULL, &released);
+        if (i % 3) {
+            it_is_used(&s, b, memory, i);
+        }
+        CONF_OK(hd_free(b));
+    }
+    while (atomic_load(&released) < turns) {
+        conf_sleep_ms(1);
+    }
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    expect_unpinned(&s, memory, 4 * 4096);
+    end(&s);
+    CONF_EQUAL(atomic_load(&released), turns);
     free(memory);
 }
 
@@ -680,6 +812,9 @@ int main(void)
         CONF_CASE(memory_of_the_host_is_pinned_meanwhile),
         CONF_CASE(pinned_memory_of_the_program_is_taken_as_it_is),
         CONF_CASE(the_limit_of_pinned_memory_counts),
+        CONF_CASE(imported_again_while_in_use_it_stays_pinned),
+        CONF_CASE(a_larger_import_waits_for_the_freed_one),
+        CONF_CASE(imported_again_and_again_it_is_pinned),
         CONF_CASE(what_is_no_memory_of_the_device_is_refused),
         CONF_CASE(overlaps_are_refused_by_name),
         CONF_CASE(a_label_has_nothing_of_an_earlier_one),
