@@ -35,6 +35,8 @@ static bool begin(scene *s, const char *settings)
     if (conf_is_process(s->runtime)) {
         hd_buffer *out = NULL;
         CONF_FAILS_WITH(hd_import(s->runtime, 0, 4096, bytes, NULL, &out), HD_ERROR_UNSUPPORTED, "placement=thread");
+        CONF_FAILS_WITH(hd_import(s->runtime, 0, 4096, bytes, NULL, &out), HD_ERROR_UNSUPPORTED,
+                        "hd_import_descriptor");
         CONF_FAILS_WITH(hd_import_host(s->runtime, s, sizeof *s, NULL, &out), HD_ERROR_UNSUPPORTED, "hd_alloc_host");
         CONF_TRUE(out == NULL);
         conf_close(s->runtime);
@@ -523,6 +525,13 @@ static void what_is_no_memory_of_the_device_is_refused(void **state)
         hd_alloc_with(s.lane, bytes, &(hd_alloc_options){.size = sizeof(hd_alloc_options), .label = "heddle's"}, &own));
     CONF_FAILS_WITH(hd_import(s.runtime, 0, hd_buffer_address(own) + 64, 64, NULL, &b), HD_ERROR_ARGUMENT,
                     "'heddle's'");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, (void *)(uintptr_t)s.memory, bytes, NULL, &b), HD_ERROR_ARGUMENT,
+                    "memory of a device; hd_import takes it");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, (void *)(uintptr_t)4096, 4096, NULL, &b), HD_ERROR_ARGUMENT,
+                    "not all memory of the program");
+    CONF_OK(hd_buffer_set_label(own, NULL));
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, hd_buffer_address(own), 64, NULL, &b), HD_ERROR_ARGUMENT,
+                    "Heddle's own; use");
     CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
     CONF_OK(hd_buffer_set_label(pinned, "pinned here"));
     void *pointer = NULL;
