@@ -47,10 +47,12 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
 /* Makes a pinned buffer of the program's own memory on the host, as of hd_alloc_host: every device uses it directly, and hd_map maps it.
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. It counts against the option pinned_limit. The memory is unpinned
  * after its last use, before `released` is called. Memory that the program has pinned already is taken as it is, and counts against no limit.
+ * Bytes of a freed import that is still in use share its pin, which then lasts until the last import of them has ended. Where they are a part of
+ * the new bytes only, the call waits for the end of that work (option transfer_timeout).
  * The driver pins whole pages. Two imports that share a page need pages of their own where the driver refuses that.
  * *out is the caller's: hd_free, which does not block.
  * Errors: ARGUMENT (null; zero bytes; only a part of it is pinned; it overlaps another import or Heddle's own memory), HANDLE, HOST_MEMORY (also:
- * the limit), DRIVER, DEVICE_LOST (no device is left), UNSUPPORTED (placement=process: a worker process has no such memory; use hd_alloc_host). */
+ * the limit), DRIVER, DEVICE_LOST (no device is left), TIMEOUT, UNSUPPORTED (placement=process: a worker process has no such memory; use hd_alloc_host). */
 HD_API hd_status hd_import_host(hd_runtime *runtime, void *memory, size_t bytes, const hd_import_options *options,
                                 hd_buffer **out);
 

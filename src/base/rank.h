@@ -25,6 +25,7 @@
     ENTRY(LINKING)           /* peer access between devices */                                                         \
     ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
     ENTRY(REGIONS)           /* memory in no arena and no pool */                                                      \
+    ENTRY(PINS)              /* pinned memory of the program */                                                        \
     ENTRY(HOLDS)             /* holds */                                                                               \
     ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \

@@ -103,15 +103,6 @@ static inline void renew_uses(hdi_uses *u, uint64_t bytes)
     s->n_readers = last.position != 0;
 }
 
-static inline void set_label(struct hd_buffer *b, const char *label)
-{
-    b->label[0] = 0;
-    if (label) {
-        strncpy(b->label, label, sizeof b->label - 1);
-        b->label[sizeof b->label - 1] = 0;
-    }
-}
-
 /* A large block is as long as requested, rounded up to a granule of blocks. */
 static inline size_t block_bytes(size_t bytes)
 {
@@ -139,7 +130,7 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     b->bytes = bytes;
     HDI_HANDOVER_END();
     b->call_site = call_site;
-    set_label(b, label);
+    hdi_buffer_label(b, label);
     b->maker = cache->number;
     hdi_thread_cache_counts *counts = &cache->counts[lane->device->index];
     hdi_count(&counts->allocations, 1);
@@ -383,7 +374,7 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
         hdi_counts_add(&device->memory->failures, 1);
     } else {
         b->call_site = call_site;
-        set_label(b, label);
+        hdi_buffer_label(b, label);
         hdi_buffer_count_allocation(rt, device->index, bytes, b);
         hdi_buffer_make_live(b);
         *out = hdi_buffer_handle(b);

@@ -6,6 +6,7 @@
 #ifndef HDI_BUFFER_BUFFER_H
 #define HDI_BUFFER_BUFFER_H
 
+#include <string.h>
 #include <heddle/buffer.h>
 #include <heddle/memory.h>
 #include "buffer/part.h"
@@ -180,6 +181,15 @@ extern const hdi_lifetime hdi_buffers_lifetime;
 /* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live; NULL: no host memory. */
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt);
 void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b);
+/* NULL: none. Nothing stays of the label that the structure had before. */
+static inline void hdi_buffer_label(struct hd_buffer *b, const char *label)
+{
+    b->label[0] = 0;
+    if (label) {
+        strncpy(b->label, label, sizeof b->label - 1);
+        b->label[sizeof b->label - 1] = 0;
+    }
+}
 
 /* Its handle is good from now on, or lost at once if its device is. */
 void hdi_buffer_make_live(struct hd_buffer *b);

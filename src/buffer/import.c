@@ -1,76 +1,26 @@
-/* import.c - hd_import and hd_import_host: what they check and pin before memory of the program's own becomes a buffer.
+/* import.c - hd_import and hd_import_host: what they check before memory of the program's own becomes a buffer.
  *
  * Threads: any.
  * Locks: none while the driver is called.
- * Blocking: for calls of the driver. hd_import_host pins, which waits for the driver's locks.
+ * Blocking: for calls of the driver. hd_import_host pins (pin.h), which waits for the driver's locks.
  * Always: what fails has changed nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include <heddle/import.h>
 #include "base/error.h"
 #include "base/sized.h"
 #include "buffer/import.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
+#include "buffer/pin.h"
 #include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/part.h"
 
 /* ---- what the memory is ---- */
-
-/* A device whose driver calls can be made. NULL: there is none. */
-static hdi_device *enter_any(hd_runtime *rt, hdi_scope *scope)
-{
-    for (int i = 0; i < rt->n_devices; i++) {
-        if (!hdi_device_lost(rt->devices[i]) && hdi_scope_enter(rt->devices[i], scope) == HD_OK) {
-            return rt->devices[i];
-        }
-    }
-    return NULL;
-}
-
-/* Unpins, as far as the driver lets it. Where all devices are lost it does not: the pages are unpinned with the contexts. */
-static void unpin(hdi_region *e, bool closing)
-{
-    (void)closing;
-    hd_runtime *rt = e->runtime;
-    hdi_scope scope;
-    if (enter_any(rt, &scope)) {
-        rt->driver->cuMemHostUnregister((void *)(uintptr_t)e->low);
-        hdi_scope_leave(&scope);
-    }
-    hdi_host_pool_count_unpinned(hdi_memory_of(rt)->host_pool, e->charged);
-}
-
-static bool ask(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r)
-{
-    *r = driver->cuPointerGetAttribute(value, attribute, address);
-    return *r == HDCU_SUCCESS;
-}
-
-/* Where what the driver has at an address ends: what one of its calls made, or one mapping. The address itself where that is unknown. */
-static uint64_t end_at(const hdi_driver *driver, uint64_t address)
-{
-    static const int pairs[2][2] = {
-        {HDCU_POINTER_ATTRIBUTE_RANGE_START_ADDR, HDCU_POINTER_ATTRIBUTE_RANGE_SIZE},
-        {HDCU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, HDCU_POINTER_ATTRIBUTE_MAPPING_SIZE},
-    };
-    uint64_t end = UINT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        uint64_t start = 0;
-        size_t bytes = 0;
-        hdcu_result r;
-        if (ask(driver, &start, pairs[i][0], address, &r) && ask(driver, &bytes, pairs[i][1], address, &r) &&
-            start <= address && bytes > address - start && start + bytes < end) {
-            end = start + bytes;
-        }
-    }
-    return end == UINT64_MAX ? address : end;
-}
 
 /* The device of the runtime that a driver's number stands for; -1: none. */
 static int device_of(const hd_runtime *rt, int ordinal)
@@ -89,7 +39,7 @@ static hd_status check_at(hdi_device *device, uint64_t address)
     const hd_runtime *rt = device->runtime;
     int type = 0, ordinal = -1;
     hdcu_result r;
-    if (!ask(rt->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r)) {
+    if (!hdi_address_ask(rt->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r)) {
         return r == HDCU_ERROR_INVALID_VALUE || r == HDCU_ERROR_NOT_FOUND
                    ? hdi_fail(HD_ERROR_ARGUMENT,
                               "0x%" PRIx64 " is no memory that the driver has; import what it allocated", address)
@@ -98,7 +48,7 @@ static hd_status check_at(hdi_device *device, uint64_t address)
     if (type == HDCU_MEMORYTYPE_HOST) {
         return hdi_fail(HD_ERROR_ARGUMENT, "0x%" PRIx64 " is memory of the host; hd_import_host takes it", address);
     }
-    if (!ask(rt->driver, &ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &r)) {
+    if (!hdi_address_ask(rt->driver, &ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &r)) {
         return hdi_driver_failed(device, r, "cuPointerGetAttribute");
     }
     int owner = device_of(rt, ordinal);
@@ -129,7 +79,7 @@ static hd_status check_range(hdi_device *device, uint64_t low, uint64_t high)
         if (status) {
             return status;
         }
-        uint64_t end = end_at(driver, at);
+        uint64_t end = hdi_address_end(driver, at);
         at = end > at ? end : high - 1 > at ? high - 1 : high; /* where that is unknown: the last byte */
     }
     return HD_OK;
@@ -160,7 +110,7 @@ static hd_status refuse_own(hd_runtime *rt, uint64_t low, uint64_t high)
     hdi_buffers_each(rt, find_label, &s);
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "%" PRIu64 " bytes at 0x%" PRIx64 " are memory of Heddle's own%s%s%s; use the buffer that has them",
-                    high - low, low, s.found ? ", of buffer '" : "", s.label, s.found ? "'" : "");
+                    high - low, low, s.label[0] ? ", of buffer '" : "", s.label, s.label[0] ? "'" : "");
 }
 
 /* Fails where some of the bytes are memory of the library's. */
@@ -223,7 +173,7 @@ hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, 
     if (rt->is_process) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
                         "with placement=process the device's memory is another process's, which has no such address; "
-                        "open the runtime with placement=thread");
+                        "open the runtime with placement=thread, or use hd_import_descriptor");
     }
     hdi_device *device = rt->devices[index];
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
@@ -263,102 +213,10 @@ hd_status hd_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, 
 
 /* ---- memory of the host ---- */
 
-static uint64_t pages_of(uint64_t low, uint64_t high)
+static void unpin(hdi_region *e, bool closing)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    return (high + page - 1) / page * page - low / page * page;
-}
-
-/* Fails unless the program has pinned all of the memory. The device's context is current. */
-static hd_status check_pinned(hdi_device *device, const hdi_region *e)
-{
-    const hdi_driver *driver = device->runtime->driver;
-    for (uint64_t at = e->low; at < e->high;) {
-        int type = 0;
-        hdcu_result r;
-        uint64_t end = ask(driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &r) ? end_at(driver, at) : at;
-        if (type != HDCU_MEMORYTYPE_HOST || end == at) {
-            return hdi_fail(HD_ERROR_ARGUMENT,
-                            "%" PRIu64 " bytes at 0x%" PRIx64 " are pinned in part: not from byte %" PRIu64
-                            " on; import whole pinned ranges, or memory with pages of its own",
-                            e->high - e->low, e->low, at - e->low);
-        }
-        at = end;
-    }
-    return HD_OK;
-}
-
-/* Whether the program has pinned what is at an address. The device's context is current. */
-static bool is_pinned(hdi_device *device, uint64_t at)
-{
-    int type = 0;
-    hdcu_result r;
-    return ask(device->runtime->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &r) &&
-           type == HDCU_MEMORYTYPE_HOST;
-}
-
-/* Pins the memory, or finds that the program has. *address: as devices see it. The device's context is current. */
-static hd_status pin(hdi_device *device, hdi_region *e, uint64_t *address)
-{
-    const hdi_driver *driver = device->runtime->driver;
-    void *memory = (void *)(uintptr_t)e->low;
-    hdcu_result r = driver->cuMemHostRegister(memory, e->high - e->low,
-                                              HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
-    /* What is pinned in part, or is not all there, is INVALID_VALUE of NVIDIA's driver. */
-    if (r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
-        (r == HDCU_ERROR_INVALID_VALUE && is_pinned(device, e->low))) {
-        hd_status status = check_pinned(device, e);
-        if (status) {
-            return status;
-        }
-    } else if (r == HDCU_ERROR_INVALID_VALUE) {
-        return hdi_fail_driver(
-            HD_ERROR_ARGUMENT, r, "cuMemHostRegister", device->index,
-            "%" PRIu64 " bytes at 0x%" PRIx64
-            " are not all memory of the program that can be pinned; give the bytes of one allocation",
-            e->high - e->low, e->low);
-    } else if (r != HDCU_SUCCESS) {
-        return hdi_driver_failed(device, r, "cuMemHostRegister");
-    } else {
-        e->give_back = unpin;
-    }
-    hdcu_deviceptr at = 0;
-    r = driver->cuMemHostGetDevicePointer(&at, memory, 0);
-    if (r != HDCU_SUCCESS) {
-        hd_status status = hdi_driver_failed(device, r, "cuMemHostGetDevicePointer");
-        if (e->give_back) {
-            driver->cuMemHostUnregister(memory);
-        }
-        return status;
-    }
-    *address = at;
-    return HD_OK;
-}
-
-/* Counts the memory as pinned first, so that the limit is never exceeded. */
-static hd_status pin_within_limit(hdi_region *e, uint64_t *address)
-{
-    hd_runtime *rt = e->runtime;
-    hdi_host_pool *pool = hdi_memory_of(rt)->host_pool;
-    uint64_t pages = pages_of(e->low, e->high);
-    hd_status status = hdi_host_pool_count_pinned(pool, pages);
-    bool counted = !status;
-    hdi_scope scope;
-    hdi_device *device = NULL;
-    if (!status && !(device = enter_any(rt, &scope))) {
-        status = hdi_loss_fail(rt, hdi_any_device(rt)->index, "no device is left that could pin memory");
-    }
-    if (!status) {
-        status = pin(device, e, address);
-        hdi_scope_leave(&scope);
-    }
-    if (counted && (status || !e->give_back)) {
-        hdi_host_pool_count_unpinned(pool, pages);
-    }
-    if (!status && e->give_back) {
-        e->charged = pages;
-    }
-    return status;
+    (void)closing;
+    hdi_pin_drop(e->runtime, e->pin);
 }
 
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,
@@ -391,19 +249,21 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
         hdi_region_drop(e);
         return status;
     }
-    status = pin_within_limit(e, &address);
+    status = hdi_pin_take(rt, low, low + bytes, e->buffer->label, &e->pin, &address);
     if (status) {
         hdi_region_unlist(e);
         hdi_region_drop(e);
         return status;
     }
+    e->give_back = e->pin ? unpin : NULL;
     e->buffer->address = address;
     e->buffer->of_kind = e;
     status = inherited ? hdi_region_mark(e) : HD_OK;
     if (status) {
         hdi_region_unlist(e);
-        if (e->give_back) {
-            e->give_back(e, false);
+        if (e->pin) {
+            hdi_pin_freed(rt, e->pin);
+            unpin(e, false);
         }
         hdi_region_drop(e);
         return status;

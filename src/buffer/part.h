@@ -33,6 +33,7 @@ typedef struct hdi_buffer_part {
     _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;
     struct hdi_regions *regions;
+    struct hdi_pins *pins;
     const struct hdi_buffer_ops *kept;    /* of buffers with HD_ALLOC_KEEP */
     const struct hdi_buffer_ops *guarded; /* of all device memory; NULL where the option memory_debug is off */
     /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation

@@ -288,6 +288,9 @@ static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
     take_out(all, e);
     e->buffer = NULL;
     hdi_mutex_unlock(&all->lock);
+    if (e->pin) {
+        hdi_pin_freed(rt, e->pin);
+    }
     bool lost = false;
     for (int i = 0; i < rt->n_devices; i++) {
         lost |= hdi_device_lost(rt->devices[i]);
@@ -475,9 +478,7 @@ hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes,
         e->released = options->released;
         e->context = options->context;
     }
-    if (options && options->label) {
-        memcpy(b->label, options->label, strnlen(options->label, sizeof b->label - 1));
-    }
+    hdi_buffer_label(b, options ? options->label : NULL);
     *out = e;
     return HD_OK;
 }

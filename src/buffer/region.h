@@ -10,6 +10,7 @@
 
 #include <heddle/import.h>
 #include "buffer/buffer.h"
+#include "buffer/pin.h"
 
 typedef struct hdi_region hdi_region;
 
@@ -22,6 +23,7 @@ struct hdi_region {
     bool own;                 /* memory of the library: no import */
     uint64_t losses;          /* of the device, when the memory was taken */
     uint64_t charged;         /* bytes that count against a limit */
+    hdi_pin *pin;             /* of the host's memory; NULL: the program's, or memory of a device */
     uint64_t mapped_for;      /* under `linking`: bit per peer that has a mapping of its own */
     /* Gives back what the library has of the memory, once nothing uses it. `closing`: as the runtime does at its end. NULL: there is nothing.
      * May wait for the driver. */

@@ -333,15 +333,15 @@ static size_t superblock_bytes(const hdi_host_pool *pool, size_t bytes)
     return size < bytes ? round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
 }
 
-static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
+static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block, const char *remedy)
 {
     hdi_host_pool_info i;
     hdi_host_pool_get_info(pool, &i);
     return hdi_fail(
         HD_ERROR_HOST_MEMORY,
-        "pinned memory: %s: %s of at most %s are held: live %s, for Heddle itself %s, freed and still in use %s",
+        "pinned memory: %s: %s of at most %s are held: live %s, for Heddle itself %s, freed and still in use %s%s",
         HDI_BYTES(block->bytes), HDI_BYTES(i.reserved_bytes), HDI_BYTES(i.limit_bytes), HDI_BYTES(i.live_bytes),
-        HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes));
+        HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes), remedy);
 }
 
 /* Counts so many bytes as pinned. False: the limit does not allow that. */
@@ -371,7 +371,7 @@ hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes)
         return HD_OK;
     }
     const hdi_host_block block = {.bytes = bytes};
-    return fail_limit(pool, &block);
+    return fail_limit(pool, &block, "; free imports, or raise pinned_limit");
 }
 
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes)
@@ -420,7 +420,7 @@ static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inhe
         unpin_idle(pool, need - room, &freed);
     }
     if (!reserve(pool, size)) {
-        return fail_limit(pool, out);
+        return fail_limit(pool, out, "");
     }
     hd_status status = pin(pool, size, out, inherited);
     /* The system's own limit is reached. Idle superblocks go first, and no more is pinned than the block needs. */

@@ -611,6 +611,23 @@ static hdcu_result cuMemFreeHost(void *pointer)
     return free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
+/* Whether the program has pages at all addresses of the range. */
+static bool is_mapped(uintptr_t address, size_t bytes)
+{
+    enum { AT_ONCE = 4096 };
+    unsigned char resident[AT_ONCE];
+    size_t page = page_bytes();
+    uintptr_t end = address + bytes;
+    for (uintptr_t at = address / page * page; at < end;) {
+        size_t some = end - at < AT_ONCE * page ? end - at : AT_ONCE * page;
+        if (mincore((void *)at, some, resident) != 0) {
+            return false;
+        }
+        at += some;
+    }
+    return true;
+}
+
 static hdcu_result cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
 {
     uintptr_t address = (uintptr_t)pointer;
@@ -627,6 +644,9 @@ static hdcu_result cuMemHostRegister(void *pointer, size_t bytes, unsigned flags
         const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)
                                         hdi_host_mappings.spans[hdi_host_set_seek(&hdi_host_mappings, address)];
         r = m->device < 0 ? HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED : HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && !is_mapped(address, bytes)) {
+        r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
         hdi_host_mapping *m = calloc(1, sizeof *m);

@@ -35,6 +35,8 @@ static bool begin(scene *s, const char *settings)
     if (conf_is_process(s->runtime)) {
         hd_buffer *out = NULL;
         CONF_FAILS_WITH(hd_import(s->runtime, 0, 4096, bytes, NULL, &out), HD_ERROR_UNSUPPORTED, "placement=thread");
+        CONF_FAILS_WITH(hd_import(s->runtime, 0, 4096, bytes, NULL, &out), HD_ERROR_UNSUPPORTED,
+                        "hd_import_descriptor");
         CONF_FAILS_WITH(hd_import_host(s->runtime, s, sizeof *s, NULL, &out), HD_ERROR_UNSUPPORTED, "hd_alloc_host");
         CONF_TRUE(out == NULL);
         conf_close(s->runtime);
@@ -361,11 +363,143 @@ static void the_limit_of_pinned_memory_counts(void **state)
     }
     void *memory = aligned_alloc(4096, 8 << 20);
     hd_buffer *b = NULL;
-    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "pinned memory");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "raise pinned_limit");
     CONF_TRUE(b == NULL);
+    foreign_enter(&s.f, 0); /* what the program has pinned is taken as it is */
+    CONF_EQUAL(s.f.cuMemHostRegister(memory, 8 << 20, 3), 0);
+    uint64_t before = pinned_bytes(s.runtime);
+    CONF_OK(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b));
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    CONF_OK(hd_fill(b, 0, 5, 8 << 20, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_EQUAL(((uint32_t *)memory)[(2 << 20) - 1], 5);
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(s.f.cuMemHostUnregister(memory), 0);
+    foreign_leave(&s.f);
     CONF_OK(hd_import_host(s.runtime, memory, 1 << 20, NULL, &b));
     hd_free(b);
     end(&s);
+    free(memory);
+}
+
+/* ---- memory of the host that is imported again ---- */
+
+static hd_buffer *import_host(scene *s, void *memory, size_t size, const char *label, atomic_int *released)
+{
+    hd_buffer *b = NULL;
+    const hd_import_options options = {.size = sizeof options, .label = label, .released = count, .context = released};
+    CONF_OK(hd_import_host(s->runtime, memory, size, &options, &b));
+    return b;
+}
+
+static void it_is_used(scene *s, hd_buffer *b, const uint32_t *memory, uint32_t value)
+{
+    CONF_OK(conf_fill(s->lane, s->k, b, 0, 1024, value, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+    CONF_TRUE(memory[0] == value && memory[1023] == value);
+}
+
+static void expect_unpinned(scene *s, void *memory, size_t size)
+{
+    foreign_enter(&s->f, 0);
+    CONF_EQUAL(s->f.cuMemHostRegister(memory, size, 3), 0);
+    CONF_EQUAL(s->f.cuMemHostUnregister(memory), 0);
+    foreign_leave(&s->f);
+}
+
+/* A freed import that a gate keeps in use. */
+static void import_behind_a_gate(scene *s, void *memory, size_t size, void **context, atomic_int *released)
+{
+    hd_buffer *b = import_host(s, memory, size, "first", released);
+    hd_arg use = hd_inout(b);
+    CONF_OK(hd_lane_call(s->lane, stand, context, &use, 1, NULL));
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(atomic_load(released), 0);
+}
+
+static void imported_again_while_in_use_it_stays_pinned(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    uint32_t *memory = aligned_alloc(4096, 2 * bytes);
+    atomic_int first = 0, same = 0, half = 0;
+    uint64_t before = pinned_bytes(s.runtime);
+    import_behind_a_gate(&s, memory, bytes, context, &first);
+    CONF_OK(hd_free(import_host(&s, memory, bytes, "same", &same)));
+    hd_buffer *b = import_host(&s, memory, bytes / 2, "half", &half), *none = NULL;
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes); /* one pin for all */
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory + words / 2, bytes, NULL, &none), HD_ERROR_ARGUMENT, "'half'");
+    atomic_store(&g.open, true);
+    await_released(&first);
+    await_released(&same);
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes);
+    it_is_used(&s, b, memory, 5);
+    CONF_OK(hd_free(b));
+    await_released(&half);
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    expect_unpinned(&s, memory, 2 * bytes);
+    end(&s);
+    free(memory);
+}
+
+static void a_larger_import_waits_for_the_freed_one(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "transfer_timeout=20")) {
+        return;
+    }
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    uint32_t *memory = aligned_alloc(4096, 2 * bytes);
+    atomic_int first = 0, second = 0;
+    hd_buffer *b = NULL;
+    uint64_t before = pinned_bytes(s.runtime);
+    import_behind_a_gate(&s, memory, bytes, context, &first);
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 2 * bytes, NULL, &b), HD_ERROR_TIMEOUT, "transfer_timeout");
+    CONF_EQUAL(pinned_bytes(s.runtime), before + bytes);
+    atomic_store(&g.open, true);
+    await_released(&first);
+    b = import_host(&s, memory, 2 * bytes, "second", &second);
+    CONF_EQUAL(pinned_bytes(s.runtime), before + 2 * bytes);
+    it_is_used(&s, b, memory, 6);
+    CONF_OK(hd_free(b));
+    await_released(&second);
+    expect_unpinned(&s, memory, 2 * bytes);
+    end(&s);
+    free(memory);
+}
+
+static void imported_again_and_again_it_is_pinned(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    uint32_t *memory = aligned_alloc(4096, 4 * 4096);
+    uint64_t before = pinned_bytes(s.runtime);
+    atomic_int released = 0;
+    enum { turns = 300 };
+    for (uint32_t i = 1; i <= turns; i++) { /* smaller and larger ones */
+        hd_buffer *b = import_host(&s, memory, 4096 * (1 + i * 7 % 4), NULL, &released);
+        if (i % 3) {
+            it_is_used(&s, b, memory, i);
+        }
+        CONF_OK(hd_free(b));
+    }
+    while (atomic_load(&released) < turns) {
+        conf_sleep_ms(1);
+    }
+    CONF_EQUAL(pinned_bytes(s.runtime), before);
+    expect_unpinned(&s, memory, 4 * 4096);
+    end(&s);
+    CONF_EQUAL(atomic_load(&released), turns);
     free(memory);
 }
 
@@ -391,6 +525,13 @@ static void what_is_no_memory_of_the_device_is_refused(void **state)
         hd_alloc_with(s.lane, bytes, &(hd_alloc_options){.size = sizeof(hd_alloc_options), .label = "heddle's"}, &own));
     CONF_FAILS_WITH(hd_import(s.runtime, 0, hd_buffer_address(own) + 64, 64, NULL, &b), HD_ERROR_ARGUMENT,
                     "'heddle's'");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, (void *)(uintptr_t)s.memory, bytes, NULL, &b), HD_ERROR_ARGUMENT,
+                    "memory of a device; hd_import takes it");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, (void *)(uintptr_t)4096, 4096, NULL, &b), HD_ERROR_ARGUMENT,
+                    "not all memory of the program");
+    CONF_OK(hd_buffer_set_label(own, NULL));
+    CONF_FAILS_WITH(hd_import(s.runtime, 0, hd_buffer_address(own), 64, NULL, &b), HD_ERROR_ARGUMENT,
+                    "Heddle's own; use");
     CONF_OK(hd_alloc_host(s.runtime, bytes, &pinned));
     CONF_OK(hd_buffer_set_label(pinned, "pinned here"));
     void *pointer = NULL;
@@ -424,6 +565,25 @@ static void overlaps_are_refused_by_name(void **state)
     }
     CONF_OK(hd_import(s.runtime, 0, s.memory, bytes, NULL, &b));
     CONF_OK(hd_free(b));
+    end(&s);
+}
+
+static void a_label_has_nothing_of_an_earlier_one(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, NULL)) {
+        return;
+    }
+    static const char *const labels[] = {"a label that is long", "short", ""}, *const seen[] = {
+                                                                                   "'a label that is long'", "'short'",
+                                                                                   "the import of"};
+    hd_buffer *b = NULL, *none = NULL;
+    for (int i = 0; i < 3; i++) { /* the structure of a freed buffer is the next one's */
+        b = import(&s, labels[i], NULL);
+        CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, 4, NULL, &none), HD_ERROR_ARGUMENT, seen[i]);
+        CONF_OK(hd_free(b));
+    }
     end(&s);
 }
 
@@ -661,8 +821,12 @@ int main(void)
         CONF_CASE(memory_of_the_host_is_pinned_meanwhile),
         CONF_CASE(pinned_memory_of_the_program_is_taken_as_it_is),
         CONF_CASE(the_limit_of_pinned_memory_counts),
+        CONF_CASE(imported_again_while_in_use_it_stays_pinned),
+        CONF_CASE(a_larger_import_waits_for_the_freed_one),
+        CONF_CASE(imported_again_and_again_it_is_pinned),
         CONF_CASE(what_is_no_memory_of_the_device_is_refused),
         CONF_CASE(overlaps_are_refused_by_name),
+        CONF_CASE(a_label_has_nothing_of_an_earlier_one),
         CONF_CASE(memory_debug_leaves_it_alone),
         CONF_CASE(streams_of_the_program_use_it),
         CONF_CASE(the_function_may_call_heddle),

@@ -184,6 +184,7 @@ static void memory_calls_are_checked(void **state)
     FAILS(d->cuMemcpyHtoD((uintptr_t)&word, &word, 4), INVALID_VALUE);
     FAILS(d->cuMemHostAlloc((void **)&p, 0, 0), INVALID_VALUE);
     FAILS(d->cuMemHostRegister(NULL, 10, 0), INVALID_VALUE);
+    FAILS(d->cuMemHostRegister((void *)(uintptr_t)4096, 4096, 0), INVALID_VALUE); /* no memory there */
     FAILS(d->cuMemHostUnregister(&word), HOST_MEMORY_NOT_REGISTERED);
     leave_device(0);
     hdi_driver_close(d);
