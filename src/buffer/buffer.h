@@ -78,6 +78,7 @@ typedef struct hdi_memory_counts {
     _Atomic uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
     _Atomic uint64_t longest_pause_ns;
     _Atomic uint64_t double_frees, overruns, held_bytes;
+    _Atomic uint64_t pieces_leaving; /* freed ones that are not given back yet (piece.c) */
 } hdi_memory_counts;
 
 static inline void hdi_counts_add(_Atomic uint64_t *counter, uint64_t more)
