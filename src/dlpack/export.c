@@ -90,10 +90,10 @@ hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type
 
 /* ---- what holds the bytes ---- */
 
-static hd_status hold(const place *p, hd_buffer *buffer, given *g)
+static hd_status hold(const place *p, hd_buffer *buffer, const char *label, given *g)
 {
     hd_hold *made;
-    hd_status status = hd_hold_create(p->runtime, &made);
+    hd_status status = hdi_hold_create_outside(p->runtime, label, &made);
     if (status) {
         return status;
     }
@@ -189,7 +189,7 @@ static hd_status begin(const hd_tensor *t, int64_t stream, const hd_dlpack_optio
         return HD_OK;
     }
     if (stream == HD_DLPACK_UNORDERED) {
-        return hold(&p, t->buffer, g);
+        return hold(&p, t->buffer, options->label, g);
     }
     hd_arg use = hd_inout(t->buffer);
     use.access = options->flags & HD_DLPACK_READ_ONLY ? HD_READ : HD_READ_WRITE;

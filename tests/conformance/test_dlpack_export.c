@@ -522,6 +522,41 @@ static void deleters_do_no_harm_after_hd_close(void **state)
     conf_close(next);
 }
 
+/* With nothing else out: of a freed buffer, and of one that is not. */
+static void hd_close_names_what_is_unordered(void **state)
+{
+    (void)state;
+    for (int freed = 0; freed < 2; freed++) {
+        scene s = begin(NULL);
+        hd_buffer *b = s.is_process ? s.pinned : s.x;
+        hd_tensor t = dl_words(b), none = t;
+        none.shape[0] = 0;
+        hd_dlpack_options options = {.size = sizeof options, .label = "ended"};
+        DLManagedTensorVersioned *ended = NULL, *held = NULL, *empty = NULL;
+        CONF_OK(hd_dlpack_export(&t, HD_DLPACK_UNORDERED, &options, &ended));
+        dl_delete(ended);
+        options.label = "long lived";
+        CONF_OK(hd_dlpack_export(&none, HD_DLPACK_UNORDERED, &options, &empty));
+        CONF_OK(hd_dlpack_export(&t, HD_DLPACK_UNORDERED, &options, &held));
+        CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+        if (freed) {
+            CONF_OK(hd_free(b));
+        }
+        conf_track(s.runtime, NULL);
+        CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "export 'long lived'");
+        if (dl_is_for_cpu(&held->dl_tensor)) {
+            uint32_t *p = held->dl_tensor.data;
+            CONF_TRUE(p[0] == 1 && p[words - 1] == 1);
+            p[0] = 5;
+        }
+        hd_runtime *next = conf_open(NULL);
+        dl_delete(held);
+        dl_delete(empty);
+        CONF_TRUE(strstr(hd_message(), "long lived") != NULL);
+        conf_close(next);
+    }
+}
+
 typedef struct bunch {
     DLManagedTensorVersioned *all[32];
 } bunch;
@@ -641,6 +676,7 @@ int main(void)
         CONF_CASE(a_stream_that_is_gone_ends_it),
         CONF_CASE(what_is_unordered_is_held),
         CONF_CASE(deleters_do_no_harm_after_hd_close),
+        CONF_CASE(hd_close_names_what_is_unordered),
         CONF_CASE(any_thread_may_delete),
         CONF_CASE(bad_input_is_refused),
         CONF_CASE(too_many_are_refused),
