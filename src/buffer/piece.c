@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <heddle/import.h>
 #include "base/error.h"
@@ -335,6 +336,36 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
 
 /* ---- import ---- */
 
+/* Names the device of the runtime that has the memory. */
+static hd_status refuse_device(const hdi_device *device, const hd_export *e)
+{
+    const hd_runtime *rt = device->runtime;
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (memcmp(e->uuid, rt->devices[i]->facts.uuid, sizeof e->uuid) == 0) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "the memory is of another device than %d; import it on device %d",
+                            device->index, i);
+        }
+    }
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "the memory is of another device than %d, which this runtime does not have; open it with that "
+                    "device (option devices)",
+                    device->index);
+}
+
+/* Refuses a descriptor of another size, where it has one: a file. The driver's own descriptors have none. */
+static hd_status check_size(const hd_export *e)
+{
+    struct stat facts;
+    if (e->kind != HD_EXPORT_DESCRIPTOR || fstat(e->descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) ||
+        (uint64_t)facts.st_size == e->piece_bytes) {
+        return HD_OK;
+    }
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "descriptor %d is of %" PRIu64 " bytes, and piece_bytes is %" PRIu64
+                    ": that is not what hd_buffer_export wrote",
+                    e->descriptor, (uint64_t)facts.st_size, e->piece_bytes);
+}
+
 static hd_status check_export(const hdi_device *device, const hd_export *e)
 {
     if (e->kind != HD_EXPORT_DESCRIPTOR && e->kind != HD_EXPORT_FABRIC) {
@@ -348,11 +379,8 @@ static hd_status check_export(const hdi_device *device, const hd_export *e)
                         " bytes: that is not what hd_buffer_export wrote",
                         e->bytes, e->offset, e->piece_bytes);
     }
-    if (memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) != 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "the memory is of another device than %d; import it on the one with its uuid", device->index);
-    }
-    return HD_OK;
+    bool here = memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) == 0;
+    return here ? check_size(e) : refuse_device(device, e);
 }
 
 static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)
