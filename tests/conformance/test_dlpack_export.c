@@ -613,6 +613,18 @@ static void bad_input_is_refused(void **state)
     options.flags = 64;
     CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "flags 0x40");
     CONF_FAILS_WITH(hd_dlpack_export_unversioned(&t, HD_DLPACK_CPU, &options, &old), HD_ERROR_ARGUMENT, "flags 0x40");
+    CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "leave out");
+    int32_t device[2] = {-7, -7};
+    if (s.is_process || s.on_cpu) { /* NVIDIA's driver looks into what is no stream */
+        for (int64_t stream = 4096; stream > -3; stream -= 4098) {
+            hd_status wanted = hd_dlpack_export(&t, stream, NULL, &m);
+            CONF_TRUE(wanted == (s.is_process && stream > 0 ? HD_ERROR_UNSUPPORTED : HD_ERROR_ARGUMENT));
+            CONF_FAILS(hd_dlpack_get_device(&t, stream, &device[0], &device[1]), wanted);
+            CONF_TRUE(device[0] == -7 && device[1] == -7);
+        }
+    }
+    hd_dlpack_options typed = {.size = sizeof typed, .type = (hd_type)77};
+    CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &typed, &m), HD_ERROR_ARGUMENT, "type 77");
     options.flags = HD_DLPACK_BOOL;
     CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "u32");
     options = (hd_dlpack_options){.size = sizeof options, .device = 77};
