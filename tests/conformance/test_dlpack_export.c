@@ -649,7 +649,7 @@ static void bad_input_is_refused(void **state)
 static void too_many_are_refused(void **state)
 {
     (void)state;
-    scene s = begin(NULL);
+    scene s = begin("devices=0"); /* pinned memory has the lanes of all devices */
     hd_tensor t = dl_words(s.pinned);
     DLManagedTensorVersioned *all[300];
     hd_dlpack_options options = {.size = sizeof options, .flags = HD_DLPACK_READ_ONLY};
