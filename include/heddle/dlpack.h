@@ -48,6 +48,7 @@ typedef struct hd_dlpack_options {
  *   - HD_DLPACK_CPU: waits until the bytes are there (option transfer_timeout).
  *   - HD_DLPACK_UNORDERED: nothing is claimed. The memory is held (hd_hold_add): it stays where it is until the deleter, also beyond
  *     hd_free. For tensors that live long: the program orders each use by a claim of its own. The deleter comes before hd_close.
+ *     If not, hd_close returns TIMEOUT, and leaves the memory as it is until the program ends.
  * Each claim takes a lane of its device, of which there are 160 for that (LIMIT).
  * What the tensor is of:
  *   - Device memory is CUDA memory, with the driver's number of the device. Pinned memory is CUDA's pinned memory.

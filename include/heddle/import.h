@@ -85,6 +85,8 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
 
 /* Makes a buffer of memory that this or another process has exported, on the device that has it. The descriptor stays the caller's. options may be
  * NULL. The memory counts as imported, and against no limit. Works in every placement.
+ * The fields are those that hd_buffer_export wrote, unchanged: a GPU's driver does not report the size of a piece. It refuses one that is too
+ * large; a piece_bytes that is too small may import the first bytes alone. Host devices refuse both.
  * In the process that exported it, both buffers are the same bytes at two addresses, and are in no order with each other.
  * Errors: ARGUMENT (null; sizes that do not fit; memory of another device; a descriptor of something else), HANDLE, NO_DEVICE, DEVICE_LOST,
  * HOST_MEMORY, MEMORY (no addresses), DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: as above). */

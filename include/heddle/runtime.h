@@ -50,6 +50,7 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *     with lanes, buffers and claims work until this wait is over. What they submit is waited for.
  *   - Where work does not end in time, or the driver does not return, the devices are abandoned as they are. What they hold, pinned
  *     memory included, goes back to the system when the process ends. hd_message names the operation and what was left.
+ *   - So is memory of an export without order (heddle/dlpack.h) that is still out, for which it does not wait.
  *   - Giving things back has 5 seconds beyond close_timeout. What takes longer goes on behind the program, and hd_message names it.
  *   - Calls of other threads that are under way return, with HANDLE where they wait for work, memory or a pinned chunk. They have
  *     close_timeout for that, and else everything is left as it is.

@@ -228,17 +228,30 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
     return true;
 }
 
+/* Where a block of the arena is to be put. */
+typedef struct placing {
+    hd_lane *lane;
+    hdcu_deviceptr address;
+    hdi_points inherited;
+} placing;
+
+/* hdi_take */
+static hd_status take_block(hdi_device *device, size_t bytes, void *context)
+{
+    placing *to = context;
+    return hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
+}
+
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     hdi_device *device = lane->device;
-    hdi_points inherited = {0};
-    hdcu_deviceptr address = 0;
+    placing to = {.lane = lane};
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
-    hd_status status = hdi_arena_alloc(device->arena, lane->global, taken, &address, &inherited);
+    hd_status status = take_block(device, taken, &to);
     if (status == HD_ERROR_MEMORY) {
-        status = hdi_fallback_alloc(device, lane, taken, &address, &inherited);
+        status = hdi_fallback(device, taken, take_block, &to);
     }
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
         return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message has the reason */
@@ -248,16 +261,16 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
         /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it is not one of its own any more. */
-        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
-        hdi_points_release(&inherited);
+        hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
+        hdi_points_release(&to.inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
         return hdi_driver_failed(device, lost, "");
     }
-    if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {
-        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
+    if (!settle_in(b, lane, bytes, class, to.address, &to.inherited, losses)) {
+        hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
-    hdi_points_release(&inherited);
+    hdi_points_release(&to.inherited);
     return status;
 }
 

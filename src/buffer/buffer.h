@@ -79,6 +79,7 @@ typedef struct hdi_memory_counts {
     _Atomic uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
     _Atomic uint64_t longest_pause_ns;
     _Atomic uint64_t double_frees, overruns, held_bytes;
+    _Atomic uint64_t pieces_leaving; /* freed ones that are not given back yet (piece.c) */
 } hdi_memory_counts;
 
 static inline void hdi_counts_add(_Atomic uint64_t *counter, uint64_t more)
@@ -264,6 +265,12 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 
 /* After close no handle fits any more. Release drops all holds. Their buffers go with the list. */
 extern const hdi_lifetime hdi_holds_lifetime;
+
+/* hd_hold_create for a consumer outside of the library: hd_close has no other record of it. The label is copied. Errors: as that. */
+hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out);
+/* For hd_close, after handles were ended: whether the program may still use memory of such holds. *first: names one of them, unless it has a status
+ * already; may be NULL. */
+bool hdi_holds_abandon(hd_runtime *rt, hd_error *first);
 
 /* Whether a hold keeps the memory of a buffer that was just freed. Then the structure stays as it is. */
 bool hdi_hold_keeps(struct hd_buffer *b);

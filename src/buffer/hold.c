@@ -1,4 +1,6 @@
-/* hold.c - holds: memory that recordings and captured graphs use by its address, and memory that a call uses in several steps.
+/* hold.c - holds: memory that stays where it is beyond hd_free.
+ *
+ * Recordings and captured graphs use it by its address, a call uses it in several steps, or a consumer outside of the library uses it.
  *
  * Threads: any.
  * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
@@ -7,6 +9,7 @@
  * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/lock.h"
@@ -20,6 +23,8 @@ struct hd_hold {
     struct hd_hold *next, *next_free;
     struct hd_buffer **buffers;
     size_t count, room;
+    bool outside; /* a consumer outside of the library uses the memory; under the holds' lock */
+    char label[HD_LABEL_BYTES];
 };
 
 struct hdi_holds {
@@ -82,15 +87,9 @@ static void set_dead(struct hd_hold *h, uint16_t generation)
     hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, HDI_HANDLE_DEAD);
 }
 
-hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
+/* `label`: names a hold for what is outside of the library; NULL: it is not. */
+static hd_status create(hd_runtime *rt, const char *label, hd_hold **out)
 {
-    HDI_INSIDE(rt);
-    if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
-    }
-    if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt);
-    }
     struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
     hdi_mutex_lock(&holds->lock);
     struct hd_hold *h = holds->free_list;
@@ -107,11 +106,51 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     }
     if (h) {
         h->count = 0;
+        h->outside = label != NULL;
+        snprintf(h->label, sizeof h->label, "%s", label ? label : "");
         hdi_handle_begin(rt, &h->head, HDI_HOLD_MAGIC);
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
     }
     hdi_mutex_unlock(&holds->lock);
     return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+}
+
+hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
+{
+    HDI_INSIDE(rt);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    return hdi_runtime_is_open(rt) ? create(rt, NULL, out) : hdi_runtime_refused(rt);
+}
+
+hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out)
+{
+    HDI_INSIDE(rt);
+    return hdi_runtime_is_open(rt) ? create(rt, label, out) : hdi_runtime_refused(rt);
+}
+
+bool hdi_holds_abandon(hd_runtime *rt, hd_error *first)
+{
+    bool any = false;
+    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
+    if (!holds) {
+        return false;
+    }
+    hdi_mutex_lock(&holds->lock);
+    for (const struct hd_hold *h = holds->all; h; h = h->next) {
+        bool in_use = h->outside && h->count != 0;
+        if (in_use && first && first->status == HD_OK) {
+            *first = hdi_error_blank(HD_ERROR_TIMEOUT);
+            snprintf(first->message, sizeof first->message,
+                     "export '%s' of DLPack without order is still out: its deleter was not called; "
+                     "its memory is left as it is until the program ends",
+                     h->label);
+        }
+        any |= in_use;
+    }
+    hdi_mutex_unlock(&holds->lock);
+    return any;
 }
 
 static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
@@ -263,6 +302,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     bool ours = from_handle(handle) != NULL;
     if (ours) {
         set_dead(h, (uint16_t)(hdi_handle_generation(handle) + 1));
+        h->outside = false;
     }
     hdi_mutex_unlock(&holds->lock);
     if (!ours) {

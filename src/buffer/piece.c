@@ -6,16 +6,18 @@
  *
  * Threads: any.
  * Locks: `linking` while a peer gets access, or its mapping ends.
- * Blocking: for requests to ports.
+ * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (reclaim.h).
  * Always: what fails has changed nothing. A piece of a device that was lost since is not given back to its successor.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <heddle/import.h>
 #include "base/error.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
 #include "buffer/piece.h"
@@ -84,9 +86,23 @@ static void give_back(hdi_region *r, bool closing)
         hdi_regions_give_addresses(rt, r->low);
     }
     if (r->charged && now) {
-        hdi_arena_uncount_piece(device->arena, r->charged);
+        hdi_arena_uncount_piece(device->arena, r->charged, true);
+    }
+    if (r->own && !closing) {
+        /* Release: pairs with the acquire of an allocation that waits for this (reclaim.c). It finds the memory when it sees no piece leaving. */
+        atomic_fetch_sub_explicit(&device->memory->pieces_leaving, 1, memory_order_release);
     }
 }
+
+/* A piece was freed. It counts as leaving until the keeper has given it back, so that an allocation at the limit waits for it. */
+static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+{
+    /* Relaxed: an allocation that has to wait for it comes behind hd_free, by the program's own order. */
+    atomic_fetch_add_explicit(&b->runtime->devices[b->owner]->memory->pieces_leaving, 1, memory_order_relaxed);
+    hdi_region_device_ops.leave(b, points, n_points);
+}
+
+static const hdi_buffer_ops piece_ops = {.leave = leave};
 
 /* ---- peers ---- */
 
@@ -151,7 +167,7 @@ static hd_status settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_
         hdi_region_drop(r);
         return status;
     }
-    hdi_buffer_set_kind(r->buffer, &hdi_region_device_ops, r);
+    hdi_buffer_set_kind(r->buffer, r->own ? &piece_ops : &hdi_region_device_ops, r);
     *out = r;
     return HD_OK;
 }
@@ -162,53 +178,60 @@ static uint64_t whole_granules(const hdi_device *device, uint64_t bytes)
     return bytes > UINT64_MAX - granule ? 0 : (bytes + granule - 1) / granule * granule;
 }
 
-/* Counts the piece against the limit. What magazines keep goes first where there is no room. */
-static hd_status count(hdi_device *device, uint64_t piece)
-{
-    hdi_attempt attempt;
-    hdi_attempt_begin(&attempt);
-    hd_status status = hdi_arena_count_piece(device->arena, piece);
-    if (status == HD_ERROR_MEMORY) {
-        hdi_thread_caches_drain(device->runtime, device->index);
-        status = hdi_arena_count_piece(device->arena, piece);
-    }
-    return hdi_attempt_result(&attempt, status);
-}
-
 /* Maps a piece. Where the device has no memory left, idle memory goes first. */
 static hd_status map(hdi_device *device, uint64_t at, uint64_t piece)
 {
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->map_piece(port, at, piece);
     if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
-        hdi_attempt attempt;
-        hdi_attempt_begin(&attempt);
         hdi_thread_caches_drain(device->runtime, device->index);
         hdi_arena_trim(device->arena, 0, piece, NULL);
-        hdi_attempt_end(&attempt);
         answer = port->calls->map_piece(port, at, piece);
     }
     if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
         return hdi_fail_driver(HD_ERROR_MEMORY, answer.code, answer.call, device->index,
-                               "device %d has no piece of %" PRIu64 " bytes left; free memory, or ask for less",
-                               device->index, piece);
+                               "%s in one piece on device %d: the driver has no more", HDI_BYTES(piece), device->index);
     }
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
 }
 
-/* Allocates a piece that is counted. */
+/* hdi_take: counts the piece against the limit, and maps it at the address in `context`. */
+static hd_status take(hdi_device *device, size_t piece, void *context)
+{
+    hd_status status = hdi_arena_count_piece(device->arena, piece);
+    if (status) {
+        return status;
+    }
+    status = map(device, *(const uint64_t *)context, piece);
+    if (status) {
+        hdi_arena_uncount_piece(device->arena, piece, false);
+    }
+    return status;
+}
+
+/* Allocates a piece. Where there is no room for it, what hd_alloc tries is tried for it, too. */
 static hd_status make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
                       hdi_region **out)
 {
     uint64_t at = 0;
-    hd_status status = reserve(device, piece, &at);
+    bool possible = piece <= hdi_arena_limit(device->arena); /* else it needs no addresses to be refused */
+    hd_status status = possible ? reserve(device, piece, &at) : HD_OK;
     if (status) {
         return status;
     }
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    status = take(device, piece, &at);
+    status = status == HD_ERROR_MEMORY ? hdi_fallback(device, piece, take, &at) : status;
+    status = hdi_attempt_result(&attempt, status);
     const hd_import_options options = {.size = sizeof options, .label = label};
-    status = map(device, at, piece);
-    status = status ? status : settle(device, at, piece, 0, bytes, losses, &options, HDI_BUFFER_PIECE, out);
-    if (status) {
+    if (!status) {
+        status = settle(device, at, piece, 0, bytes, losses, &options, HDI_BUFFER_PIECE, out);
+        if (status) {
+            hdi_arena_uncount_piece(device->arena, piece, true);
+        }
+    }
+    if (status && possible) {
         unreserve(device, at, piece);
     }
     return status;
@@ -237,13 +260,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
         return hdi_fail(HD_ERROR_MEMORY, "device %d has no piece of %zu bytes", device->index, bytes);
     }
     hdi_region *r = NULL;
-    hd_status status = count(device, piece);
-    if (!status) {
-        status = make(device, piece, bytes, losses, label, &r);
-        if (status) {
-            hdi_arena_uncount_piece(device->arena, piece);
-        }
-    }
+    hd_status status = make(device, piece, bytes, losses, label, &r);
     if (status) {
         hdi_counts_add(&device->memory->failures, 1);
         return status;
@@ -321,6 +338,36 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
 
 /* ---- import ---- */
 
+/* Names the device of the runtime that has the memory. */
+static hd_status refuse_device(const hdi_device *device, const hd_export *e)
+{
+    const hd_runtime *rt = device->runtime;
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (memcmp(e->uuid, rt->devices[i]->facts.uuid, sizeof e->uuid) == 0) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "the memory is of another device than %d; import it on device %d",
+                            device->index, i);
+        }
+    }
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "the memory is of another device than %d, which this runtime does not have; open it with that "
+                    "device (option devices)",
+                    device->index);
+}
+
+/* Refuses a descriptor of another size, where it has one: a file. The driver's own descriptors have none. */
+static hd_status check_size(const hd_export *e)
+{
+    struct stat facts;
+    if (e->kind != HD_EXPORT_DESCRIPTOR || fstat(e->descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) ||
+        (uint64_t)facts.st_size == e->piece_bytes) {
+        return HD_OK;
+    }
+    return hdi_fail(HD_ERROR_ARGUMENT,
+                    "descriptor %d is of %" PRIu64 " bytes, and piece_bytes is %" PRIu64
+                    ": that is not what hd_buffer_export wrote",
+                    e->descriptor, (uint64_t)facts.st_size, e->piece_bytes);
+}
+
 static hd_status check_export(const hdi_device *device, const hd_export *e)
 {
     if (e->kind != HD_EXPORT_DESCRIPTOR && e->kind != HD_EXPORT_FABRIC) {
@@ -334,11 +381,8 @@ static hd_status check_export(const hdi_device *device, const hd_export *e)
                         " bytes: that is not what hd_buffer_export wrote",
                         e->bytes, e->offset, e->piece_bytes);
     }
-    if (memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) != 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "the memory is of another device than %d; import it on the one with its uuid", device->index);
-    }
-    return HD_OK;
+    bool here = memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) == 0;
+    return here ? check_size(e) : refuse_device(device, e);
 }
 
 static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)

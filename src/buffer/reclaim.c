@@ -4,7 +4,7 @@
  * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc).
  * The fallback tries these in order, with another allocation after each:
  *   - the magazines of all threads
- *   - waiting for the work that is in flight now
+ *   - waiting for the work that is in flight now, and for freed pieces to be given back (piece.c)
  *   - the program's callback, as long as it frees something
  *   - waiting for other threads, as long as they free something or work is finished (reclaim.h)
  *
@@ -74,6 +74,12 @@ void hdi_memory_wait_moved(hdi_memory_wait *p)
 static bool has_waited_too_long(const hdi_memory_wait *p)
 {
     return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
+}
+
+/* Whether something has moved within the time of the option. */
+static bool moves(const hdi_memory_wait *p)
+{
+    return hdi_clock_ns() - p->moved < p->allowed;
 }
 
 bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
@@ -410,17 +416,16 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 
 typedef struct climb {
     hdi_device *device;
-    hd_lane *lane;
     size_t bytes;
-    hdcu_deviceptr *out;
-    hdi_points *inherited;
+    hdi_take take;
+    void *context;        /* of `take` */
     bool possible;        /* no more bytes than the limit */
     hdi_memory_wait wait; /* of the wait for other threads; empty before that */
 } climb;
 
 static hd_status try_again(const climb *c)
 {
-    return hdi_arena_alloc(c->device->arena, c->lane->global, c->bytes, c->out, c->inherited);
+    return c->take(c->device, c->bytes, c->context);
 }
 
 /* A number that changes when work is finished or anything is freed. It covers all devices, since all may use this one's memory. */
@@ -476,7 +481,14 @@ static hd_status drain_and_try(const climb *c)
     return try_again(c);
 }
 
-/* Waits for the work in flight, or also for other threads, and tries again whenever anything was freed or finished. */
+/* Whether pieces of the device were freed, and are given back once their work is done.
+ * Acquire: pairs with the release of hdi_pieces_leave. So what such a piece has freed is found by the next look. */
+static bool are_pieces_leaving(const climb *c)
+{
+    return atomic_load_explicit(&c->device->memory->pieces_leaving, memory_order_acquire) != 0;
+}
+
+/* Waits for the work in flight and for freed pieces, or also for other threads. Tries again whenever anything was freed or finished. */
 static hd_status wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
@@ -490,7 +502,7 @@ static hd_status wait_for(climb *c, bool others)
     hd_status status = HD_ERROR_MEMORY;
     bool waited = false;
     for (;;) {
-        bool unfinished = press(rt, heads);
+        bool working = press(rt, heads), leaving = are_pieces_leaving(c);
         uint64_t seen = look(c);
         if (seen != before) {
             before = seen;
@@ -498,7 +510,8 @@ static hd_status wait_for(climb *c, bool others)
             status = try_again(c);
         }
         if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
-            (others ? hdi_memory_wait_over(&p, !unfinished) : !unfinished || has_waited_too_long(&p))) {
+            (others ? hdi_memory_wait_over(&p, !working && !leaving)
+                    : !(working || (leaving && moves(&p))) || has_waited_too_long(&p))) {
             break;
         }
         waited = true;
@@ -564,10 +577,9 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
-                             hdi_points *inherited)
+hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
-    climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
+    climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
     hd_status status = drain_and_try(&c);
     c.possible = bytes <= hdi_arena_limit(device->arena);
     if (status == HD_ERROR_MEMORY && c.possible) {

@@ -142,9 +142,11 @@ static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 
 /* ---- what is tried before an allocation of device memory fails ---- */
 
-/* After hdi_arena_alloc has returned MEMORY; the same arguments. */
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
-                             hdi_points *inherited);
+/* One try to get `bytes` of the device's memory. MEMORY: there is none, and its message has the figures. */
+typedef hd_status (*hdi_take)(hdi_device *device, size_t bytes, void *context);
+
+/* After a try has returned MEMORY. It is called again after each step, until it does not. */
+hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context);
 
 /* ---- the maintenance thread looks after memory ahead of need: grows, gives back, publishes figures ---- */
 

@@ -97,6 +97,8 @@ hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event);
 /* hd_claim_begin_stream for callers inside of a call, with arguments of the program. No handle leads to the claim yet. Errors: as that. */
 hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
                                  const hd_claim_options *options, const void *site, struct hd_claim **out);
+/* Whether a claim on this stream could begin. `device` exists. Errors: those of the stream. */
+hd_status hdi_claim_check_stream(hd_runtime *rt, int device, void *stream);
 /* A claim on the default stream of another thread ends in the legacy default stream instead, which comes behind the default streams of all threads.
  * Errors: DRIVER, DEVICE_LOST. */
 hd_status hdi_claim_end_behind_all(struct hd_claim *claim);

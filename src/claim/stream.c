@@ -207,6 +207,26 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     return HD_OK;
 }
 
+static hd_status refuse_in_process(void)
+{
+    return hdi_fail(HD_ERROR_UNSUPPORTED,
+                    "with placement=process the driver is in another process, and the stream here; "
+                    "open the runtime with placement=thread");
+}
+
+hd_status hdi_claim_check_stream(hd_runtime *rt, int device, void *stream)
+{
+    uint64_t id = 0;
+    hdi_scope scope;
+    hd_status status = rt->is_process ? refuse_in_process() : hdi_scope_enter(rt->devices[device], &scope);
+    if (status) {
+        return status;
+    }
+    status = check_stream(rt->devices[device], stream, &id);
+    hdi_scope_leave(&scope);
+    return status;
+}
+
 hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,
                                  const hd_claim_options *options, const void *site, struct hd_claim **out)
 {
@@ -217,9 +237,7 @@ hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const
     hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
     status = status ? status : hdi_uses_from(rt, device, args, n_args, uses);
     if (!status && rt->is_process) {
-        return hdi_fail(HD_ERROR_UNSUPPORTED,
-                        "with placement=process the driver is in another process, and the stream here; "
-                        "open the runtime with placement=thread");
+        return refuse_in_process();
     }
     hdi_scope scope;
     status = status ? status : hdi_scope_enter(rt->devices[device], &scope);

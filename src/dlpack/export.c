@@ -71,6 +71,19 @@ static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64
     return hdi_dlpack_check_stream(stream, !host && out->type != HDI_DLPACK_CPU);
 }
 
+/* Refuses a stream that a claim would refuse. Memory that belongs to no device may be exported for a stream of any. */
+static hd_status check_stream(const place *p, int64_t stream)
+{
+    int first = p->device >= 0 ? p->device : 0, last = p->device >= 0 ? p->device : p->runtime->n_devices - 1;
+    hd_status status = HD_ERROR_ARGUMENT;
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    for (int i = first; status && i <= last; i++) {
+        status = hdi_claim_check_stream(p->runtime, i, (void *)(intptr_t)stream);
+    }
+    return hdi_attempt_result(&attempt, status);
+}
+
 hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type, int32_t *id)
 {
     HDI_INSIDE(t ? hdi_buffer_runtime(t->buffer) : NULL);
@@ -81,6 +94,9 @@ hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type
     place p;
     hd_status status = hdi_tensor_check(t, "the tensor", &extent);
     status = status ? status : find_place(t, extent.buffer, stream, &p);
+    if (!status && stream > 0 && extent.elements) {
+        status = check_stream(&p, stream);
+    }
     if (!status) {
         *type = p.type;
         *id = p.id;
@@ -90,10 +106,10 @@ hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type
 
 /* ---- what holds the bytes ---- */
 
-static hd_status hold(const place *p, hd_buffer *buffer, given *g)
+static hd_status hold(const place *p, hd_buffer *buffer, const char *label, given *g)
 {
     hd_hold *made;
-    hd_status status = hd_hold_create(p->runtime, &made);
+    hd_status status = hdi_hold_create_outside(p->runtime, label, &made);
     if (status) {
         return status;
     }
@@ -189,7 +205,7 @@ static hd_status begin(const hd_tensor *t, int64_t stream, const hd_dlpack_optio
         return HD_OK;
     }
     if (stream == HD_DLPACK_UNORDERED) {
-        return hold(&p, t->buffer, g);
+        return hold(&p, t->buffer, options->label, g);
     }
     hd_arg use = hd_inout(t->buffer);
     use.access = options->flags & HD_DLPACK_READ_ONLY ? HD_READ : HD_READ_WRITE;

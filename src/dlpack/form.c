@@ -25,7 +25,12 @@ hd_status hdi_dlpack_take_options(const hd_dlpack_options *options, unsigned kno
         return HD_ERROR_ARGUMENT;
     }
     if (given->flags & ~known) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "flags %#x; this call has %#x", given->flags, known);
+        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x; this call takes those of 0x%x alone: leave out the others",
+                        given->flags, known);
+    }
+    if (given->type && hd_type_size(given->type) == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "type %d is no hd_type; give the one that the elements have to be, or 0",
+                        (int)given->type);
     }
     *out = *given;
     out->label = out->label ? out->label : "dlpack";

@@ -563,6 +563,14 @@ static hdi_answer import_fabric(hdi_port *port, const unsigned char handle[HDI_F
                                 uint64_t bytes)
 {
     unsigned char shareable[HDI_FABRIC_BYTES];
+    int32_t fabric = 0;
+    hdi_answer answer = attribute(local_port_of(port), HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric);
+    if (hdi_driver_code_is_fatal(answer.code)) {
+        return answer;
+    }
+    if (!hdi_answered(answer) || !fabric) { /* a driver that lacks the question has no such handles */
+        return local_answer(HDCU_ERROR_NOT_SUPPORTED, "cuMemImportFromShareableHandle");
+    }
     memcpy(shareable, handle, sizeof shareable);
     return import_as(port, HDCU_MEM_HANDLE_TYPE_FABRIC, shareable, at, bytes);
 }

@@ -197,7 +197,7 @@ struct hd_runtime {
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
     int64_t close_by; /* hd_close: when its time for what the program has under way ends */
-    bool claimed;     /* hd_close: a claim was not ended, so pinned memory stays */
+    bool claimed;     /* hd_close: a claim or an export was not ended, so memory stays */
     bool quiet; /* hd_close: no work is under way, so streams and events can be given back although it is `hung` */
     bool hung;  /* hd_close: work never ended, so what it may use is neither freed nor unmapped */
 };

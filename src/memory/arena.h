@@ -176,11 +176,11 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
 /* Counts a piece of the device's memory beside the range, in whole granules, as mapped. Where the limit leaves no room, idle mappings are
- * unmapped. The second one ends that. After a restart no piece counts.
+ * unmapped. The second one ends that; `used`: the piece was there, so memory was freed. After a restart no piece counts.
  * Blocks for requests to the port.
  * Errors: MEMORY (the message has the figures), DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes);
-void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes);
+void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
 
 /* Lets another device (number in the runtime) use everything that is mapped now or later. HD_OK at once where it is
  * granted already, and for the owner itself. On failure the peer is not granted. Mappings that it was given stay with

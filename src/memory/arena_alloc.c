@@ -368,7 +368,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     snprintf(error.message, sizeof error.message,
              "%s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
              arena->config.index, HDI_BYTES(arena->mappings.mapped + arena->pieces), HDI_BYTES(arena->limit),
-             HDI_BYTES(taken), HDI_BYTES(larger(large.largest_free, small.largest_free)));
+             HDI_BYTES(taken + arena->pieces), HDI_BYTES(larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
     }
@@ -676,12 +676,14 @@ hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes)
     return status;
 }
 
-void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes)
+void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used)
 {
     hdi_mutex_lock(&arena->growing);
     arena->pieces -= smaller(bytes, arena->pieces); /* a restart has dropped all */
     hdi_mutex_unlock(&arena->growing);
-    atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
+    if (used) {
+        atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
+    }
 }
 
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)

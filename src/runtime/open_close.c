@@ -420,6 +420,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         return false;
     }
     rt->claimed = hdi_claims_abandon(rt, left);
+    rt->claimed |= hdi_holds_abandon(rt, left);
     bool works = false;
     int64_t deadline = hdi_close_deadline(rt);
     for (int i = 0; i < rt->n_devices; i++) {

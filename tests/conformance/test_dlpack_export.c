@@ -522,6 +522,41 @@ static void deleters_do_no_harm_after_hd_close(void **state)
     conf_close(next);
 }
 
+/* With nothing else out: of a freed buffer, and of one that is not. */
+static void hd_close_names_what_is_unordered(void **state)
+{
+    (void)state;
+    for (int freed = 0; freed < 2; freed++) {
+        scene s = begin(NULL);
+        hd_buffer *b = s.is_process ? s.pinned : s.x;
+        hd_tensor t = dl_words(b), none = t;
+        none.shape[0] = 0;
+        hd_dlpack_options options = {.size = sizeof options, .label = "ended"};
+        DLManagedTensorVersioned *ended = NULL, *held = NULL, *empty = NULL;
+        CONF_OK(hd_dlpack_export(&t, HD_DLPACK_UNORDERED, &options, &ended));
+        dl_delete(ended);
+        options.label = "long lived";
+        CONF_OK(hd_dlpack_export(&none, HD_DLPACK_UNORDERED, &options, &empty));
+        CONF_OK(hd_dlpack_export(&t, HD_DLPACK_UNORDERED, &options, &held));
+        CONF_OK(hd_buffer_wait(b, HD_READ, HD_FOREVER));
+        if (freed) {
+            CONF_OK(hd_free(b));
+        }
+        conf_track(s.runtime, NULL);
+        CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "export 'long lived'");
+        if (dl_is_for_cpu(&held->dl_tensor)) {
+            uint32_t *p = held->dl_tensor.data;
+            CONF_TRUE(p[0] == 1 && p[words - 1] == 1);
+            p[0] = 5;
+        }
+        hd_runtime *next = conf_open(NULL);
+        dl_delete(held);
+        dl_delete(empty);
+        CONF_TRUE(strstr(hd_message(), "long lived") != NULL);
+        conf_close(next);
+    }
+}
+
 typedef struct bunch {
     DLManagedTensorVersioned *all[32];
 } bunch;
@@ -578,6 +613,18 @@ static void bad_input_is_refused(void **state)
     options.flags = 64;
     CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "flags 0x40");
     CONF_FAILS_WITH(hd_dlpack_export_unversioned(&t, HD_DLPACK_CPU, &options, &old), HD_ERROR_ARGUMENT, "flags 0x40");
+    CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "leave out");
+    int32_t device[2] = {-7, -7};
+    if (s.is_process || s.on_cpu) { /* NVIDIA's driver looks into what is no stream */
+        for (int64_t stream = 4096; stream > -3; stream -= 4098) {
+            hd_status wanted = hd_dlpack_export(&t, stream, NULL, &m);
+            CONF_TRUE(wanted == (s.is_process && stream > 0 ? HD_ERROR_UNSUPPORTED : HD_ERROR_ARGUMENT));
+            CONF_FAILS(hd_dlpack_get_device(&t, stream, &device[0], &device[1]), wanted);
+            CONF_TRUE(device[0] == -7 && device[1] == -7);
+        }
+    }
+    hd_dlpack_options typed = {.size = sizeof typed, .type = (hd_type)77};
+    CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &typed, &m), HD_ERROR_ARGUMENT, "type 77");
     options.flags = HD_DLPACK_BOOL;
     CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "u32");
     options = (hd_dlpack_options){.size = sizeof options, .device = 77};
@@ -642,6 +689,7 @@ int main(void)
         CONF_CASE(a_stream_that_is_gone_ends_it),
         CONF_CASE(what_is_unordered_is_held),
         CONF_CASE(deleters_do_no_harm_after_hd_close),
+        CONF_CASE(hd_close_names_what_is_unordered),
         CONF_CASE(any_thread_may_delete),
         CONF_CASE(bad_input_is_refused),
         CONF_CASE(too_many_are_refused),

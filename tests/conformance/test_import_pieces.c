@@ -149,6 +149,33 @@ static void the_limit_holds_for_pieces(void **state)
     conf_close(runtime);
 }
 
+/* Each round frees a piece that is in use, or idle, and takes its memory at once: as a piece, and as plain memory. */
+static void a_freed_piece_is_room_for_the_next(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("memory_limit=16M");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE};
+    for (int i = 0; i < 24; i++) {
+        hd_buffer *b = piece(lane, 10 << 20, "window"), *next = NULL;
+        if (i % 4 < 2) {
+            CONF_OK(conf_fill(lane, k, b, 0, words, 1, NULL));
+        }
+        CONF_OK(hd_free(b));
+        CONF_OK(i % 2 ? hd_alloc_with(lane, 10 << 20, &options, &next) : hd_alloc(lane, 10 << 20, &next));
+        CONF_OK(hd_free(next));
+    }
+    hd_buffer *b = piece(lane, 10 << 20, "window"), *none = NULL;
+    CONF_FAILS_WITH(hd_alloc_with(lane, 8 << 20, &options, &none), HD_ERROR_MEMORY, "10 MiB in use");
+    CONF_FAILS_WITH(hd_alloc_with(lane, 8 << 20, &options, &none), HD_ERROR_MEMORY, "free buffers");
+    CONF_FAILS_WITH(hd_alloc_with(lane, 8 << 20, &options, &none), HD_ERROR_MEMORY, "window");
+    CONF_FAILS_WITH(hd_alloc(lane, 8 << 20, &none), HD_ERROR_MEMORY, "10 MiB in use");
+    CONF_FAILS_WITH(hd_alloc_with(lane, SIZE_MAX / 4, &options, &none), HD_ERROR_MEMORY, "at most 16 MiB");
+    CONF_OK(hd_free(b));
+    conf_close(runtime);
+}
+
 static void wrong_calls_are_refused(void **state)
 {
     (void)state;
@@ -182,7 +209,24 @@ static void wrong_calls_are_refused(void **state)
     CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_ARGUMENT, "hd_buffer_export");
     bad = e;
     bad.uuid[3] ^= 1;
-    CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_ARGUMENT, "another device");
+    CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_ARGUMENT, "does not have");
+    if (hd_device_count(runtime) > 1) {
+        CONF_FAILS_WITH(hd_import_descriptor(runtime, 1, &e, NULL, &none), HD_ERROR_ARGUMENT, "import it on device 0");
+    }
+    if (fabric) { /* no handles of a fabric */
+        bad = e;
+        bad.kind = HD_EXPORT_FABRIC;
+        CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_UNSUPPORTED, "a descriptor");
+    }
+    if (conf_is_host(runtime)) { /* a GPU's driver may import the first bytes alone */
+        hd_buffer *large = piece(lane, 3 * granule, NULL);
+        bad = export_of(large);
+        bad.piece_bytes = granule;
+        bad.bytes = 64;
+        CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_ARGUMENT, "piece_bytes is");
+        close(bad.descriptor);
+        hd_free(large);
+    }
     bad = e;
     bad.descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
     CONF_FAILS_WITH(hd_import_descriptor(runtime, 0, &bad, NULL, &none), HD_ERROR_ARGUMENT, "no memory of device 0");
@@ -453,6 +497,7 @@ int main(int argc, char **argv)
         CONF_CASE(a_piece_is_a_buffer_like_any_other),
         CONF_CASE(other_devices_reach_it),
         CONF_CASE(the_limit_holds_for_pieces),
+        CONF_CASE(a_freed_piece_is_room_for_the_next),
         CONF_CASE(wrong_calls_are_refused),
         CONF_CASE(an_import_outlives_the_export),
         CONF_CASE(another_process_uses_the_bytes),
