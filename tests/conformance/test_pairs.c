@@ -239,6 +239,7 @@ static bool may_say(const char *name, hd_status status)
 
 #define LEAST_ENDS 8
 #define MOST_ENDS 400
+#define MOST_PIECES 64 /* each takes a granule of the device, and a hold may keep all of them */
 
 typedef struct pair {
     const struct pair_call *call;
@@ -312,8 +313,8 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     int64_t until =
         conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_SLOWNESS > 1 ? 40 : 20) * CONF_MILLISECOND;
     pthread_t thread;
-    int i = 0;
-    for (; i < MOST_ENDS && (i < LEAST_ENDS || conf_now() < until); i++) {
+    int i = 0, most = end->make == make_piece ? MOST_PIECES : MOST_ENDS;
+    for (; i < most && (i < LEAST_ENDS || conf_now() < until); i++) {
         things *t = &p.made[i];
         *t = *base;
         end->make(t, (uint64_t)i);
