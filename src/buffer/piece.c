@@ -33,7 +33,8 @@ static bool is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* Reserves addresses for a piece. */
+/* Reserves addresses for a piece. With worker processes they are such that other workers may have the piece there, too. A driver need not heed
+ * that. Then the piece lies where the driver wants it, and a device reaches it if its worker has these addresses free. */
 static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
@@ -44,11 +45,11 @@ static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
     }
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->reserve(port, wanted, bytes, at);
-    if (hdi_answered(answer) && wanted && *at != wanted) {
-        port->calls->unreserve(port, *at, bytes);
+    if (hdi_answered(answer) && wanted && *at != wanted && hdi_regions_have_addresses(*at)) {
+        port->calls->unreserve(port, *at, bytes); /* those may be another piece's */
         answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
-    if (!hdi_answered(answer) && wanted) {
+    if (wanted && (!hdi_answered(answer) || *at != wanted)) {
         hdi_regions_give_addresses(rt, wanted);
     }
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);

@@ -150,11 +150,18 @@ uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
     return taken ? HDI_PIECES_AT + offset : 0;
 }
 
+bool hdi_regions_have_addresses(uint64_t at)
+{
+    return at - HDI_PIECES_AT < HDI_PIECES_BYTES;
+}
+
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at)
 {
     struct hdi_regions *all = regions_of(rt);
     hdi_mutex_lock(&all->lock);
-    hdi_blocks_free(all->addresses, at - HDI_PIECES_AT, NULL, 0);
+    if (hdi_regions_have_addresses(at)) {
+        hdi_blocks_free(all->addresses, at - HDI_PIECES_AT, NULL, 0);
+    }
     hdi_mutex_unlock(&all->lock);
 }
 

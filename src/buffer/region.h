@@ -44,9 +44,11 @@ typedef struct hdi_region_info {
 /* Stop ends the keeper. Release ends every region that is left. */
 extern const hdi_lifetime hdi_regions_lifetime;
 
-/* Addresses for a piece that are the same in every process, with placement=process. 0: there are none left. The second one ends that. */
+/* Addresses for a piece that are the same in every process, with placement=process. 0: there are none left. The second one ends that, and does
+ * nothing for an address that is none of those. The third one returns whether it is one. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);
+bool hdi_regions_have_addresses(uint64_t at);
 
 void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out);
 
