@@ -268,7 +268,20 @@ static void *keep(void *context)
     return NULL;
 }
 
-/* Leaves an entry to the keeper. False: no thread can be started. */
+/* No new import overlaps the region any more, or is behind it. `kept`: it is the keeper's; the lock is held. */
+static void go(struct hdi_regions *all, hdi_region *e, bool kept)
+{
+    take_out(all, e);
+    e->buffer = NULL;
+    if (kept) {
+        e->next = all->leaving;
+        all->leaving = e;
+        pthread_cond_signal(&all->changed);
+    }
+}
+
+/* Leaves an entry to the keeper. In one hold of the lock, so an import of the same bytes finds it in the table, or with its points in the list.
+ * False: no thread can be started. */
 static bool leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
     hdi_mutex_lock(&all->lock);
@@ -277,12 +290,21 @@ static bool leave_to_keeper(struct hdi_regions *all, hdi_region *e)
     }
     bool kept = all->started || all->stop; /* once it is stopped, the end of the runtime does it */
     if (kept) {
-        e->next = all->leaving;
-        all->leaving = e;
-        pthread_cond_signal(&all->changed);
+        go(all, e, true);
     }
     hdi_mutex_unlock(&all->lock);
     return kept;
+}
+
+static void end_here(struct hdi_regions *all, hdi_region *e)
+{
+    for (const hdi_point *p; (p = pending(e)) != NULL;) {
+        hdi_wait_position(e->runtime, p->lane, p->position, INT64_MAX);
+    }
+    hdi_mutex_lock(&all->lock);
+    go(all, e, false);
+    hdi_mutex_unlock(&all->lock);
+    finish(e, false);
 }
 
 /* The buffer was freed, and no hold keeps its memory. */
@@ -291,20 +313,12 @@ static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
     hd_runtime *rt = b->runtime;
     struct hdi_regions *all = regions_of(rt);
     hdi_region *e = b->of_kind;
-    hdi_mutex_lock(&all->lock);
-    take_out(all, e);
-    e->buffer = NULL;
-    hdi_mutex_unlock(&all->lock);
     if (e->pin) {
         hdi_pin_freed(rt, e->pin);
     }
     bool lost = false;
     for (int i = 0; i < rt->n_devices; i++) {
         lost |= hdi_device_lost(rt->devices[i]);
-    }
-    if (n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own()) {
-        finish(e, false);
-        return;
     }
     e->points = n_points ? malloc(n_points * sizeof *points) : NULL;
     if (e->points) {
@@ -314,13 +328,10 @@ static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
     for (size_t i = e->n_points; i < n_points; i++) { /* there is no memory for them */
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
-    if (leave_to_keeper(all, e)) {
-        return;
+    bool at_once = n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own();
+    if (at_once || !leave_to_keeper(all, e)) {
+        end_here(all, e);
     }
-    for (const hdi_point *p; (p = pending(e)) != NULL;) {
-        hdi_wait_position(rt, p->lane, p->position, INT64_MAX);
-    }
-    finish(e, false);
 }
 
 const hdi_buffer_ops hdi_region_device_ops = {.leave = leave};
