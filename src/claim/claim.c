@@ -121,13 +121,13 @@ void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event)
     }
 }
 
-bool hdi_claim_stream_is_known(const hdi_device *device, uint64_t id)
+bool hdi_claim_stream_is_checked(const hdi_device *device, uint64_t id)
 {
     const pool *p = &hdi_claim_of(device->runtime)->claims->of[device->index];
     return id && atomic_load_explicit(&p->stream_id, memory_order_relaxed) == id;
 }
 
-void hdi_claim_stream_know(const hdi_device *device, uint64_t id)
+void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id)
 {
     atomic_store_explicit(&hdi_claim_of(device->runtime)->claims->of[device->index].stream_id, id,
                           memory_order_relaxed);

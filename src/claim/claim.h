@@ -72,8 +72,8 @@ hd_status hdi_claim_finish(struct hd_claim *claim, hd_status outcome);
 hdcu_event hdi_claim_event_take(hd_runtime *rt, int device);
 void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event);
 /* Whether the program's stream with this id was the last one that was found to be of the device; and that it is. */
-bool hdi_claim_stream_is_known(const hdi_device *device, uint64_t id);
-void hdi_claim_stream_know(const hdi_device *device, uint64_t id);
+bool hdi_claim_stream_is_checked(const hdi_device *device, uint64_t id);
+void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id);
 /* Whether no call was asked for so far; it is from now on. */
 bool hdi_claim_ask(struct hd_claim *claim);
 /* The outcome of the wait for the bytes, which is over. */

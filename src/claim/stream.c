@@ -64,7 +64,7 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
     hdcu_context context = NULL;
     hd_status status = check_capture(device, stream);
     status = status ? status : id_of(device, stream, id);
-    if (status || hdi_claim_stream_is_known(device, *id)) {
+    if (status || hdi_claim_stream_is_checked(device, *id)) {
         return status;
     }
     hdcu_result r = device->runtime->driver->cuStreamGetCtx(stream, &context);
@@ -75,7 +75,7 @@ static hd_status check_stream(hdi_device *device, hdcu_stream stream, uint64_t *
                               "stream %p is of another device, or not of the primary context of device %d",
                               (void *)stream, device->index);
     }
-    hdi_claim_stream_know(device, *id);
+    hdi_claim_stream_set_checked(device, *id);
     return HD_OK;
 }
 
@@ -196,13 +196,13 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
     c->on_stream = true;
     c->stream = stream;
     c->stream_id = id;
-    hdi_claim_note_stream(c->lane, c->end, id);
     status = put_waits(c, stream);
     if (status) {
         c->on_stream = false; /* nothing of the program's is in the stream */
         hdi_claim_finish(c, status);
         return status;
     }
+    hdi_claim_note_stream(c->lane, c->end, id); /* from here on the stream has in order what the claim waits for */
     *out = c;
     return HD_OK;
 }

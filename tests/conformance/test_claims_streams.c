@@ -172,6 +172,26 @@ static void the_stream_waits_for_earlier_work(void **state)
     end(&s);
 }
 
+/* The stream has none of the waits of a claim that was not begun. So a later claim on it is not in order with that. */
+static void a_claim_that_failed_orders_no_other(void **state)
+{
+    (void)state;
+    scene s;
+    if (!begin(&s, "submit_timeout=50")) {
+        return;
+    }
+    hd_arg use = hd_out(s.x);
+    hd_claim *first = NULL, *c = NULL;
+    CONF_OK(hd_claim_begin(s.runtime, &use, 1, &first));
+    for (int i = 0; i < 2; i++) {
+        CONF_FAILS(hd_claim_begin_stream(s.runtime, 0, s.stream, &use, 1, NULL, &c), HD_ERROR_TIMEOUT);
+    }
+    CONF_OK(hd_claim_end(first, HD_OK));
+    CONF_OK(conf_fill(s.lane, s.k, s.x, 0, words, 6, NULL));
+    CONF_FILLED(s.x, 0, 6, bytes);
+    end(&s);
+}
+
 static void other_devices_are_waited_for(void **state)
 {
     (void)state;
@@ -309,6 +329,7 @@ int main(void)
         CONF_CASE(default_streams_work_too),
         CONF_CASE(later_work_waits_for_the_stream),
         CONF_CASE(the_stream_waits_for_earlier_work),
+        CONF_CASE(a_claim_that_failed_orders_no_other),
         CONF_CASE(other_devices_are_waited_for),
         CONF_CASE(a_failed_end_fails_the_readers),
         CONF_CASE(captures_are_refused_and_not_spoilt),
