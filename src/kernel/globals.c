@@ -163,13 +163,6 @@ static hd_status find_on(struct hd_module *m, hdi_device *device, const char *sy
     return status;
 }
 
-static void set_label(struct hd_buffer *b, const char *name)
-{
-    size_t n = strnlen(name, sizeof b->label - 1);
-    memcpy(b->label, name, n);
-    b->label[n] = 0;
-}
-
 /* Makes the buffer, with a handle that no other thread has. NULL: a failure, in *status. */
 static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
                         hd_status *status)
@@ -198,7 +191,7 @@ static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image
     g->device = device->index;
     g->constant = wanted->constant;
     g->losses = losses;
-    set_label(b, name);
+    hdi_buffer_label(b, name);
     hdi_buffer_set_kind(b, &global_ops, g);
     hdi_buffer_make_live(b);
     g->handle = hdi_buffer_handle(b);
