@@ -325,16 +325,11 @@ int main(void)
 {
     conf_begin("test_claims_streams");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(it_is_in_turns_with_lanes),
-        CONF_CASE(default_streams_work_too),
-        CONF_CASE(later_work_waits_for_the_stream),
-        CONF_CASE(the_stream_waits_for_earlier_work),
-        CONF_CASE(a_claim_that_failed_orders_no_other),
-        CONF_CASE(other_devices_are_waited_for),
-        CONF_CASE(a_failed_end_fails_the_readers),
-        CONF_CASE(captures_are_refused_and_not_spoilt),
-        CONF_CASE(wrong_streams_are_refused),
-        CONF_CASE(a_stream_that_is_gone_ends_its_claim),
+        CONF_CASE(it_is_in_turns_with_lanes),           CONF_CASE(default_streams_work_too),
+        CONF_CASE(later_work_waits_for_the_stream),     CONF_CASE(the_stream_waits_for_earlier_work),
+        CONF_CASE(a_claim_that_failed_orders_no_other), CONF_CASE(other_devices_are_waited_for),
+        CONF_CASE(a_failed_end_fails_the_readers),      CONF_CASE(captures_are_refused_and_not_spoilt),
+        CONF_CASE(wrong_streams_are_refused),           CONF_CASE(a_stream_that_is_gone_ends_its_claim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
