@@ -462,7 +462,7 @@ static bool press(hd_runtime *rt, const uint64_t *heads)
     bool unfinished = false;
     for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
         if (heads[i] != 0 && !hdi_point_done(rt, (hdi_point){i, heads[i]})) {
-            hdi_want(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
+            hdi_raise(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
             hdi_engine_notify(hdi_lane_owner(rt, i)->channel.engine, i % HDI_LANES_MAX);
             unfinished = true;
         }

@@ -429,7 +429,7 @@ static void write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_entry *w)
     bool by_word = !by_event || (owner != lane->device && w->source);
     hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
                            (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));
-    hdi_want(by_event ? &other->wanted_event : &other->wanted_host, w->position);
+    hdi_raise(by_event ? &other->wanted_event : &other->wanted_host, w->position);
     hdi_engine_notify(owner->channel.engine, w->lane % HDI_LANES_MAX);
 }
 

@@ -254,7 +254,7 @@ typedef struct hdi_lane_shared {
     /* Clock of the engine's pass that saw `done` move, or that issued work to the idle lane. 0: none. */
     _Atomic int64_t moved;
 
-    /* Engine: changes when work is seen finished. */
+    /* Engine: changes when work is seen finished. Application: for claims that the engine never saw (claims.h). */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */
     _Atomic uint32_t wake;                    /* futex word: rises when `done` reaches what a thread sleeps for */
     _Atomic uint32_t sleepers;                /* waiters: threads asleep on `wake` */

@@ -116,8 +116,43 @@ static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
            atomic_load_explicit(&lane->wanted_now, memory_order_seq_cst) >= first;
 }
 
+/* Whether no engine has the claim: it was not published, and all that is in front of it is done. An engine that has lost the device may drain the
+ * lane meanwhile. */
+static bool is_unseen(const hd_lane *lane, uint64_t end)
+{
+    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_relaxed);
+    return head != end && atomic_load_explicit(&lane->shared->done, memory_order_acquire) == head &&
+           !hdi_device_lost(lane->device);
+}
+
+/* Ends a claim that no engine has. The engine catches up with the lane when it visits it next (hdi_stream_visit), for a later command. So all cache
+ * lines of the claim stay with the program. `issued` comes before `done`, and `head` last: with it the lane may be another claim's. */
+static void end_unseen(hd_lane *lane, uint64_t end)
+{
+    hdi_lane_shared *shared = lane->shared;
+    hdi_device *device = lane->device;
+    uint64_t before = atomic_load_explicit(&shared->head, memory_order_relaxed);
+    atomic_store_explicit(&shared->issued, end, memory_order_relaxed);
+    /* Sequentially consistent with threads and lanes that store their wish and then load `done`; releases what the program wrote. */
+    hdi_raise(&shared->done, end);
+    atomic_store_explicit(&shared->head, end, memory_order_release);
+    atomic_store_explicit(&lane->claim_over, end, memory_order_release);
+    hdi_lane_wake(shared, before, end);
+    hdi_lane_ring_watchers(device->runtime, shared);
+    hdi_claim_ring(device->channel.engine);
+    if (is_wanted(shared, end) ||
+        hdi_device_lost(device)) { /* the thread that drains a lost device may have stopped at the claim */
+        look(lane);
+    }
+}
+
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
 {
+    if (ready && !event && !number && is_unseen(lane, end)) {
+        atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+        end_unseen(lane, end);
+        return;
+    }
     if (event) {
         lane->claim_event = event;
         atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);

@@ -1,7 +1,8 @@
 /* claims.h - the engine's part of claims: which one a lane has, by which call, and how claims and calls ended.
  *
  * A claim has a lane of the library to itself from its begin to its end. In the lane stands one command of two slots (channel.h).
- * The application notes here, beside the lane, what messages name. The engine learns of an end from the channel.
+ * The application notes here, beside the lane, what messages name. The engine finds an end in the channel. It never sees a claim that had nothing to
+ * wait for: the thread that ends it moves the lane's positions itself.
  *
  * Threads: any. hdi_claim_note: the one that begins a claim. hdi_claim_end_lane: the one that ends it.
  * Locks: one for the table of ends, under which nothing is taken.

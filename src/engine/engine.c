@@ -187,12 +187,17 @@ static bool has_filled(const hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
-/* Whether all of the lane is done. */
+/* Whether all of the lane is done. The program moves both where it ends a claim by itself (hdi_claim_end_lane). A `head` behind `done` is visited. */
+static bool is_done(const hdi_lane_shared *lane)
+{
+    uint64_t head = atomic_load_explicit(&lane->head, memory_order_seq_cst);
+    return head == atomic_load_explicit(&lane->done, memory_order_acquire);
+}
+
 static bool is_quiet(const hdi_engine *engine, uint32_t lane)
 {
-    const hdi_stream *stream = &engine->streams[lane];
-    return atomic_load_explicit(&stream->made, memory_order_acquire) &&
-           atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == stream->done;
+    return atomic_load_explicit(&engine->streams[lane].made, memory_order_acquire) &&
+           is_done(&engine->device->channel.lanes[lane]);
 }
 
 /* Takes lanes off the active ones that have been quiet for a while. Not at once: most have work again soon, and their
@@ -223,8 +228,7 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
     for (uint32_t w = 0; w < WORDS; w++) {
         for (uint64_t bits = off[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst) !=
-                engine->streams[lane].done) {
+            if (!is_done(&engine->device->channel.lanes[lane])) {
                 atomic_fetch_or_explicit(&engine->shared->active[w], bits & -bits, memory_order_seq_cst);
                 pass->progress = true;
             }
@@ -350,8 +354,7 @@ static bool has_wishes(hdi_engine *engine)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             /* A lane has wishes only once it has commands. Another thread may have made the stream, in a worker process
              * the one that serves requests: pairs with the release store in hdi_stream_make. */
-            if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
-                atomic_load_explicit(&shared->head, memory_order_relaxed) == stream->done) {
+            if (!atomic_load_explicit(&stream->made, memory_order_acquire) || is_done(shared)) {
                 continue; /* all of it is done, so its wishes are met */
             }
             if (stream->done == stream->issued && is_claimed(stream, shared)) {

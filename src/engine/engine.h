@@ -150,8 +150,10 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
  * device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
-/* Raises a wish to at least `position`. */
-void hdi_want(_Atomic uint64_t *wish, uint64_t position);
+/* Raises a wish, or `done`, to at least `position`. */
+void hdi_raise(_Atomic uint64_t *word, uint64_t position);
+/* `done` of a lane has moved: wakes the threads that sleep for what it passed. */
+void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done);
 /* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see `closing`. */
 void hdi_wake_sleepers(hdi_device *device);
 /* The status of a call whose wait hd_close has ended. */

@@ -582,7 +582,7 @@ static bool drain_lane(hdi_device *device, uint32_t number)
     /* As stream_store_done. `done_least` comes first, since only the application writes it: see
      * hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
-    atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
+    hdi_raise(&lane->done, reach); /* a claim may be ended meanwhile (hdi_claim_end_lane) */
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
     hdi_lane_ring_watchers(device->runtime, lane);

@@ -10,6 +10,18 @@
 #include "engine/claims.h"
 #include "engine/stream.h"
 
+void hdi_stream_catch_up(hdi_engine *engine, hdi_stream *stream, uint64_t head)
+{
+    if (stream->issued != stream->done) {
+        return;
+    }
+    uint64_t done = atomic_load_explicit(&engine->device->channel.lanes[stream->number].done, memory_order_acquire);
+    if (__builtin_expect(done > stream->done && done <= head, 0)) {
+        stream->issued = stream->done = done;
+        hdi_stream_rest(engine, stream, done);
+    }
+}
+
 void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream)
 {
     stream->has_claims = true;

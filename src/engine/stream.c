@@ -130,7 +130,7 @@ static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
     /* Sequentially consistent with the other engine's store of `done` followed by its look at `watchers`. */
     atomic_fetch_or_explicit(&other->watchers, (uint32_t)1 << engine->device->index, memory_order_seq_cst);
     if (atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < target) {
-        hdi_want(&other->wanted_host, target);
+        hdi_raise(&other->wanted_host, target);
         hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
     }
     return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
@@ -146,13 +146,13 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     hdcu_event event = find_event(&owner->engine->streams[lane % HDI_LANES_MAX], c->wait.position);
     if (!event) {
         if (atomic_load_explicit(&other->wanted_now, memory_order_relaxed) < c->wait.position) {
-            hdi_want(&other->wanted_now, c->wait.position);
+            hdi_raise(&other->wanted_now, c->wait.position);
             hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
         }
         return false;
     }
     if (source && !room_for_dependency(stream)) {
-        hdi_want(&other->wanted_host, c->wait.position);
+        hdi_raise(&other->wanted_host, c->wait.position);
         return false; /* no memory now: the lane goes on when the other one is done */
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
@@ -162,7 +162,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     }
     if (r != HDCU_SUCCESS) {
         /* The driver refuses the wait: this lane goes on when the other one is done. */
-        hdi_want(&other->wanted_host, c->wait.position);
+        hdi_raise(&other->wanted_host, c->wait.position);
         hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
         return false;
     }
@@ -319,20 +319,15 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
     atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only for messages */
     /* Releases what the device wrote to threads that load `done`. Sequentially consistent with the sleeper, which
      * registers and then loads `done` once more. */
-    atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
-    if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
-        uint32_t bits = hdi_awaited_bits(before, position);
-        if (atomic_load_explicit(&shared->awaited, memory_order_seq_cst) & bits) {
-            /* A thread that is woken for another position with the same bit sets it again. */
-            atomic_fetch_and_explicit(&shared->awaited, ~bits, memory_order_seq_cst);
-            atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
-            hdi_futex_wake_bits(&shared->wake, bits);
-        }
-    }
-    hdi_lane_ring_watchers(engine->device->runtime, shared);
     if (__builtin_expect(stream->has_claims, 0)) {
+        hdi_raise(&shared->done,
+                  position); /* while a lost device is drained, a claim may be ended (hdi_claim_end_lane) */
         hdi_claim_ring(engine->shared);
+    } else {
+        atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
     }
+    hdi_lane_wake(shared, before, position);
+    hdi_lane_ring_watchers(engine->device->runtime, shared);
 }
 
 /* Where the lane read the result of a lane that failed, it fails, too, from behind the wait on. False: the other lane's
@@ -469,7 +464,7 @@ static void want_sources(hdi_engine *engine, const hdi_stream *stream)
         hdi_device *owner = hdi_lane_owner(rt, d->lane);
         hdi_lane_shared *other = hdi_lane_shared_of(rt, d->lane);
         if (owner->engine != engine && atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < d->target) {
-            hdi_want(&other->wanted_host, d->target);
+            hdi_raise(&other->wanted_host, d->target);
             hdi_engine_notify(owner->channel.engine, d->lane % HDI_LANES_MAX);
         }
     }
@@ -641,7 +636,7 @@ static void record_event(hdi_engine *engine, hdi_stream *stream)
         hdi_engine_lose(engine, r);
     } else {
         /* Without an event the waiting lane goes on when this one is done: see wait_for_event. */
-        hdi_want(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
+        hdi_raise(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
     }
 }
 
@@ -725,6 +720,8 @@ static bool drain(hdi_engine *engine, hdi_stream *stream)
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     /* The lane may have been made while the device was being lost. */
     record_loss(engine, stream, hdi_device_lost_by(engine->device));
+    const hd_lane *lane = hdi_lane_at(engine->device, stream->number);
+    stream->has_claims |= lane && lane->claim;
     bool moved = stream->issued != head;
     stream->issued = stream->passed = stream->signalled = head;
     stream->first_dependency = stream->n_dependencies = 0;
@@ -873,7 +870,7 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
             hdi_times_record(engine, stream, end);
         }
         if (at_rest && stream->entries == entries) {
-            stream->passed = stream->signalled = end; /* the device has nothing of it */
+            hdi_stream_rest(engine, stream, end);
         }
         /* pairs with the acquire load in stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
@@ -933,6 +930,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
+    hdi_stream_catch_up(engine, stream, head);
     if (__builtin_expect(head - stream->done > engine->device->channel.slots || head < stream->issued, 0)) {
         hdi_engine_lose(engine, HDI_GONE_CORRUPTED); /* more than the ring holds, or less than before */
     }

@@ -241,11 +241,21 @@ void hdi_stream_blame(const hdi_engine *engine, const hdi_stream *stream, const 
                       hdi_failure *cause);
 /* Records that positions from..to failed by stream->cause. */
 void hdi_stream_record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from, uint64_t to);
+/* All up to `position` is issued, and the device has nothing of it. */
+static inline void hdi_stream_rest(hdi_engine *engine, hdi_stream *stream, uint64_t position)
+{
+    stream->passed = stream->signalled = position;
+    /* else it would stay behind, until its low half fits a later position */
+    atomic_store_explicit(&engine->device->channel.flags[stream->number].position, (uint32_t)position,
+                          memory_order_relaxed);
+}
 /* A driver call for the command that begins at `begin` failed. Unless that killed the device, the command did not happen. */
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
 
 /* ---- program.c: what the program does itself in a lane ---- */
 
+/* Takes in the claims that the program has ended by itself (hdi_claim_end_lane), which it does only while the engine has nothing of the lane. */
+void hdi_stream_catch_up(hdi_engine *engine, hdi_stream *stream, uint64_t head);
 /* Handles a CLAIM: its first slot ends with what is in front of it, and fails with what it reads. Then its end fails, too. */
 void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream);
 /* Handles a CLAIMED. True when the program has ended the claim. */

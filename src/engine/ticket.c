@@ -90,11 +90,25 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
 
 /* ---- waiting ---- */
 
-void hdi_want(_Atomic uint64_t *wish, uint64_t position)
+void hdi_raise(_Atomic uint64_t *word, uint64_t position)
 {
-    uint64_t now = atomic_load_explicit(wish, memory_order_relaxed);
+    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
     while (now < position &&
-           !atomic_compare_exchange_weak_explicit(wish, &now, position, memory_order_seq_cst, memory_order_relaxed)) {
+           !atomic_compare_exchange_weak_explicit(word, &now, position, memory_order_seq_cst, memory_order_relaxed)) {
+    }
+}
+
+void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done)
+{
+    if (atomic_load_explicit(&lane->sleepers, memory_order_seq_cst) == 0) {
+        return;
+    }
+    uint32_t bits = hdi_awaited_bits(before, done);
+    if (atomic_load_explicit(&lane->awaited, memory_order_seq_cst) & bits) {
+        /* A thread that is woken for another position with the same bit sets it again. */
+        atomic_fetch_and_explicit(&lane->awaited, ~bits, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
+        hdi_futex_wake_bits(&lane->wake, bits);
     }
 }
 
@@ -158,7 +172,7 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     if (is_done(shared, position)) {
         return true;
     }
-    hdi_want(&shared->wanted_host, position);
+    hdi_raise(&shared->wanted_host, position);
     if (rt->is_inline) {
         return wait_inline(rt, shared, position, deadline);
     }
