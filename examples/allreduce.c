@@ -5,7 +5,7 @@
  * Each rank is a device with a lane. Buffers order the work, and no call waits: the next step is submitted while NCCL still adds.
  * The kernels of NCCL's ranks wait for each other, which no buffer shows. Two rules keep them from waiting in a circle:
  *   - All calls of a communicator stand in one lane per device, in the same order everywhere.
- *   - A host call with the bytes of all ranks stands before them, so each rank's kernel starts at once.
+ *   - The calls of all ranks are submitted one after the other, with nothing in between.
  * Engines call ncclAllReduce, each for its own rank, without a group. That would wait for the other ranks on the CPU where NCCL makes
  * connections, so ncclCommInitAll makes them all (NCCL_RUNTIME_CONNECT=0). Then placement=inline is good, too, where one thread calls.
  * On host devices the host call adds. Every value is checked.
@@ -101,10 +101,10 @@ static hd_status add_rank(void *stream, void *context)
 }
 
 /* A host call, when the bytes of all ranks are there. Memory of host devices is the CPU's, so it may use their addresses. */
-static hd_status meet(void *const *pointers, void *context)
+static hd_status add_ranks(void *const *pointers, void *context)
 {
     (void)pointers, (void)context;
-    for (int i = 0; i < N && ncclAllReduce == NULL; i++) {
+    for (int i = 0; i < N; i++) {
         float sum = 0;
         for (int j = 0; j < n; j++) {
             sum += ranks[j].at[i];
@@ -122,8 +122,11 @@ static void all_reduce(hd_runtime *runtime)
     for (int i = 0; i < n; i++) {
         uses[i] = hd_inout(ranks[i].gradient);
     }
-    must(hd_host_call(runtime, meet, NULL, uses, (size_t)n, NULL));
-    for (int i = 0; i < n && ncclAllReduce != NULL; i++) {
+    if (ncclAllReduce == NULL) {
+        must(hd_host_call(runtime, add_ranks, NULL, uses, (size_t)n, NULL));
+        return;
+    }
+    for (int i = 0; i < n; i++) {
         must(hd_lane_call(ranks[i].lane, add_rank, &ranks[i], &uses[i], 1, NULL));
     }
 }

@@ -93,7 +93,7 @@ typedef hd_status (*hd_lane_function)(void *stream, void *context);
  * Allowed are the questions that return no status, such as hd_done, hd_claim_ready, hd_buffer_address and hd_message. hd_wait returns HD_OK there for a
  * ticket that is done well. So do calls for tensors and tickets that need nothing of the runtime, such as hd_tensor_slice and hd_lane_get_ticket.
  * It is not called where what it reads has failed. `context` must stay good until the ticket is done.
- * Kernels of two calls that wait for each other, as NCCL's do, need a host call with the bytes of both in front (docs/using.md).
+ * Calls whose kernels wait for each other, as NCCL's do, are submitted one after the other, with nothing in between (docs/using.md).
  * Errors: as hd_launch, but for those of kernels; UNSUPPORTED (placement=process). */
 HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);

@@ -1,7 +1,8 @@
 /* stream.c - claims on streams of the program's own: hd_claim_begin_stream, and how such a claim ends.
  *
  * The waits go into the program's stream, as events of the driver, one for each lane that the claim has to wait for.
- * The calling thread records them behind all that the lane was given. That may be more than is needed, and is never less.
+ * The lane's engine has recorded such an event, or the calling thread records one behind all that the lane was given. That may be more than is needed,
+ * and is never less. It is not behind a cut (src/engine/event.c): where no event is left in front of that, the calling thread waits for the device.
  * A position that the engine has not given to the driver yet has no place for an event. There the calling thread waits for the engine, not for the
  * device.
  * For a claim on the same stream nothing is put there, since the stream has that in order.
@@ -89,29 +90,47 @@ static hdcu_result record_now(hd_runtime *rt, hdi_device *owner, hdcu_stream lan
     return r == HDCU_SUCCESS ? rt->driver->cuEventRecord(*event, lane_stream) : r;
 }
 
-/* Makes the program's stream wait for all that a lane was given. The context of `device`, whose stream it is, is current: default streams are
- * those of the current context. */
-static hd_status wait_for_lane(hd_runtime *rt, hdi_device *owner, hdcu_stream lane_stream, hdi_device *device,
-                               hdcu_stream stream)
+/* Makes the program's stream wait for an event of its own, behind all that the lane was given. *late: the lane was cut meanwhile, so the event may
+ * stand behind too much, and nothing was put into the stream. */
+static hd_status wait_for_all(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
+                              hdcu_stream stream, bool *late)
 {
+    hd_runtime *rt = device->runtime;
     hdcu_event event = NULL;
     hdcu_result r;
     if (owner == device) {
-        r = record_now(rt, owner, lane_stream, &event);
+        r = record_now(rt, owner, other->handle, &event);
     } else {
         hdi_scope scope;
         hd_status status = hdi_scope_enter(owner, &scope);
         if (status) {
             return status;
         }
-        r = record_now(rt, owner, lane_stream, &event);
+        r = record_now(rt, owner, other->handle, &event);
         hdi_scope_leave(&scope);
     }
-    r = r == HDCU_SUCCESS ? rt->driver->cuStreamWaitEvent(stream, event, 0) : r;
+    *late = hdi_stream_is_cut_behind(other, position);
+    r = r == HDCU_SUCCESS && !*late ? rt->driver->cuStreamWaitEvent(stream, event, 0) : r;
     if (event) {
         hdi_claim_event_give(rt, owner->index, event);
     }
     return r == HDCU_SUCCESS ? HD_OK : driver_failed(device, r, "cuStreamWaitEvent");
+}
+
+/* Makes the program's stream wait for a position of a lane, which the engine has given to the driver. The context of `device`, whose stream it is, is
+ * current: default streams are those of the current context. *late: as above. */
+static hd_status wait_for_lane(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
+                               hdcu_stream stream, bool *late)
+{
+    int held;
+    hdcu_event event = hdi_stream_hold_event(other, position, &held);
+    if (event) {
+        hdcu_result r = device->runtime->driver->cuStreamWaitEvent(stream, event, 0);
+        hdi_stream_release_event(other, held);
+        return r == HDCU_SUCCESS ? HD_OK : driver_failed(device, r, "cuStreamWaitEvent");
+    }
+    *late = hdi_stream_is_cut_behind(other, position);
+    return *late ? HD_OK : wait_for_all(owner, other, position, device, stream, late);
 }
 
 /* Waits until the engine has given the driver what the lane has up to a position. False: the deadline passed. */
@@ -156,8 +175,14 @@ static hd_status wait_for(struct hd_claim *c, const hdi_wait_entry *e, hdcu_stre
         return hdi_not_done(rt, e->lane, e->position,
                             "what the stream has to wait for was not begun (option submit_timeout)");
     }
-    const hdi_stream *other = &owner->engine->streams[number];
-    return wait_for_lane(rt, owner, other->handle, c->lane->device, stream);
+    bool late = false;
+    hd_status status =
+        wait_for_lane(owner, &owner->engine->streams[number], e->position, c->lane->device, stream, &late);
+    if (late && !hdi_wait_position(rt, e->lane, e->position, hdi_option_deadline(rt->options.submit_timeout))) {
+        return hdi_not_done(rt, e->lane, e->position,
+                            "what the stream has to wait for is not done (option submit_timeout)");
+    }
+    return status;
 }
 
 /* Puts what the claim waits for into the stream. Its lane has collected that, and no other thread submits there. */
@@ -189,6 +214,7 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
         return status;
     }
     atomic_store_explicit(&c->lane->claim_on_stream, true, memory_order_relaxed);
+    hdi_runtime_has_calls(rt);
     status = hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
     if (status) {
         return status;

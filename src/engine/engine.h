@@ -150,6 +150,13 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
  * device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
+/* Before work is submitted that may wait for other work of the program's, which nothing shows. Engines see it with the work. */
+static inline void hdi_runtime_has_calls(hd_runtime *rt)
+{
+    if (!atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
+        atomic_store_explicit(&rt->has_calls, true, memory_order_relaxed);
+    }
+}
 /* Raises a wish, or `done`, to at least `position`. */
 void hdi_raise(_Atomic uint64_t *word, uint64_t position);
 /* `done` of a lane has moved: wakes the threads that sleep for what it passed. */

@@ -196,6 +196,8 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
+    /* Work of the program's own may be in lanes or behind waits: calls of its functions, claims on its streams. Never false again. */
+    _Atomic bool has_calls;
     int64_t close_by; /* hd_close: when its time for what the program has under way ends */
     bool claimed;     /* hd_close: a claim or an export was not ended, so memory stays */
     bool quiet; /* hd_close: no work is under way, so streams and events can be given back although it is `hung` */

@@ -15,8 +15,7 @@
  * Always:
  * - No call blocks: a lane that cannot go on is visited again.
  * - A lane's commands are issued in order. A failed command is recorded before `issued` passes it.
- * - Every event position stands for an event that is already recorded behind that position, so waits for events close
- *   no circle.
+ * - Every wait is for an event that is already recorded, so waits for events close no circle (event.c).
  * - A wait is made also where the operation behind it fails at once, since later ones rely on it.
  * - What is read from another lane is a dependency until its outcome is recorded. `done` never passes a position before
  *   the results that it reads from other lanes are done.
@@ -86,22 +85,6 @@ static void stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_fai
 
 /* ---- waits for other lanes ---- */
 
-/* The event with the lowest position that stands at or behind `position`. NULL: there is none. */
-static hdcu_event find_event(const hdi_stream *other, uint64_t position)
-{
-    hdcu_event best = NULL;
-    uint64_t best_position = UINT64_MAX;
-    for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
-        /* pairs with the release store in record_event */
-        uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
-        if (p >= position && p < best_position) {
-            best = other->event[i];
-            best_position = p;
-        }
-    }
-    return best;
-}
-
 static bool room_for_dependency(hdi_stream *stream)
 {
     if (stream->n_dependencies == stream->dependencies_room && stream->first_dependency > 0) {
@@ -143,8 +126,14 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     uint32_t lane = c->wait.lane;
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_device *owner = hdi_lane_owner(rt, lane);
-    hdcu_event event = find_event(&owner->engine->streams[lane % HDI_LANES_MAX], c->wait.position);
+    hdi_stream *other_stream = &owner->engine->streams[lane % HDI_LANES_MAX];
+    int held;
+    hdcu_event event = hdi_stream_hold_event(other_stream, c->wait.position, &held);
     if (!event) {
+        if (hdi_stream_is_cut_behind(other_stream, c->wait.position)) {
+            wait_for_host(engine, other, lane, c->wait.position);
+            return false;
+        }
         if (atomic_load_explicit(&other->wanted_now, memory_order_relaxed) < c->wait.position) {
             hdi_raise(&other->wanted_now, c->wait.position);
             hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
@@ -152,10 +141,15 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
         return false;
     }
     if (source && !room_for_dependency(stream)) {
+        hdi_stream_release_event(other_stream, held);
         hdi_raise(&other->wanted_host, c->wait.position);
         return false; /* no memory now: the lane goes on when the other one is done */
     }
+    if (atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
+        hdi_stream_cut(engine, stream);
+    }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
+    hdi_stream_release_event(other_stream, held);
     if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
         return true;
@@ -470,8 +464,7 @@ static void want_sources(hdi_engine *engine, const hdi_stream *stream)
     }
 }
 
-/* Makes the device write the position once it has finished everything issued so far. */
-static void stream_signal(hdi_engine *engine, hdi_stream *stream)
+void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_deviceptr flag = engine->device->flags_address + stream->number * sizeof(hdi_completion_flag);
@@ -612,34 +605,6 @@ void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi
 
 /* ---- issuing ---- */
 
-/* Records an event behind everything issued so far, for other lanes to wait for. */
-static void record_event(hdi_engine *engine, hdi_stream *stream)
-{
-    const hdi_driver *driver = engine->device->runtime->driver;
-    uint32_t i = stream->event_next;
-    /* Other engines that still use the old position get the new, later record. They wait for more than they need, never
-     * for less. */
-    hdcu_result r = HDCU_SUCCESS;
-    if (!stream->event[i]) {
-        r = driver->cuEventCreate(&stream->event[i], HDCU_EVENT_DISABLE_TIMING);
-    }
-    if (r == HDCU_SUCCESS) {
-        r = driver->cuEventRecord(stream->event[i], stream->handle);
-    }
-    stream->event_last = stream->issued;
-    if (r == HDCU_SUCCESS) {
-        /* pairs with the acquire load in find_event: the event is recorded before its position is visible */
-        atomic_store_explicit(&stream->event_position[i], stream->issued, memory_order_release);
-        stream->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
-        hdi_engine_count(&engine->shared->events);
-    } else if (hdi_driver_code_is_fatal(r)) {
-        hdi_engine_lose(engine, r);
-    } else {
-        /* Without an event the waiting lane goes on when this one is done: see wait_for_event. */
-        hdi_raise(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
-    }
-}
-
 /* The kind of work that the lane ends in behind this command. */
 static uint8_t tail_of(const hdi_command *c)
 {
@@ -697,6 +662,9 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
         /* If this process ends in the call, or before `issued` passes the command, its work may have begun. */
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, stream->issued + c->slots,
                               memory_order_release);
+        if (c->op == HDI_OP_CALL) {
+            hdi_stream_cut(engine, stream);
+        }
         r = c->op == HDI_OP_CALL ? hdi_stream_call(engine, stream, c) : hdi_issue(engine, stream, c);
         break;
     }
@@ -738,9 +706,9 @@ static bool drain(hdi_engine *engine, hdi_stream *stream)
  * processes, by a completion write, too. */
 static void signal_end(hdi_engine *engine, hdi_stream *stream)
 {
-    record_event(engine, stream);
+    hdi_stream_record_event(engine, stream);
     if (engine->device->runtime->is_process) {
-        stream_signal(engine, stream);
+        hdi_stream_signal(engine, stream);
     }
 }
 
@@ -760,13 +728,13 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
         signal_end(engine, stream);
     } else if (__builtin_expect(
                    (wanted > stream->event_last && wanted <= stream->issued) || (asked & HDI_REQUEST_EVENT), 0)) {
-        record_event(engine, stream);
+        hdi_stream_record_event(engine, stream);
     }
     ask |= (asked & HDI_REQUEST_FLAG) && stream->signalled != stream->issued;
     if (__builtin_expect(ask || stream->issued - stream->signalled >= signal_every ||
                              stream->entries - stream->entries_signalled >= engine->entries_most / 4,
                          0)) {
-        stream_signal(engine, stream);
+        hdi_stream_signal(engine, stream);
     }
 }
 
@@ -778,7 +746,7 @@ static bool issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     uint64_t end = stream->issued + c->slots;
     *signalled = engine->chain_most && !stream->failed && hdi_chain_is_new(engine, kernel);
     if (*signalled && stream->issued != stream->signalled && stream->issued != stream->passed) {
-        stream_signal(engine, stream);
+        hdi_stream_signal(engine, stream);
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
@@ -879,7 +847,7 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         follow_up(engine, stream, shared, c, signalled);
         if (launches && hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&
             stream->signalled != stream->issued) {
-            stream_signal(engine, stream);
+            hdi_stream_signal(engine, stream);
         }
         events += stream->event_last != event_before;
         if (engine->now >= until) {
@@ -951,7 +919,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         bool late = wanted > stream->event_last && wanted <= stream->issued && wanted > stream->done;
         uint64_t wanted_now = atomic_load_explicit(&shared->wanted_now, memory_order_relaxed);
         if (late || (wanted_now > stream->event_last && wanted_now <= stream->issued)) {
-            record_event(engine, stream); /* the wish came after the command had been issued */
+            hdi_stream_record_event(engine, stream); /* the wish came after the command had been issued */
         }
         if (stream->issued != stream->signalled) {
             uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
@@ -961,7 +929,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
             }
             if ((host > stream->signalled && (host <= stream->issued || stands)) ||
                 (stands && pass->now - stream->idle_since > LINGER_NS)) {
-                stream_signal(engine, stream);
+                hdi_stream_signal(engine, stream);
             }
         }
         hdi_stream_reap(engine, stream, pass);

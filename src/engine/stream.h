@@ -90,9 +90,12 @@ typedef struct hdi_stream {
     uint64_t event_last; /* the highest position that an event stands behind */
     uint8_t tail;        /* TAIL_* of stream.c: what was issued last; at first 0 */
     hdcu_event event[HDI_EVENTS_PER_LANE];
-    _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
+    /* Of each event, for other threads: what it stands behind (0: nothing), the last cut in front of it, and how many hold it. */
+    _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE], event_cut[HDI_EVENTS_PER_LANE];
+    _Atomic uint32_t event_holders[HDI_EVENTS_PER_LANE];
     uint32_t event_next;
-    bool failed; /* commands are passed over instead of issued */
+    _Atomic uint64_t cut; /* the last one, by position (event.c) */
+    bool failed;          /* commands are passed over instead of issued */
     bool sticky_failure;
     bool has_claims;      /* the lane is for claims */
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by the thread that runs the engine */
@@ -251,6 +254,25 @@ static inline void hdi_stream_rest(hdi_engine *engine, hdi_stream *stream, uint6
 }
 /* A driver call for the command that begins at `begin` failed. Unless that killed the device, the command did not happen. */
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
+
+/* Makes the device write the position once it has finished everything issued so far. */
+void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
+
+/* ---- event.c: events of a lane, which others wait for ---- */
+
+/* Records an event behind everything issued so far. */
+void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream);
+/* A wait for something that was issued so far is no wait for anything that is issued from now on. */
+void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream);
+/* Whether events behind what is issued now do not serve a waiter for that position. Then it waits until the position is done. Any thread. */
+static inline bool hdi_stream_is_cut_behind(const hdi_stream *other, uint64_t position)
+{
+    return atomic_load_explicit(&other->cut, memory_order_acquire) >= position;
+}
+/* The event of another lane to wait for in order to wait for `position`; NULL: there is none. It is not recorded again before it is released. Any
+ * thread. */
+hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held);
+void hdi_stream_release_event(hdi_stream *other, int held);
 
 /* ---- program.c: what the program does itself in a lane ---- */
 

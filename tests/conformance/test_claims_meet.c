@@ -1,8 +1,9 @@
-/* test_claims_meet.c - work in lanes of several devices that waits for each other, as the kernels of NCCL do, among copies and kernels.
+/* test_claims_meet.c - work of several devices that waits for each other, as the kernels of NCCL do, among copies and kernels.
  *
- * Promise: Lane calls whose work waits for each other on several devices end, in order, behind a host call with the bytes of all.
+ * Promise: Lane calls and claims on streams whose work waits for each other on several devices end, in order. They are submitted one after the other,
+ * and waits of the host for what is in front of them may come in between.
  *
- * Each call puts a function into its stream that waits there for those of the other devices, and then adds all devices' words.
+ * Each puts a function into a stream that waits there for those of the other devices, and then adds all devices' words.
  * Copies between devices and kernels in other lanes come before and after, so that lanes wait for each other's events in many ways.
  * On host devices only: functions of a GPU's streams may not wait for each other.
  *
@@ -17,6 +18,7 @@ typedef struct place {
     hd_buffer *buffer;
     uint32_t *at; /* the memory of a host device is the CPU's */
     uint32_t model[words];
+    hd_ticket last; /* what wrote it last */
 } place;
 
 static struct {
@@ -24,6 +26,7 @@ static struct {
     conf_kernels k;
     foreign f;
     int devices;
+    void *streams[most_devices];                           /* the program's */
     hd_lane *lanes[most_devices][2], *meets[most_devices]; /* one lane of each device has all that meets */
     place places[most_devices][per_device];
 } w;
@@ -75,28 +78,43 @@ static hd_status put_meets(void *stream, void *context)
     return w.f.cuLaunchHostFunc(stream, meets, context) == 0 ? HD_OK : HD_ERROR_DRIVER;
 }
 
-static hd_status nothing(void *const *pointers, void *context)
+/* The device's part of a sum, by a lane call or on a stream of the program's. */
+static void submit_part(sum *s, int d, place *p, bool on_stream)
 {
-    (void)pointers, (void)context;
-    return HD_OK;
+    const hd_arg use = hd_inout(p->buffer);
+    if (!on_stream) {
+        CONF_OK(hd_lane_call(w.meets[d], put_meets, s, &use, 1, &p->last));
+        return;
+    }
+    hd_claim *claim;
+    CONF_OK(hd_claim_begin_stream(w.runtime, d, w.streams[d], &use, 1, NULL, &claim));
+    foreign_enter(&w.f, d);
+    CONF_EQUAL(w.f.cuLaunchHostFunc(w.streams[d], meets, s), 0);
+    foreign_leave(&w.f);
+    CONF_OK(hd_claim_get_ticket(claim, &p->last));
+    CONF_OK(hd_claim_end(claim, HD_OK));
 }
 
 static void add_all(conf_random *r)
 {
-    hd_arg uses[most_devices];
+    place *of[most_devices];
     uint32_t *models[most_devices];
+    hd_ticket before[most_devices];
     sum *s = conf_memory(sizeof *s);
     *s = (sum){.arrived = 0};
     for (int d = 0; d < w.devices; d++) {
-        place *p = &w.places[d][conf_below(r, per_device)];
-        uses[d] = hd_inout(p->buffer);
+        place *p = of[d] = &w.places[d][conf_below(r, per_device)];
+        before[d] = p->last;
         s->at[d] = p->at;
         models[d] = p->model;
     }
     add_words(models);
-    CONF_OK(hd_host_call(w.runtime, nothing, NULL, uses, (size_t)w.devices, NULL));
+    const bool waits = conf_below(r, 2), streams = conf_below(r, 2), calls = conf_below(r, 2);
     for (int d = 0; d < w.devices; d++) {
-        CONF_OK(hd_lane_call(w.meets[d], put_meets, s, &uses[d], 1, NULL));
+        submit_part(s, d, of[d], streams && !(calls && d % 2));
+        if (waits && d + 1 < w.devices) {
+            CONF_OK(hd_wait(before[d], 60 * CONF_SECOND)); /* it is in front of a part that waits for the last one */
+        }
     }
 }
 
@@ -111,14 +129,14 @@ static void one_operation(conf_random *r)
         add_all(r);
         return;
     case 1:
-        CONF_OK(conf_fill(lane, w.k, y->buffer, 0, words, word, NULL));
+        CONF_OK(conf_fill(lane, w.k, y->buffer, 0, words, word, &y->last));
         for (int i = 0; i < words; i++) {
             y->model[i] = word;
         }
         return;
     default:
         if (x != y) {
-            CONF_OK(hd_copy(y->buffer, 0, x->buffer, 0, bytes, NULL));
+            CONF_OK(hd_copy(y->buffer, 0, x->buffer, 0, bytes, &y->last));
             memcpy(y->model, x->model, bytes);
         }
     }
@@ -134,11 +152,15 @@ static void open_all(const char *settings)
         CONF_OK(hd_lane_create(w.runtime, d, &w.lanes[d][0]));
         CONF_OK(hd_lane_create(w.runtime, d, &w.lanes[d][1]));
         CONF_OK(hd_lane_create(w.runtime, d, &w.meets[d]));
+        foreign_enter(&w.f, d);
+        CONF_EQUAL(w.f.cuStreamCreate(&w.streams[d], 1), 0);
+        foreign_leave(&w.f);
         for (int i = 0; i < per_device; i++) {
             place *p = &w.places[d][i];
             CONF_OK(hd_alloc(w.lanes[d][0], bytes, &p->buffer));
             p->at = (uint32_t *)(uintptr_t)hd_buffer_address(p->buffer);
             conf_pattern(p->model, bytes, (uint64_t)(d * per_device + i));
+            p->last = (hd_ticket){0};
             CONF_OK(hd_write(p->buffer, 0, p->model, bytes));
         }
     }
@@ -159,6 +181,11 @@ static void sums_meet(const char *settings, uint64_t seed)
                 CONF_SAME(found, w.places[d][i].model, bytes);
             }
         }
+    }
+    for (int d = 0; d < w.devices; d++) {
+        foreign_enter(&w.f, d);
+        CONF_EQUAL(w.f.cuStreamDestroy(w.streams[d]), 0);
+        foreign_leave(&w.f);
     }
     foreign_end(&w.f);
     conf_close(w.runtime);

@@ -1,0 +1,110 @@
+/* event.c - the events of a lane, which other lanes and streams of the program wait for.
+ *
+ * A lane has sixteen, recorded in turn. One that stands further behind than a waiter needs makes it wait for more. That is safe as long as all
+ * that is in between ends by itself. Work of the program's may not: kernels of NCCL in several lanes wait for each other, which nothing shows.
+ * So a lane is *cut* in front of each call of a function of the program's. Once a runtime has such work, it is also cut in front of each wait,
+ * which may lead to it. An event and a signal stand at a cut, and no waiter uses an event behind a cut that is behind what it needs.
+ *
+ * Threads: the thread that runs the device's engine records and cuts. Any thread holds an event.
+ * Locks: none. A waiter that holds an event keeps the engine from recording it again. It does so for one call of the driver.
+ * Always: a position that is visible stands for an event that is recorded, and only for work up to there.
+ */
+#include "engine/stream.h"
+
+/* The next one in turn that no waiter holds. Its position is not visible any more. -1: there is none. */
+static int take(hdi_stream *stream)
+{
+    for (uint32_t n = 0; n < HDI_EVENTS_PER_LANE; n++) {
+        uint32_t i = stream->event_next;
+        stream->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
+        uint64_t position = atomic_load_explicit(&stream->event_position[i], memory_order_relaxed);
+        /* Sequentially consistent with hdi_stream_hold_event, which counts itself and then loads the position. */
+        atomic_store_explicit(&stream->event_position[i], 0, memory_order_seq_cst);
+        if (atomic_load_explicit(&stream->event_holders[i], memory_order_seq_cst) == 0) {
+            return (int)i;
+        }
+        atomic_store_explicit(&stream->event_position[i], position, memory_order_release);
+    }
+    return -1;
+}
+
+void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    int i = take(stream);
+    hdcu_result r = i < 0 ? HDCU_ERROR_NOT_READY : HDCU_SUCCESS;
+    if (i >= 0 && !stream->event[i]) {
+        r = driver->cuEventCreate(&stream->event[i], HDCU_EVENT_DISABLE_TIMING);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = driver->cuEventRecord(stream->event[i], stream->handle);
+    }
+    stream->event_last = stream->issued;
+    if (r == HDCU_SUCCESS) {
+        atomic_store_explicit(&stream->event_cut[i], atomic_load_explicit(&stream->cut, memory_order_relaxed),
+                              memory_order_relaxed);
+        /* pairs with the acquire load in hdi_stream_hold_event: the event is recorded before its position is visible */
+        atomic_store_explicit(&stream->event_position[i], stream->issued, memory_order_release);
+        hdi_engine_count(&engine->shared->events);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else {
+        /* Without an event the waiting lane goes on when this one is done: see wait_for_event in stream.c. */
+        hdi_raise(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
+    }
+}
+
+void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream)
+{
+    if (stream->passed != stream->issued) {
+        if (stream->event_last != stream->issued) {
+            hdi_stream_record_event(engine, stream);
+        }
+        if (stream->signalled != stream->issued && !hdi_device_lost(engine->device)) {
+            hdi_stream_signal(engine, stream);
+        }
+    }
+    /* pairs with hdi_stream_is_cut_behind */
+    atomic_store_explicit(&stream->cut, stream->issued, memory_order_release);
+}
+
+/* Whether an event serves a waiter: no cut that is behind what it needs is in front of the event. */
+static bool serves(const hdi_stream *other, int i, uint64_t position)
+{
+    return atomic_load_explicit(&other->event_cut[i], memory_order_relaxed) < position;
+}
+
+/* The one with the lowest position that serves. -1: there is none. */
+static int find(const hdi_stream *other, uint64_t position)
+{
+    int best = -1;
+    uint64_t best_position = UINT64_MAX;
+    for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
+        /* pairs with the release store in hdi_stream_record_event */
+        uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
+        if (p >= position && p < best_position && serves(other, i, position)) {
+            best = i;
+            best_position = p;
+        }
+    }
+    return best;
+}
+
+hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held)
+{
+    for (int i; (i = find(other, position)) >= 0;) {
+        atomic_fetch_add_explicit(&other->event_holders[i], 1, memory_order_seq_cst);
+        if (atomic_load_explicit(&other->event_position[i], memory_order_seq_cst) >= position &&
+            serves(other, i, position)) {
+            *held = i;
+            return other->event[i];
+        }
+        atomic_fetch_sub_explicit(&other->event_holders[i], 1, memory_order_release); /* it is being recorded again */
+    }
+    return NULL;
+}
+
+void hdi_stream_release_event(hdi_stream *other, int held)
+{
+    atomic_fetch_sub_explicit(&other->event_holders[held], 1, memory_order_release);
+}
