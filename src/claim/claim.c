@@ -22,8 +22,9 @@ enum { EVENTS_MOST = 64, CLAIMS_MOST = 160 /* of a device: more lanes are left t
 
 typedef struct pool {
     hdi_lock lock;
-    struct hd_claim *first, *last; /* not in use, the one that was ended first in front */
-    uint32_t made;                 /* claims, each with a lane */
+    /* Not in use. Those that ended with the call, the last one in front: its memory is near. Others in the order in which they were ended. */
+    struct hd_claim *over, *first, *last;
+    uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
     _Atomic uint64_t stream_id;     /* the last stream that was found to be of the device; 0: none */
     hdcu_event events[EVENTS_MOST]; /* for streams of the program's; more than these are destroyed */
@@ -144,25 +145,44 @@ static inline bool is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* The first of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
+/* The pool's lock is held. */
+static struct hd_claim *choose(pool *p, bool done)
+{
+    struct hd_claim *c = p->over;
+    if (c && (is_over(c) || (!done && !p->first))) { /* for a moment, another thread may still be ending it */
+        p->over = c->next;
+        return c;
+    }
+    c = p->first;
+    if (!c || (done && !is_over(c))) {
+        return NULL;
+    }
+    p->first = c->next;
+    p->last = p->first ? p->last : NULL;
+    return c;
+}
+
+/* One of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
  * Here, since a lock behind the submission would wait until that has left this processor. */
 static struct hd_claim *pop(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
-    struct hd_claim *c = p->first;
-    c = c && (!done || is_over(c)) ? c : NULL;
+    struct hd_claim *c = choose(p, done);
     if (c) {
-        p->first = c->next;
-        p->last = p->first ? p->last : NULL;
         hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
     }
     hdi_lock_release(&p->lock);
     return c;
 }
 
-/* The pool's lock is held. */
-static void push(pool *p, struct hd_claim *c)
+/* `over`: it ends with this call. The pool's lock is held. */
+static void push(pool *p, struct hd_claim *c, bool over)
 {
+    if (over) {
+        c->next = p->over;
+        p->over = c;
+        return;
+    }
     c->next = NULL;
     if (p->last) {
         p->last->next = c;
@@ -269,7 +289,7 @@ void hdi_claim_give(struct hd_claim *c)
 {
     pool *p = pool_of(c);
     hdi_lock_take(&p->lock);
-    push(p, c);
+    push(p, c, is_over(c));
     hdi_lock_release(&p->lock);
 }
 
@@ -517,13 +537,13 @@ bool hdi_claim_ask(struct hd_claim *c)
 }
 
 /* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False: another thread has. */
-static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, bool *given)
+static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, hd_status outcome, bool *given)
 {
     hdi_lock_take(&p->lock);
     bool ours = hdi_claim_from_handle(handle) == c;
     *given = ours && hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
     if (*given) {
-        push(p, c);
+        push(p, c, c->at_once && !c->on_stream && !outcome);
     }
     hdi_lock_release(&p->lock);
     return ours;
@@ -582,7 +602,8 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
         return status;
     }
     bool given;
-    return c && end_handle(pool_of(c), handle, c, &given) ? finish(c, outcome, given) : hdi_claim_refused(handle);
+    return c && end_handle(pool_of(c), handle, c, outcome, &given) ? finish(c, outcome, given)
+                                                                   : hdi_claim_refused(handle);
 }
 
 /* ---- what was never ended ---- */
