@@ -592,25 +592,6 @@ static bool is_open(const struct hd_claim *c)
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
 }
 
-/* The lane's claim has begun and not ended. Relaxed: one that begins or ends meanwhile is open or not. */
-static bool has_open(const hd_lane *lane)
-{
-    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
-           atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-}
-
-bool hdi_claims_are_open(const hd_runtime *rt)
-{
-    bool any = false;
-    for (int d = 0; d < rt->n_devices && !any; d++) {
-        uint32_t made = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
-        for (uint32_t i = 0; i < made && !any; i++) {
-            any = has_open(hdi_lane_at(rt->devices[d], i));
-        }
-    }
-    return any;
-}
-
 static void tell_open(struct hd_claim *c, hd_error *out)
 {
     char what[HDI_CLAIM_TEXT];
@@ -651,7 +632,7 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
     for (uint32_t i = 0; i < made; i++) {
         const hd_lane *lane = hdi_lane_at(of, i);
         uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-        if (has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
+        if (hdi_claim_has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
             char what[HDI_CLAIM_TEXT];
             hdi_claim_text(rt, lane->global, end, what);
             visit(context, what);
