@@ -316,6 +316,8 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
 {
     hd_status status = note_pointers(c, uses, n_uses);
     uint64_t before = c->lane->head; /* all of it is over */
+    _Atomic uint64_t *begun = &c->lane->claim_begun;
+    uint64_t begun_before = atomic_load_explicit(begun, memory_order_relaxed);
     hdi_command command[HDI_CLAIM_SLOTS] = {
         {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = kind},
         {.op = HDI_OP_CLAIMED, .slots = 1},
@@ -323,15 +325,18 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     hd_ticket ticket;
     bool quiet = false;
     hdi_claim_note(c->lane, label, site);
+    /* Open from here on: a buffer that the submission itself ends, freed meanwhile, must not wait for the claim (guard.c). */
+    atomic_store_explicit(begun, before + 1, memory_order_relaxed);
     status =
         status ? status : hdi_submit_linked(c->lane, uses, n_uses, command, (hdi_linked){.quiet = &quiet}, &ticket);
     if (status) {
+        atomic_store_explicit(begun, begun_before, memory_order_relaxed);
         hdi_claim_give(c);
         return status;
     }
     HDI_HANDOVER_BEGIN();
     c->end = ticket.sequence;
-    atomic_store_explicit(&c->lane->claim_begun, c->end, memory_order_relaxed);
+    atomic_store_explicit(begun, c->end, memory_order_relaxed);
     c->ready = c->end - 1;
     c->at_once = quiet && stands_behind(c, before) && hold_at_once(c);
     c->asked = false;
