@@ -98,7 +98,7 @@ typedef struct hd_memory_block {
     char label[HD_LABEL_BYTES]; /* "" without */
     const void *call_site;      /* where hd_alloc... was called: an address in the program's code */
     bool unified;
-    bool held;     /* freed, but kept by an hd_hold */
+    bool held;     /* freed, but kept: by an hd_hold, or until memory_debug has looked at its guards */
     bool lost;     /* with its device: there is nothing behind it any more, hd_free it */
     bool imported; /* the memory is the program's own (heddle/import.h) */
 } hd_memory_block;
@@ -139,7 +139,7 @@ typedef struct hd_memory_stats {
     uint64_t taken_bytes, taken_peak_bytes; /* taken from the arena: live, rounded up, and in magazines */
     uint64_t cached_bytes;                  /* in magazines of threads */
     uint64_t waiting_bytes;                 /* free, but work of some lane still uses it */
-    uint64_t held_bytes;                    /* freed, but in a hold */
+    uint64_t held_bytes;                    /* freed, but in a hold, or with guards that memory_debug still looks at */
     uint64_t allocations, frees, failures;
     /* Where allocations came from, in the order of the fields:
      *   - a magazine
@@ -203,15 +203,19 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *     floating format, a freed one of 0xdddddddd. hd_free waits (option transfer_timeout) for the work that uses the buffer and
  *     looks at the guards: bytes that changed are an overrun. (At the back of a size that is no multiple of 4, up to 3 bytes
  *     of the guard look like fresh content.)
+ *     While a claim is open (heddle/claim.h), hd_free does not wait for unfinished work, which may be behind it. Then the guards
+ *     are looked at once nothing uses the buffer any more, by a thread of Heddle's (also with placement=inline), or by hd_close.
+ *     That is also so where the time limit passes. Until then the memory is held (held_bytes). What a claim uses that is never
+ *     ended is not looked at.
  *   - hd_free of a handle that was freed before, which otherwise does nothing, is a double free.
  *   - A call on a freed buffer, which fails with HANDLE always, names that buffer.
  *   - Buffers that are not freed at hd_close are leaks. hd_message() has their number after it, and the report at hd_close lists them.
- * Findings become the calling thread's hd_message(), are counted in hd_memory_stats, and stand in reports. The callback of
+ * Findings become the hd_message() of the thread that looks, are counted in hd_memory_stats, and stand in reports. The callback of
  * hd_memory_on_finding gets each of them. memory_debug=report also writes a line for each (the first thousand), and a summary at
  * hd_close. They go to stderr or to the file of the option memory_debug_file. Without memory_debug there are no findings. */
 
 typedef enum hd_finding_kind {
-    HD_FINDING_OVERRUN = 1,        /* bytes in front of a buffer or behind it were changed; found when it was freed */
+    HD_FINDING_OVERRUN = 1, /* bytes in front of a buffer or behind it were changed; found at its hd_free, or later */
     HD_FINDING_DOUBLE_FREE = 2,    /* hd_free of a buffer that was freed before */
     HD_FINDING_USE_AFTER_FREE = 3, /* a call on a buffer that was freed before; the call failed with HANDLE */
     HD_FINDING_LEAK = 4            /* buffers of one label and call site that hd_close found not freed */
@@ -232,7 +236,8 @@ typedef struct hd_finding {
 } hd_finding;
 
 /* Gets a finding.
- *   - Runs on the thread whose call found it, within that call. For leaks that call is hd_close.
+ *   - Runs on the thread whose call found it, within that call. For leaks that call is hd_close. An overrun that is found after
+ *     hd_free is told on a thread of Heddle's.
  *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_finding.
  *   - It may call everything except hd_memory_on_finding, hd_close and hd_device_restart. Within hd_close it may call nothing of
  *     that runtime.

@@ -28,6 +28,7 @@
     ENTRY(PINS)              /* pinned memory of the program */                                                        \
     ENTRY(HOLDS)             /* holds */                                                                               \
     ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
+    ENTRY(CHECKER)           /* freed buffers whose guards are still to be checked */                                  \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \
     ENTRY(LANES)             /* making lanes, giving them out */                                                       \
     ENTRY(HOST_POOL_GROWING) /* more pinned memory */                                                                  \

@@ -8,8 +8,8 @@
  * Threads: any.
  * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
  * of the device, one at a time.
- * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, for a restart that restores the buffer, and for
- * the work on a guarded buffer (guard.c).
+ * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and for a restart that restores the buffer.
+ * It waits for the work on a guarded buffer, unless a claim is open (guard.c).
  * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a
  * magazine has points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane
  * only.
@@ -494,9 +494,6 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 
 void hdi_buffer_release_memory(struct hd_buffer *b)
 {
-    if (b->special & HDI_BUFFER_GUARDED) {
-        hdi_buffer_of(b->runtime)->guarded->check(b);
-    }
     hdi_point on_stack[HDI_POINTS_ON_STACK];
     hdi_point *points = on_stack;
     size_t n = hdi_buffer_is_borrowed(b) ? 0 : hdi_buffer_pending(b, on_stack, &points);
@@ -516,6 +513,15 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
         b->kind->release(b);
     }
     hdi_record_release(b);
+}
+
+void hdi_buffer_end(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    if (!(b->special & HDI_BUFFER_GUARDED) || hdi_buffer_of(rt)->guarded->check(b)) {
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(rt, b);
+    }
 }
 
 bool hdi_buffers_relieve(void *context)
@@ -586,8 +592,7 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
         return;
     }
     hdi_device *device = on_device ? rt->devices[b->owner] : NULL;
-    hdi_buffer_release_memory(b);
-    hdi_buffer_give(rt, b);
+    hdi_buffer_end(b);
     if (on_device) {
         hdi_maintenance_look(rt, device);
     }

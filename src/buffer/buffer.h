@@ -79,7 +79,8 @@ typedef struct hdi_memory_counts {
     _Atomic uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
     _Atomic uint64_t longest_pause_ns;
     _Atomic uint64_t double_frees, overruns, held_bytes;
-    _Atomic uint64_t pieces_leaving; /* freed ones that are not given back yet (piece.c) */
+    _Atomic uint64_t
+        leaving; /* buffers that were freed, and whose memory the library gives back by itself (hdi_memory_leaves) */
 } hdi_memory_counts;
 
 static inline void hdi_counts_add(_Atomic uint64_t *counter, uint64_t more)
@@ -93,6 +94,19 @@ static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
     while (value > seen &&
            !atomic_compare_exchange_weak_explicit(peak, &seen, value, memory_order_relaxed, memory_order_relaxed)) {
     }
+}
+
+/* Memory was freed, and a thread of the library gives it back once nothing uses it: an allocation at the limit waits for that (reclaim.c).
+ * Relaxed: such an allocation comes behind hd_free, by the program's own order. */
+static inline void hdi_memory_leaves(const hdi_device *device)
+{
+    atomic_fetch_add_explicit(&device->memory->leaving, 1, memory_order_relaxed);
+}
+
+/* It was given back. Release: pairs with the acquire of an allocation that waits. It finds the memory when it sees none that leaves. */
+static inline void hdi_memory_left(const hdi_device *device)
+{
+    atomic_fetch_sub_explicit(&device->memory->leaving, 1, memory_order_release);
 }
 
 static inline bool hdi_buffer_is_borrowed(const struct hd_buffer *b)
@@ -246,6 +260,10 @@ void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, str
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
+
+/* The end of a buffer that was freed, and that no hold keeps: gives memory and structure back. Where guards have to be looked at first, that
+ * may be done later. */
+void hdi_buffer_end(struct hd_buffer *b);
 
 /* hd_alloc_with and hd_free for callers inside a call on the runtime, and for threads of the library. */
 hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,

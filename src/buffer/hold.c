@@ -285,8 +285,7 @@ bool hdi_hold_begin(struct hd_buffer *b, uint64_t word)
 void hdi_hold_end(struct hd_buffer *b)
 {
     if (let_go(b)) {
-        hdi_buffer_release_memory(b);
-        hdi_buffer_give(b->runtime, b);
+        hdi_buffer_end(b);
     }
 }
 

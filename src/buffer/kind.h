@@ -25,8 +25,9 @@ typedef struct hdi_buffer_ops {
     hd_status (*place)(struct hd_buffer *b, hd_lane *lane, size_t bytes);
     /* The buffer has device memory. Makes what it has beside that, and calls hdi_buffer_set_kind. */
     hd_status (*create)(struct hd_buffer *b);
-    /* Its memory is about to be given back. May wait for the work on it. Sets the thread's message only for a finding. */
-    void (*check)(struct hd_buffer *b);
+    /* Its memory is about to be given back. May wait for the work on it. Sets the thread's message only for a finding.
+     * False: the kind keeps the buffer, and calls hdi_buffer_end again. */
+    bool (*check)(struct hd_buffer *b);
     /* Its memory is neither an arena's nor a pool's. In place of giving that back; the points are of work that still uses it. The caller
      * is in a call of the program's, and holds no lock. */
     void (*leave)(struct hd_buffer *b, const hdi_point *points, size_t n_points);

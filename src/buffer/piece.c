@@ -90,16 +90,14 @@ static void give_back(hdi_region *r, bool closing)
         hdi_arena_uncount_piece(device->arena, r->charged, true);
     }
     if (r->own && !closing) {
-        /* Release: pairs with the acquire of an allocation that waits for this (reclaim.c). It finds the memory when it sees no piece leaving. */
-        atomic_fetch_sub_explicit(&device->memory->pieces_leaving, 1, memory_order_release);
+        hdi_memory_left(device);
     }
 }
 
 /* A piece was freed. It counts as leaving until the keeper has given it back, so that an allocation at the limit waits for it. */
 static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
-    /* Relaxed: an allocation that has to wait for it comes behind hd_free, by the program's own order. */
-    atomic_fetch_add_explicit(&b->runtime->devices[b->owner]->memory->pieces_leaving, 1, memory_order_relaxed);
+    hdi_memory_leaves(b->runtime->devices[b->owner]);
     hdi_region_device_ops.leave(b, points, n_points);
 }
 

@@ -481,14 +481,14 @@ static hd_status drain_and_try(const climb *c)
     return try_again(c);
 }
 
-/* Whether pieces of the device were freed, and are given back once their work is done.
- * Acquire: pairs with the release of hdi_pieces_leave. So what such a piece has freed is found by the next look. */
-static bool are_pieces_leaving(const climb *c)
+/* Whether memory of the device was freed that is given back once its work is done.
+ * Acquire: pairs with the release of hdi_memory_left. So what has been given back is found by the next look. */
+static bool is_memory_leaving(const climb *c)
 {
-    return atomic_load_explicit(&c->device->memory->pieces_leaving, memory_order_acquire) != 0;
+    return atomic_load_explicit(&c->device->memory->leaving, memory_order_acquire) != 0;
 }
 
-/* Waits for the work in flight and for freed pieces, or also for other threads. Tries again whenever anything was freed or finished. */
+/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again whenever anything was freed or finished. */
 static hd_status wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
@@ -502,7 +502,7 @@ static hd_status wait_for(climb *c, bool others)
     hd_status status = HD_ERROR_MEMORY;
     bool waited = false;
     for (;;) {
-        bool working = press(rt, heads), leaving = are_pieces_leaving(c);
+        bool working = press(rt, heads), leaving = is_memory_leaving(c);
         uint64_t seen = look(c);
         if (seen != before) {
             before = seen;

@@ -336,6 +336,8 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
 {
     hd_status status = note_pointers(c, uses, n_uses);
     uint64_t before = c->lane->head; /* all of it is over */
+    _Atomic uint64_t *begun = &c->lane->claim_begun;
+    uint64_t begun_before = atomic_load_explicit(begun, memory_order_relaxed);
     hdi_command command[HDI_CLAIM_SLOTS] = {
         {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = kind},
         {.op = HDI_OP_CLAIMED, .slots = 1},
@@ -343,15 +345,18 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     hd_ticket ticket;
     bool quiet = false;
     hdi_claim_note(c->lane, label, site);
+    /* Open from here on: a buffer that the submission itself ends, freed meanwhile, must not wait for the claim (guard.c). */
+    atomic_store_explicit(begun, before + 1, memory_order_relaxed);
     status =
         status ? status : hdi_submit_linked(c->lane, uses, n_uses, command, (hdi_linked){.quiet = &quiet}, &ticket);
     if (status) {
+        atomic_store_explicit(begun, begun_before, memory_order_relaxed);
         hdi_claim_give(c);
         return status;
     }
     HDI_HANDOVER_BEGIN();
     c->end = ticket.sequence;
-    atomic_store_explicit(&c->lane->claim_begun, c->end, memory_order_relaxed);
+    atomic_store_explicit(begun, c->end, memory_order_relaxed);
     c->ready = c->end - 1;
     c->at_once = quiet && stands_behind(c, before) && hold_at_once(c);
     c->asked = false;
@@ -613,25 +618,6 @@ static bool is_open(const struct hd_claim *c)
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
 }
 
-/* The lane's claim has begun and not ended. Relaxed: one that begins or ends meanwhile is open or not. */
-static bool has_open(const hd_lane *lane)
-{
-    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
-           atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-}
-
-bool hdi_claims_are_open(const hd_runtime *rt)
-{
-    bool any = false;
-    for (int d = 0; d < rt->n_devices && !any; d++) {
-        uint32_t made = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
-        for (uint32_t i = 0; i < made && !any; i++) {
-            any = has_open(hdi_lane_at(rt->devices[d], i));
-        }
-    }
-    return any;
-}
-
 static void tell_open(struct hd_claim *c, hd_error *out)
 {
     char what[HDI_CLAIM_TEXT];
@@ -672,7 +658,7 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
     for (uint32_t i = 0; i < made; i++) {
         const hd_lane *lane = hdi_lane_at(of, i);
         uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
-        if (has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
+        if (hdi_claim_has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
             char what[HDI_CLAIM_TEXT];
             hdi_claim_text(rt, lane->global, end, what);
             visit(context, what);

@@ -79,8 +79,6 @@ bool hdi_claim_ask(struct hd_claim *claim);
 /* The outcome of the wait for the bytes, which is over. */
 hd_status hdi_claim_status(const struct hd_claim *claim);
 
-/* Whether some claim of the program's, or of a call, has not been ended. One that begins or ends meanwhile counts or does not. */
-bool hdi_claims_are_open(const hd_runtime *rt);
 /* For hd_close: ends the claims that the program has not ended, as failed. *first: the first of them, with what becomes of its bytes, unless it has a
  * status already. Returns whether the program may still use bytes of some. */
 bool hdi_claims_abandon(hd_runtime *rt, hd_error *first);

@@ -107,6 +107,18 @@ void hdi_claim_notify(hd_lane *lane, uint64_t end)
     look(lane);
 }
 
+bool hdi_claims_are_open(const hd_runtime *rt)
+{
+    bool any = false;
+    for (int d = 0; d < rt->n_devices && !any; d++) {
+        uint32_t made = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < made && !any; i++) {
+            any = hdi_claim_has_open(hdi_lane_at(rt->devices[d], i));
+        }
+    }
+    return any;
+}
+
 /* Whether a lane or a thread may wait for the claim that ends at a position. It has stored its wish before it notifies or runs the engine. */
 static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
 {

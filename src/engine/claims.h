@@ -83,6 +83,16 @@ static inline bool hdi_claim_is_open(const hd_lane *lane, uint8_t op, uint64_t e
            (op == HDI_OP_CLAIMED || atomic_load_explicit(&lane->claim_held, memory_order_relaxed) == end);
 }
 
+/* Whether the lane has a claim that has begun and was not ended. Relaxed: one that begins or ends meanwhile is open or not. */
+static inline bool hdi_claim_has_open(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
+           atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
+}
+
+/* Whether some lane has one, of the program's own or of a call. */
+bool hdi_claims_are_open(const hd_runtime *rt);
+
 /* No order lock is held. "claim 'left halo' of main+0x1f", or "... on a stream of ...", for the claim of a lane that ends at a position, or its first slot. "a claim" where that is over. */
 void hdi_claim_text(hd_runtime *rt, uint32_t lane, uint64_t position, char out[HDI_CLAIM_TEXT]);
 

@@ -97,11 +97,11 @@ struct hd_lane {
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
     hdi_archive *archive;                    /* failures that have left the log */
     /* Of the lane's last claim (claims.h): what messages name, and where it ends once the program has ended it. `claim_held`: where it ends
-     * if it was the program's at once. */
+     * if it was the program's at once. `claim_begun`: where it ends, for reports. While it is submitted that is some position before. */
     _Atomic uint64_t claim_label[HDI_CLAIM_LABEL_WORDS];
     _Atomic(const void *) claim_site;
     _Atomic uint64_t claim_ended, claim_held;
-    _Atomic uint64_t claim_begun;     /* where it ends, for reports: behind `claim_ended` while it is open */
+    _Atomic uint64_t claim_begun;     /* where it ends, or before that: behind `claim_ended` while it is open */
     _Atomic bool claim_abandoned;     /* hd_close ended it */
     _Atomic bool claim_on_stream;     /* it is on a stream of the program's, for messages */
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */

@@ -2,7 +2,8 @@
  *
  * A guarded buffer's block begins GUARD_BYTES in front of its content, and ends as many behind it.
  * At both ends of the buffer's life no other thread has it. Then a structure covers the whole block, and is used to write and read the block.
- * So use records order that work like any other. It runs in the device's copy lanes.
+ * So use records order that work like any other. It runs in a lane of its own (checker.c).
+ * Where the guards cannot be looked at when a buffer is freed, the checker does it later.
  *
  * Threads: any.
  * Locks: the order lock of the device, for a moment; a mutex for the findings that are kept. None while a finding is reported.
@@ -25,6 +26,7 @@
 #include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/reclaim.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 #include "kinds/kinds.h"
 #include "kinds/part.h"
@@ -410,7 +412,7 @@ static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, 
     command.fill.dst = block->address + offset;
     command.fill.words = (bytes + 3) / 4;
     command.fill.pattern = word;
-    return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, out);
+    return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
 }
 
 /* Reduces the record to the content, whose writer is the operation of the point. */
@@ -504,30 +506,47 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
     command.copy.src = block->address + offset;
     command.copy.dst = to->address + at;
     command.copy.bytes = GUARD_BYTES;
-    return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
+    return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), uses, 2, &command, out);
 }
 
-/* Reads both guards as they are now, the front one first. False: they could not be read. */
-static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
+typedef enum reading {
+    READ,
+    NOT_NOW, /* it can be tried again */
+    FAILED
+} reading;
+
+/* A chunk for the guards. Where a claim is open, others in the pool may be in use until it ends. Then this waits for none. */
+static reading take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
+{
+    bool waits = !hdi_claims_are_open(pool->runtime);
+    *chunk = NULL;
+    hd_status status = waits ? hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, chunk)
+                             : hdi_staging_take(pool, HDI_STAGING_NOW, 0, chunk);
+    return !status && *chunk ? READ : !waits || hdi_is_closing(pool->runtime) ? NOT_NOW : FAILED;
+}
+
+/* Reads both guards as they are now, the front one first. No other work uses the block. */
+static reading read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
     hdi_chunk *chunk;
     hd_ticket ticket = {NULL, 0};
     hdi_staging *pool = hdi_staging_of(rt->devices[block->owner], false, false);
-    if (!pool || hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk)) {
-        return false;
+    reading can = pool ? take_chunk(pool, deadline, &chunk) : FAILED;
+    if (can != READ) {
+        return can;
     }
     struct hd_buffer *to = chunk->buffer;
     hd_status status = copy_guard(block, 0, to, 0, &ticket);
     status = status ? status : copy_guard(block, block->bytes - GUARD_BYTES, to, GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
-    bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
-                !hdi_position_status(rt, last.lane, last.position);
+    bool done = hdi_wait_position(rt, last.lane, last.position, deadline);
+    bool good = !status && done && !hdi_position_status(rt, last.lane, last.position);
     if (good) {
         memcpy(out, to->host, 2 * GUARD_BYTES);
     }
     hdi_staging_give(pool, chunk, last, false);
-    return good;
+    return good ? READ : !done && hdi_is_closing(rt) ? NOT_NOW : FAILED;
 }
 
 static unsigned char byte_of(uint32_t word, uint64_t index)
@@ -563,52 +582,64 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-/* Whether a claim is not over. The thread that frees a buffer may have to end it, so it must not wait for what may be behind it. */
-static bool has_claims(const hd_runtime *rt)
+#define LOOK_NS INT64_C(10000000) /* between two looks whether a claim has begun meanwhile */
+
+/* Waits for the work that uses the buffer, but not while a claim is open. The thread that frees a buffer may have to end that, and any work
+ * may be behind it. False: some is unfinished. */
+static bool await_work(struct hd_buffer *b, int64_t deadline)
 {
-    for (int d = 0; d < rt->n_devices; d++) {
-        const hdi_device *device = rt->devices[d];
-        uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
-        for (uint32_t i = 0; i < made; i++) {
-            uint64_t done = atomic_load_explicit(&device->channel.lanes[i].done, memory_order_acquire);
-            if (hdi_lane_at(device, i)->claim && done < hdi_lane_submitted(device, i)) {
-                return true;
-            }
+    hd_runtime *rt = b->runtime;
+    for (;;) {
+        int64_t now = hdi_clock_ns(), soon = now + LOOK_NS < deadline ? now + LOOK_NS : deadline;
+        bool open = hdi_claims_are_open(rt);
+        if (hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, open ? 0 : soon) == HD_OK) {
+            return true;
+        }
+        if (open || now >= deadline || hdi_is_closing(rt)) {
+            return false;
         }
     }
-    return false;
 }
 
-/* Notes what has changed in the guards once the work that uses the buffer has ended, or not at all while claims are open. Fills everything with FREED_WORD, behind all work. Does
+/* Fills everything with FREED_WORD, behind all work. `block` covers the buffer. */
+static void poison(struct hd_buffer *b, struct hd_buffer *block)
+{
+    hd_ticket ticket;
+    if (!fill(block, 0, block->bytes, FREED_WORD, &ticket)) {
+        set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
+        hdi_record_release(block);
+    } else {
+        take_uses(b, block);
+    }
+}
+
+/* Once nothing uses the buffer: notes what has changed in the guards, and fills everything. Before that, the checker has it do this later. Does
  * nothing where the device is lost. */
-static void check(struct hd_buffer *b)
+static bool check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     struct hd_buffer block;
     if (hdi_device_lost(rt->devices[b->owner]) || !hdi_buffer_of_now(b)) {
-        return;
+        return true;
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, has_claims(rt) ? 0 : deadline) == HD_OK;
-    if (!cover(b, &block)) {
-        hdi_attempt_end(&attempt);
-        return;
-    }
+    int64_t deadline = hdi_checker_deadline(rt);
+    reading found = await_work(b, deadline) ? READ : NOT_NOW;
+    bool covered = cover(b, &block);
     unsigned char guards[2 * GUARD_BYTES];
-    bool read = settled && read_guards(&block, deadline, guards);
-    hd_ticket ticket;
-    if (!fill(&block, 0, block.bytes, FREED_WORD, &ticket)) {
-        set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
+    found = !covered ? FAILED : found == READ ? read_guards(&block, deadline, guards) : found;
+    bool kept = found == NOT_NOW && hdi_checker_keep(b);
+    if (covered && !kept) {
+        poison(b, &block);
+    } else if (covered) {
         hdi_record_release(&block);
-    } else {
-        take_uses(b, &block);
     }
     hdi_attempt_end(&attempt);
-    if (read) {
+    if (found == READ) {
         compare_guards(b, guards);
     }
+    return !kept;
 }
 
 static const hdi_buffer_ops guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};

@@ -2,6 +2,7 @@
  *
  * A buffer with a checkpoint has copies in pinned memory, from which it is restored after its device was lost (checkpoint.c).
  * The option memory_debug has guard bytes around device buffers, fill patterns for fresh and freed content, and findings about them (guard.c).
+ * Where guards cannot be checked when a buffer is freed, the checker does it later (checker.c).
  * Findings are kept for reports, passed to the program's callback, and written as lines with memory_debug=report. See heddle/memory.h for what the
  * program sees.
  *
@@ -52,5 +53,20 @@ uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS],
 
 /* The number of double frees of pinned memory. */
 uint64_t hdi_findings_of_pinned(hd_runtime *rt);
+
+/* ---- checker.c ---- */
+
+/* With the option memory_debug: the checker, and the lanes. Errors: HOST_MEMORY, and those of hdi_lane_make. */
+extern const hdi_lifetime hdi_checker_lifetime;
+
+/* The lane for guards of a device's buffers. */
+hd_lane *hdi_checker_lane(const hdi_device *device);
+
+/* Keeps the memory of a freed buffer, and gives it to hdi_buffer_end again once nothing uses it. No handle leads to it, and no hold has it.
+ * False: no thread can be started. */
+bool hdi_checker_keep(struct hd_buffer *b);
+
+/* Until when a check may wait: for the option transfer_timeout, or in hd_close for that call's limit. */
+int64_t hdi_checker_deadline(hd_runtime *rt);
 
 #endif

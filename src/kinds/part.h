@@ -13,6 +13,7 @@
 typedef struct hdi_kinds_part {
     hdi_transfer_part below;       /* first: the runtime's address is that of each part */
     struct hdi_findings *findings; /* what the option memory_debug found; NULL: it is off */
+    struct hdi_checker *checker;   /* likewise: freed buffers with guards that are still to be checked */
 } hdi_kinds_part;
 
 /* A const runtime does not change itself; what it leads to may. */

@@ -319,11 +319,12 @@ static void the_wait_has_a_limit(void **state)
     wk_gate gate;
     hd_ticket ticket;
     wk_gate_shut(&gate, runtime, lane, k);
-    CONF_OK(wk_add_one(lane, k, b, 16, &ticket)); /* behind the gate */
+    hd_arg args[] = {hd_inout(b), hd_u64(1026)}; /* behind the gate, and 2 words too many */
+    CONF_OK(hd_launch(lane, k.add_one, conf_grid(1026, 128), conf_dims(128, 1, 1), 0, args, 2, &ticket));
     leave_message();
     hd_free(b);
     CONF_TRUE(!hd_done(ticket));
-    CONF_TRUE(message_is_left()); /* nothing could be found */
+    CONF_TRUE(message_is_left()); /* nothing could be found yet */
     CONF_OK(hd_alloc(lane, 4096, &other));
     wk_gate_open(&gate);
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
@@ -332,6 +333,12 @@ static void the_wait_has_a_limit(void **state)
     CONF_FILLED(other, 0, fresh_word, 4096);
     hd_free(other);
     hd_free(gate.pinned);
+    while (stats_of(runtime, 0).overruns != 1) { /* another thread finds it */
+        conf_sleep_ms(1);
+    }
+    char *json = json_of(runtime);
+    CONF_TRUE(strstr(json, "'in use'") != NULL);
+    free(json);
     conf_close(runtime);
 }
 

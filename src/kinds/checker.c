@@ -1,0 +1,241 @@
+/* checker.c - guards of freed buffers whose work is not over: what hd_free leaves to a thread, the checker.
+ *
+ * hd_free must not wait for a claim, which the same thread may have to end. So the memory of such a buffer stays in a hold of the library's.
+ * The checker ends the hold once nothing uses the buffer any more. Then the guards are looked at, as hd_free would have done it (guard.c).
+ * Each device has a lane for what guards need. Nothing in it waits for work of the program, so no claim holds it up.
+ *
+ * Threads: any; the checker, which starts when it is first needed.
+ * Locks: the list's. Below it the record of a buffer.
+ * Blocking: the stop, for work in flight (option close_timeout), but not where the program has left claims open.
+ * Always: a buffer is in the list, or one thread has it. While the checker is inside a call of the runtime's, hd_close waits for it.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "buffer/buffer.h"
+#include "engine/claims.h"
+#include "engine/engine.h"
+#include "kinds/kinds.h"
+#include "kinds/part.h"
+
+#define LOOK_NS INT64_C(10000000) /* the checker looks at all entries at least so often while there are any */
+
+struct hdi_checker {
+    hd_runtime *runtime;
+    hdi_mutex lock;
+    pthread_cond_t changed;
+    struct hd_buffer *first, *last; /* freed, and in a hold of the checker's */
+    bool started, stop;
+    pthread_t thread;
+    hd_lane *lanes[HDI_DEVICES_MAX];
+};
+
+static struct hdi_checker *checker_of(const hd_runtime *rt)
+{
+    return hdi_kinds_of(rt)->checker;
+}
+
+hd_lane *hdi_checker_lane(const hdi_device *device)
+{
+    return checker_of(device->runtime)->lanes[device->index];
+}
+
+/* ---- the list: the lock is held ---- */
+
+static void append(struct hdi_checker *all, struct hd_buffer *b)
+{
+    b->next = NULL;
+    if (all->last) {
+        all->last->next = b;
+    } else {
+        all->first = b;
+    }
+    all->last = b;
+}
+
+static struct hd_buffer *take_all(struct hdi_checker *all)
+{
+    struct hd_buffer *first = all->first;
+    all->first = NULL;
+    all->last = NULL;
+    return first;
+}
+
+static void put_back(struct hdi_checker *all, struct hd_buffer *b)
+{
+    hdi_mutex_lock(&all->lock);
+    append(all, b);
+    hdi_mutex_unlock(&all->lock);
+}
+
+/* ---- the end of a buffer ---- */
+
+/* Nothing uses the buffer any more, and it is this thread's. Where its guards cannot be read now, it comes into the list again. */
+static void finish(struct hd_buffer *b)
+{
+    hdi_device *device = b->runtime->devices[b->owner];
+    hdi_hold_end(b);
+    hdi_memory_left(device);
+}
+
+/* One look at everything in the list. Position 0: nothing in it waits for work. */
+static hdi_point look(struct hdi_checker *all)
+{
+    hdi_point wait = {0, 0};
+    hdi_mutex_lock(&all->lock);
+    struct hd_buffer *next, *b = take_all(all);
+    hdi_mutex_unlock(&all->lock);
+    for (; b; b = next) {
+        next = b->next;
+        hdi_point point = hdi_buffer_awaited(b);
+        if (point.position) {
+            wait = point;
+            put_back(all, b);
+        } else {
+            HDI_INSIDE_STILL(all->runtime); /* a finding calls the program, which may call the library */
+            finish(b);
+        }
+    }
+    return wait;
+}
+
+static void *run(void *context)
+{
+    struct hdi_checker *all = context;
+    hd_runtime *rt = all->runtime;
+    hdi_call_continue("hd_free"); /* for the text of findings */
+    hdi_mutex_lock(&all->lock);
+    while (!all->stop) {
+        if (!all->first) {
+            hdi_mutex_wait(&all->lock, &all->changed);
+            continue;
+        }
+        hdi_mutex_unlock(&all->lock);
+        hdi_point wait = look(all);
+        if (wait.position && !hdi_is_closing(rt)) {
+            hdi_wait_position(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+        } else {
+            hdi_sleep_for(LOOK_NS);
+        }
+        hdi_mutex_lock(&all->lock);
+    }
+    hdi_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+bool hdi_checker_keep(struct hd_buffer *b)
+{
+    struct hdi_checker *all = checker_of(b->runtime);
+    hdi_mutex_lock(&all->lock);
+    if (!all->started && !all->stop) {
+        all->started = hdi_thread_start(&all->thread, run, all) == 0;
+    }
+    bool kept = all->started || all->stop; /* once it is stopped, the end of the runtime looks at the list */
+    hdi_mutex_unlock(&all->lock);
+    if (kept) {
+        hdi_memory_leaves(b->runtime->devices[b->owner]);
+        hdi_hold_begin(b, 0); /* no handle leads to it, so this succeeds, and the hold keeps it */
+        hdi_hold_keeps(b);
+        hdi_mutex_lock(&all->lock);
+        append(all, b);
+        pthread_cond_signal(&all->changed);
+        hdi_mutex_unlock(&all->lock);
+    }
+    return kept;
+}
+
+int64_t hdi_checker_deadline(hd_runtime *rt)
+{
+    struct hdi_checker *all = checker_of(rt);
+    hdi_mutex_lock(&all->lock);
+    bool stop = all->stop;
+    hdi_mutex_unlock(&all->lock);
+    return stop ? hdi_close_deadline(rt) : hdi_option_deadline(rt->options.transfer_timeout);
+}
+
+/* ---- beginning and end ---- */
+
+static hd_status checker_create(hd_runtime *rt)
+{
+    if (rt->options.memory_debug == HDI_MEMORY_DEBUG_OFF) {
+        return HD_OK;
+    }
+    struct hdi_checker *all = calloc(1, sizeof *all);
+    if (!all) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    all->runtime = rt;
+    hdi_mutex_init(&all->lock, HDI_RANK_CHECKER);
+    hdi_cond_init(&all->changed);
+    hdi_kinds_of(rt)->checker = all;
+    return HD_OK;
+}
+
+static hd_status checker_create_in(hdi_device *device)
+{
+    struct hdi_checker *all = checker_of(device->runtime);
+    hd_status status = all ? hdi_lane_make(device, true, false, &all->lanes[device->index]) : HD_OK;
+    if (all && !status) {
+        all->lanes[device->index]->is_copy = true;
+    }
+    return status;
+}
+
+/* False: the deadline passed. */
+static bool await(struct hd_buffer *b, int64_t deadline)
+{
+    for (hdi_point point; (point = hdi_buffer_awaited(b)).position != 0;) {
+        if (!hdi_wait_position(b->runtime, point.lane, point.position, deadline)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Ends the thread, and takes its place for what is left. Memory behind a claim that was never ended stays in the list. */
+static void checker_stop(hd_runtime *rt)
+{
+    struct hdi_checker *all = checker_of(rt);
+    if (!all) {
+        return;
+    }
+    hdi_mutex_lock(&all->lock);
+    all->stop = true;
+    bool join = all->started;
+    all->started = false;
+    pthread_cond_signal(&all->changed);
+    hdi_mutex_unlock(&all->lock);
+    if (join) {
+        pthread_join(all->thread, NULL);
+    }
+    hdi_mutex_lock(&all->lock);
+    struct hd_buffer *next, *b = take_all(all);
+    hdi_mutex_unlock(&all->lock);
+    int64_t deadline = b && !hdi_claims_are_open(rt) ? hdi_close_deadline(rt) : 0;
+    for (; b; b = next) {
+        next = b->next;
+        if (await(b, deadline)) {
+            finish(b);
+        } else {
+            put_back(all, b);
+        }
+    }
+}
+
+/* The buffers go with the list of all buffers. */
+static void checker_release(hd_runtime *rt)
+{
+    struct hdi_checker *all = checker_of(rt);
+    if (all) {
+        pthread_cond_destroy(&all->changed);
+        hdi_mutex_destroy(&all->lock);
+        free(all);
+        hdi_kinds_of(rt)->checker = NULL;
+    }
+}
+
+const hdi_lifetime hdi_checker_lifetime = {
+    .create = checker_create, .create_in = checker_create_in, .stop = checker_stop, .release = checker_release};
