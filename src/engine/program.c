@@ -16,7 +16,8 @@ void hdi_stream_catch_up(hdi_engine *engine, hdi_stream *stream, uint64_t head)
         return;
     }
     uint64_t done = atomic_load_explicit(&engine->device->channel.lanes[stream->number].done, memory_order_acquire);
-    if (__builtin_expect(done > stream->done && done <= head, 0)) {
+    done = done < head ? done : head; /* `done` moves before `head` */
+    if (__builtin_expect(done > stream->done, 0)) {
         stream->issued = stream->done = done;
         hdi_stream_rest(engine, stream, done);
     }

@@ -329,6 +329,31 @@ static void wrong_claims_are_refused(void **state)
     end(&s);
 }
 
+/* Claims that nothing is in front of do not concern the engine, and others in the same lane do. A ring of few slots is filled many times in between. */
+static void some_with_the_engine_and_many_without(void **state)
+{
+    (void)state;
+    enum { rounds = 300, quick = 100 };
+    scene s = begin("lane_slots=64");
+    for (int i = 0; i < rounds; i++) {
+        CONF_OK(hd_fill(s.device, 0, (uint8_t)i, bytes, NULL));
+        hd_claim *behind = claim(&s, hd_in(s.device));
+        CONF_OK(hd_claim_wait(behind, HD_FOREVER));
+        const hd_ticket ticket = ticket_of(behind);
+        CONF_OK(hd_claim_end(behind, HD_OK));
+        hd_ticket last = ticket;
+        for (int j = 0; j < quick; j++) {
+            hd_claim *c = claim(&s, hd_inout(s.pinned));
+            CONF_OK(hd_claim_wait(c, HD_FOREVER));
+            last = ticket_of(c);
+            CONF_OK(hd_claim_end(c, HD_OK));
+        }
+        CONF_OK(hd_wait(last, HD_FOREVER));
+        CONF_OK(hd_wait(ticket, HD_FOREVER));
+    }
+    end(&s);
+}
+
 static void a_mapped_unified_buffer_is_not_claimed(void **state)
 {
     (void)state;
@@ -482,6 +507,7 @@ int main(void)
         CONF_CASE(a_claim_fails_with_what_it_reads),
         CONF_CASE(a_callback_comes_when_it_is_ready),
         CONF_CASE(wrong_claims_are_refused),
+        CONF_CASE(some_with_the_engine_and_many_without),
         CONF_CASE(a_mapped_unified_buffer_is_not_claimed),
         CONF_CASE(open_claims_have_a_limit),
         CONF_CASE(timeouts_name_the_claim),
