@@ -414,6 +414,9 @@ static void timeouts_name_the_claim(void **state)
     hd_arg use = hd_out(s.device);
     hd_claim *c = NULL;
     CONF_OK(hd_claim_begin_with(s.runtime, &use, 1, &options, &c));
+    CONF_OK(hd_claim_wait(c, HD_FOREVER)); /* so nothing else is unfinished */
+    CONF_OK(hd_buffer_wait(s.pinned, HD_WRITE, HD_FOREVER));
+    CONF_OK(hd_buffer_wait(s.unified, HD_WRITE, HD_FOREVER));
     CONF_FAILS_WITH(hd_buffer_wait(s.device, HD_READ, CONF_MILLISECOND), HD_ERROR_TIMEOUT, "claim 'receive' of ");
     hd_ticket copied;
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &copied));
