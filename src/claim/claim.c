@@ -18,11 +18,16 @@
 #include "base/sized.h"
 #include "engine/engine.h"
 
-enum { EVENTS_MOST = 64, CLAIMS_MOST = 160 /* of a device: more lanes are left to the program */ };
+enum {
+    EVENTS_MOST = 64,
+    CLAIMS_MOST = 160, /* of a device: more lanes are left to the program */
+    SETTLED_MOST = 2   /* looked at for each one that is taken, so that those that are over do not pile up */
+};
 
 typedef struct pool {
     hdi_lock lock;
-    /* Not in use. Those that ended with the call, the last one in front: its memory is near. Others in the order in which they were ended. */
+    /* Not in use. Those that are over, the last one in front: its memory is near, and few lanes are active. Then others, in the order in which they were
+     * ended. */
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
@@ -145,21 +150,31 @@ static inline bool is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
+/* Takes the first one of those that were not over. The pool's lock is held. */
+static struct hd_claim *shift(pool *p)
+{
+    struct hd_claim *c = p->first;
+    if (c) {
+        p->first = c->next;
+        p->last = p->first ? p->last : NULL;
+    }
+    return c;
+}
+
 /* The pool's lock is held. */
 static struct hd_claim *choose(pool *p, bool done)
 {
+    for (int i = 0; i < SETTLED_MOST && p->first && is_over(p->first); i++) {
+        struct hd_claim *c = shift(p);
+        c->next = p->over;
+        p->over = c;
+    }
     struct hd_claim *c = p->over;
-    if (c && (is_over(c) || (!done && !p->first))) { /* for a moment, another thread may still be ending it */
+    if (c && (!done || is_over(c))) { /* for a moment, another thread may still be ending it */
         p->over = c->next;
         return c;
     }
-    c = p->first;
-    if (!c || (done && !is_over(c))) {
-        return NULL;
-    }
-    p->first = c->next;
-    p->last = p->first ? p->last : NULL;
-    return c;
+    return done ? NULL : shift(p);
 }
 
 /* One of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
