@@ -2,6 +2,8 @@
 # test_compile.sh - heddle.hpp and each of its parts compile without a warning: alone, as C++17, 20 and 23, by g++ and by clang++ where they are,
 # with and without exceptions and type information. What is no argument of a launch is refused in words, and so are other mistakes.
 #
+# Nearly all of the time goes to reading headers, so what has the same ones is one source, or has them precompiled.
+#
 # Tier: full.
 # Promise: heddle.hpp compiles in every supported version of C++ without a warning, and mistakes get one clear message.
 set -u
@@ -21,15 +23,29 @@ for compiler in g++ clang++ "${CXX:-c++}"; do
     path=$(readlink -f "$(command -v "$compiler")")
     [ -z "$path" ] || [[ " ${compilers[*]} " == *" $path "* ]] || compilers+=("$path")
 done
+
+# The tests that are compiled alike, in one source: each in a namespace of its own, behind all that they include.
+all=$work/all.cpp
+tests=()
+for test in "$source"/tests/cpp/test_*.cpp; do
+    [ "${test##*/}" = test_expected.cpp ] || tests+=("$test")
+done
+[ ${#tests[@]} -ge 9 ] || fail "found too few tests"
+grep -h '^#include ' "${tests[@]}" >"$all"
+for test in "${tests[@]}"; do
+    name=${test##*/}
+    printf 'namespace %s {\n#line 1 "%s"\n' "${name%.cpp}" "$test"
+    sed 's/^#include .*//' "$test"
+    printf '}\n'
+done >>"$all"
 for compiler in "${compilers[@]}"; do
     for standard in 17 20 2b; do
-        for test in "$source"/tests/cpp/test_*.cpp; do
-            more=()
-            [ "${test##*/}" != test_expected.cpp ] || more=(-fno-exceptions)
-            "$compiler" "-std=c++$standard" "${flags[@]}" -fno-rtti "${more[@]}" "$test" || fail "$compiler -std=c++$standard $test"
+        options=("-std=c++$standard" "${flags[@]}")
+        "$compiler" "${options[@]}" -fno-rtti "-I$source/tests/cpp" "$all" || fail "$compiler -std=c++$standard, the tests of heddle.hpp"
+        for more in "-fno-rtti -fno-exceptions" -DHEDDLE_NO_EXCEPTIONS; do
+            # shellcheck disable=SC2086
+            "$compiler" "${options[@]}" $more "$source/tests/cpp/test_expected.cpp" || fail "$compiler -std=c++$standard $more"
         done
-        "$compiler" "-std=c++$standard" "${flags[@]}" -DHEDDLE_NO_EXCEPTIONS "$source/tests/cpp/test_expected.cpp" ||
-            fail "$compiler -std=c++$standard -DHEDDLE_NO_EXCEPTIONS"
     done
 done
 
@@ -39,10 +55,14 @@ for header in "$source"/include/heddle.hpp "$source"/include/heddle/cpp/*.hpp; d
     "${CXX:-c++}" -std=c++17 "${flags[@]}" "$work/alone.cpp" || fail "$name does not compile alone"
 done
 
+common=$work/common.hpp
+printf '#include <heddle.hpp>\n' >"$common"
+"${CXX:-c++}" -std=c++17 "-I$source/include" -x c++-header -o "$common.gch" "$common" || fail "heddle.hpp is not precompiled"
+
 # refused CODE TEXT: a program with this code does not compile, and the message has this text
 refused() {
-    printf '#include <heddle.hpp>\nvoid f(hd::lane l, hd::kernel k, hd::buffer<float> b, hd::buffer<double> d) { %s }\n' "$1" >"$work/bad.cpp"
-    "${CXX:-c++}" -std=c++17 "-I$source/include" -fsyntax-only "$work/bad.cpp" >"$work/messages" 2>&1 && fail "compiles: $1"
+    printf 'void f(hd::lane l, hd::kernel k, hd::buffer<float> b, hd::buffer<double> d) { %s }\n' "$1" >"$work/bad.cpp"
+    "${CXX:-c++}" -std=c++17 "-I$source/include" -fsyntax-only -include "$common" "$work/bad.cpp" >"$work/messages" 2>&1 && fail "compiles: $1"
     grep -qF -- "$2" "$work/messages" || fail "the message for \"$1\" has no \"$2\": $(cat "$work/messages")"
 }
 refused 'hd::launch(l, k, 1, 1, b);' 'state how the kernel uses a buffer: hd::in(b), hd::out(b) or hd::inout(b)'
