@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_layout.sh - the library's structures of DLPack are those of DLPack's own header: of Debian's (the form without a version), and of one of DLPack 1.
+# test_layout.sh - the library's structures of DLPack are those of DLPack's own header: of Debian's (the form without a version), and of PyTorch's (DLPack 1).
 #
 # Promise: The structures of DLPack are laid out as its own header has them, and programs may include that one too.
 #
@@ -30,14 +30,14 @@ with() {
 mkdir "$work/debian"
 [ ! -e /usr/include/dlpack/dlpack.h ] || ln -s /usr/include/dlpack "$work/debian/dlpack"
 with "$work/debian"
-with "$("$source/tools/install-deps" --where)/tvm_ffi/include"
+with "$("$source/tools/install-deps" --where)/torch_header"
 
 # The comparison finds a difference.
 if [ $tried -gt 0 ]; then
     mkdir -p "$work/src/dlpack"
     sed 's/int32_t dims;/int64_t dims;/' "$source/src/dlpack/layout.h" >"$work/src/dlpack/layout.h"
     if "${CC:-cc}" -std=c11 -fsyntax-only "-I$work/src" "-I$source/include" -isystem "$work/debian" \
-        -isystem "$("$source/tools/install-deps" --where)/tvm_ffi/include" "$source/tests/dlpack/layout.c" 2>/dev/null; then
+        -isystem "$("$source/tools/install-deps" --where)/torch_header" "$source/tests/dlpack/layout.c" 2>/dev/null; then
         echo "a difference is not found"
         failed=1
     fi
