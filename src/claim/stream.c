@@ -5,7 +5,7 @@
  * and is never less. It is not behind a cut (src/engine/event.c): where no event is left in front of that, the calling thread waits for the device.
  * A position that the engine has not given to the driver yet has no place for an event. There the calling thread waits for the engine, not for the
  * device.
- * For a claim on the same stream nothing is put there, since the stream has that in order.
+ * For a claim on the same stream nothing is put there, since the stream has that in order. For one on another stream it is the event at its end.
  * The claim's own lane waits for the same, as that of any claim. At the end its stream waits for an event of the program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, shortly.
@@ -170,6 +170,11 @@ static hd_status wait_for(struct hd_claim *c, const hdi_wait_entry *e, hdcu_stre
     bool in_order = c->stream_id && hdi_claim_is_on_stream(hdi_lane_at(owner, number), e->position, c->stream_id);
     if (in_order || hdi_point_done(rt, (hdi_point){e->lane, e->position})) {
         return HD_OK;
+    }
+    hdcu_event event = hdi_claim_end_event(hdi_lane_at(owner, number), e->position);
+    if (event) { /* of another stream of the program's: nothing has to come from the engine */
+        hdcu_result r = rt->driver->cuStreamWaitEvent(stream, event, 0);
+        return r == HDCU_SUCCESS ? HD_OK : driver_failed(c->lane->device, r, "cuStreamWaitEvent");
     }
     if (!await_issue(rt, owner, number, e->position)) {
         return hdi_not_done(rt, e->lane, e->position,

@@ -166,7 +166,7 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number
         return;
     }
     if (event) {
-        lane->claim_event = event;
+        atomic_store_explicit(&lane->claim_event, event, memory_order_relaxed);
         atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);
     }
     if (number) {

@@ -50,6 +50,18 @@ static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uin
     return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
 }
 
+/* The event behind what the program has put into its stream in a claim that was ended at `end`. NULL: it was not ended, or not on a stream. It is
+ * recorded again for a later claim of the lane, which comes after the end of this one. Any thread. */
+static inline hdcu_event hdi_claim_end_event(const hd_lane *lane, uint64_t end)
+{
+    /* pairs with the stores in hdi_claim_end_lane */
+    if (atomic_load_explicit(&lane->claim_ended, memory_order_acquire) < end ||
+        atomic_load_explicit(&lane->claim_in_stream, memory_order_relaxed) != end) {
+        return NULL;
+    }
+    return atomic_load_explicit(&lane->claim_event, memory_order_relaxed);
+}
+
 /* Publishes a lane's claim that ends at `end`, and notifies the engine. */
 void hdi_claim_notify(hd_lane *lane, uint64_t end);
 

@@ -56,8 +56,9 @@ bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_comm
         fail_as(engine, stream, c, end, end, atomic_load_explicit(&shared->failed_as, memory_order_relaxed));
     }
     const hd_lane *lane = hdi_lane_at(engine->device, stream->number); /* NULL in a worker process: no such events */
-    if (lane && atomic_load_explicit(&lane->claim_in_stream, memory_order_relaxed) == end) {
-        hdcu_result r = engine->device->runtime->driver->cuStreamWaitEvent(stream->handle, lane->claim_event, 0);
+    hdcu_event event = lane ? hdi_claim_end_event(lane, end) : NULL;
+    if (event) {
+        hdcu_result r = engine->device->runtime->driver->cuStreamWaitEvent(stream->handle, event, 0);
         if (r != HDCU_SUCCESS) {
             hdi_stream_command_failed(engine, stream, c, stream->issued, r);
             stream->failed = stream->sticky_failure;

@@ -106,7 +106,7 @@ struct hd_lane {
     _Atomic bool claim_on_stream;     /* it is on a stream of the program's, for messages */
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
-    hdcu_event claim_event;
+    _Atomic(hdcu_event) claim_event;  /* the same one for all claims of the lane */
     _Atomic uint64_t claim_stream_id, claim_stream_end; /* hdi_claim_note_stream */
     _Atomic(struct hd_claim *) claim; /* the one that is or was in the lane; NULL: it is not for claims */
     hd_lane *before;                  /* the structure that the lane was in until its handles ran out; NULL: none */
