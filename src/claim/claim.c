@@ -141,7 +141,10 @@ void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id)
 
 static bool is_over(const struct hd_claim *c)
 {
-    return hdi_claim_is_over(c->lane, c->end) || hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end});
+    /* `head` is the last store of the thread that ends it without the engine (hdi_claim_end_lane), which may be behind `done` there */
+    return hdi_claim_is_over(c->lane, c->end) ||
+           (atomic_load_explicit(&c->lane->shared->head, memory_order_acquire) >= c->end &&
+            hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end}));
 }
 
 static inline bool is_ready(const struct hd_claim *c)
@@ -268,6 +271,9 @@ static hd_status take_late(hd_runtime *rt, int device, hd_status status, struct 
     if (!hdi_wait_position(rt, c->lane->global, c->end, hdi_option_deadline(rt->options.submit_timeout))) {
         hdi_claim_give(c);
         return hdi_not_done(rt, c->lane->global, c->end, "no lane is free for a claim (option submit_timeout)");
+    }
+    while (!is_over(c)) {
+        hdi_spin_turn(); /* the thread that ends it is between two stores */
     }
     *out = c;
     return HD_OK;
