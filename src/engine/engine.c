@@ -168,15 +168,16 @@ static bool turn(hdi_engine *engine, hdi_pass *pass)
 }
 
 /* Whether a lane that was not full has become so. It gets its first turn like the others. */
-static bool has_filled(const hdi_engine *engine, uint32_t lane)
+static bool has_filled(hdi_engine *engine, uint32_t lane)
 {
-    const hdi_stream *stream = &engine->streams[lane];
+    hdi_stream *stream = &engine->streams[lane];
     const hdi_channel *channel = &engine->device->channel;
     if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
         atomic_load_explicit(&stream->blocked, memory_order_relaxed)) {
         return false;
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
+    hdi_stream_catch_up(engine, stream, head); /* what is in the ring before that may be written anew */
     uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
         return false; /* the visit checks for impossible values */

@@ -1,8 +1,8 @@
 /* test_claims_meet.c - work of several devices that waits for each other, as the kernels of NCCL do, among copies and kernels.
  *
- * Promise: Lane calls and claims on streams whose work waits for each other on several devices end, in order. They are submitted one after the other,
- * and waits of the host for what is in front of them may come in between.
+ * Promise: Lane calls and claims on streams whose work waits for each other on several devices end, in order.
  *
+ * They are submitted one after the other, and waits of the host for what is in front of them may come in between.
  * Each puts a function into a stream that waits there for those of the other devices, and then adds all devices' words.
  * Copies between devices and kernels in other lanes come before and after, so that lanes wait for each other's events in many ways.
  * On host devices only: functions of a GPU's streams may not wait for each other.
