@@ -46,6 +46,7 @@
     ENTRY(BUFFERS)           /* the list of buffers */                                                                 \
     ENTRY(ARCHIVES)          /* failures on their way out of the log */                                                \
     ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory's */                               \
+    ENTRY(PARKED)            /* which claims lanes wait for */                                                         \
     ENTRY(LOSSES)            /* lost devices */                                                                        \
     ENTRY(FAILURES)          /* failures that left the log */                                                          \
     ENTRY(OUTCOMES)          /* how claims ended */                                                                    \

@@ -27,6 +27,7 @@ typedef struct hdi_buffer_part {
     struct hdi_buffers *buffers;
     hdi_lock host_order[HDI_HOST_LOCKS];                     /* use records of pinned host memory */
     hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* by order lock */
+    hdi_lock parked_lock;                                    /* `parked` of all lanes */
     struct hdi_shrinker *shrinkers;
     struct hdi_reclaim *reclaim;         /* the program's callback, and when it runs */
     struct hdi_maintenance *maintenance; /* the thread that grows and trims ahead of need */

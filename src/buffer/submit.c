@@ -107,8 +107,26 @@ hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, c
                                 : submit(lane, uses, n_uses, command, link, locks, out);
 }
 
+/* Goes as far as a submission would before it changes anything. */
+static hd_status probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_linked link)
+{
+    uint64_t locks = collect_locks(lane, uses, n_uses);
+    hdi_submit_lock(lane->device, locks);
+    return hdi_submit_slow(lane, uses, n_uses, NULL, link, locks, NULL);
+}
+
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out)
 {
-    return submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), out);
+    return command ? submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), out)
+                   : probe(lane, uses, n_uses, link);
+}
+
+hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *claim)
+{
+    bool of_kind = (collect_locks(lane, uses, n_uses) & HDI_KIND_BIT) != 0;
+    const hdi_linked link = {.parked = claim};
+    *claim = (hdi_point){0, 0};
+    hd_status status = of_kind ? submit_by_kind(lane, uses, n_uses, NULL, link, NULL) : probe(lane, uses, n_uses, link);
+    return status == HD_ERROR_NOT_FOUND ? HD_OK : status;
 }

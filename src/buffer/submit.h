@@ -39,9 +39,14 @@ typedef struct hdi_linked {
     const hdi_same *same; /* NULL: no handles but those of buffers */
     /* Not NULL: where nothing has to be waited for, the commands are not published yet (hdi_claim_notify), and this is set. */
     bool *quiet;
+    /* Not NULL: where the operation would be parked (parked.h), it is not submitted. The status is NOT_FOUND, without a message, and this becomes the end
+     * of a claim that it would wait for. */
+    hdi_point *parked;
 } hdi_linked;
 
-/* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted. With a kernel in `link.same`
+/* What would be parked in a copy lane is submitted to a parking lane instead, which the ticket names.
+ *
+ * `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted. With a kernel in `link.same`
  * NOT_FOUND, without a message: hdi_kernel_is_changed.
  * Errors: FAILED or DEVICE_LOST (a failed operation made a buffer's content, or its device was lost), LANE_FAILED, DEVICE_LOST, HANDLE (freed
  * or destroyed meanwhile), HOST_MEMORY, LIMIT (a command longer than half the ring), TIMEOUT (option submit_timeout). */
@@ -50,8 +55,13 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                             hdi_linked link, hd_ticket *out);
 
-/* The same without what a kind does beside it (hdi_buffer_ops.submit). */
+/* The same without what a kind does beside it (hdi_buffer_ops.submit). `command` NULL: it only looks, and returns NOT_FOUND without a message
+ * (hdi_submit_probe). */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
+
+/* Whether an operation with these uses would be parked now. *claim: the end of a claim that it would wait for; position 0: none. `lane`: a copy lane of a
+ * device that could do it. Errors: those that its submission would have. */
+hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *claim);
 
 #endif

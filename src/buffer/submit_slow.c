@@ -7,6 +7,7 @@
  *
  * A use that overlaps very many segments is not walked under the order locks.
  * Its record is detached and walked without them, and the points that were found are checked again under them.
+ * What would be parked in a copy lane (parked.h) goes on in a parking lane: what it waits for is collected again for that one.
  * Submissions wait for room in a full lane in turn, without locks. A later one waits behind them, however few slots it needs.
  *
  * Threads: any.
@@ -21,7 +22,9 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "buffer/parked.h"
 #include "buffer/submit_fast.h"
+#include "buffer/submit_waits.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
 
@@ -354,112 +357,7 @@ static collected collect_again(const collector *g, const hdi_waits *apart)
     return result;
 }
 
-/* ---- commands ---- */
-
-static int by_lane(const void *a, const void *b)
-{
-    const hdi_point *x = a, *y = b;
-    if (x->lane != y->lane) {
-        return x->lane < y->lane ? -1 : 1;
-    }
-    return x->position < y->position ? -1 : x->position > y->position;
-}
-
-/* Whether the sources rise without repetition, which is the usual case. */
-static bool are_sorted(const hdi_point *sources, uint32_t n)
-{
-    bool sorted = true;
-    for (uint32_t i = 1; i < n && sorted; i++) {
-        sorted = by_lane(&sources[i - 1], &sources[i]) < 0;
-    }
-    return sorted;
-}
-
-/* How many of the sorted sources fit into one command. */
-static uint32_t fitting(const hdi_point *sources, uint32_t n)
-{
-    uint32_t count = 1;
-    while (count < n && count < HDI_SOURCES_MOST && sources[count].lane == sources[0].lane &&
-           sources[count].position - sources[0].position <= UINT32_MAX) {
-        count++;
-    }
-    return count;
-}
-
-/* The slots that the waits take in the ring. Sorts the sources. */
-static uint32_t waits_slots(hdi_waits *waits)
-{
-    uint32_t slots = waits->n;
-    if (!are_sorted(waits->sources, waits->n_sources)) {
-        qsort(waits->sources, waits->n_sources, sizeof(hdi_point), by_lane);
-        uint32_t kept = 1;
-        for (uint32_t i = 1; i < waits->n_sources; i++) {
-            if (by_lane(&waits->sources[kept - 1], &waits->sources[i]) != 0) {
-                waits->sources[kept++] = waits->sources[i];
-            }
-        }
-        waits->n_sources = kept;
-    }
-    for (uint32_t i = 0; i < waits->n_sources; i += fitting(&waits->sources[i], waits->n_sources - i)) {
-        slots++;
-    }
-    return slots;
-}
-
-static void write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_entry *w)
-{
-    hdi_command *c = &lane->ring[lane->head & lane->mask];
-    c->op = HDI_OP_WAIT;
-    c->slots = 1;
-    c->kind = 0;
-    c->wait.lane = w->lane;
-    c->wait.position = w->position;
-    c->wait.source = w->source;
-    lane->head++;
-    if (w->lane == lane->global) {
-        return;
-    }
-    hdi_device *owner = hdi_lane_owner(rt, w->lane);
-    hdi_lane_shared *other = &owner->channel.lanes[w->lane % HDI_LANES_MAX];
-    lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
-    lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
-    /* An engine in another process cannot use the event: it waits for `done`. */
-    bool by_event = !rt->is_process || owner == lane->device;
-    /* A dependency on another device's result is settled when `done` there passes it, so the flag is needed beside the event. */
-    bool by_word = !by_event || (owner != lane->device && w->source);
-    hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
-                           (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));
-    hdi_raise(by_event ? &other->wanted_event : &other->wanted_host, w->position);
-    hdi_engine_notify(owner->channel.engine, w->lane % HDI_LANES_MAX);
-}
-
-static void write_sources(hd_lane *lane, const hdi_point *sources, uint32_t n)
-{
-    hdi_command *c = &lane->ring[lane->head & lane->mask];
-    c->op = HDI_OP_SOURCES;
-    c->slots = 1;
-    c->kind = 0;
-    c->sources.lane = sources[0].lane;
-    c->sources.position = sources[0].position;
-    for (uint32_t i = 1; i < HDI_SOURCES_MOST; i++) {
-        c->sources.behind[i - 1] = i < n ? (uint32_t)(sources[i].position - sources[0].position) : 0;
-    }
-    lane->head++;
-}
-
-/* Writes the waits of the lane into its ring, where there is room for them. Requests events, or completion without delay, from the other
- * lanes. */
-static void waits_write(hd_runtime *rt, hd_lane *lane)
-{
-    const hdi_waits *waits = &lane->waits;
-    for (uint32_t i = 0; i < waits->n; i++) {
-        write_wait(rt, lane, &waits->entries[i]);
-    }
-    for (uint32_t i = 0, n; i < waits->n_sources; i += n) {
-        n = fitting(&waits->sources[i], waits->n_sources - i);
-        write_sources(lane, &waits->sources[i], n);
-    }
-}
+/* ---- the submission ---- */
 
 #define ARCHIVINGS_MOST 1000    /* in a log that is not corrupted, each moves something or waits for something */
 #define DETACHED_SLEEP_NS 10000 /* about as long as another thread's walk over thousands of segments takes */
@@ -469,9 +367,11 @@ typedef struct submission {
     hd_lane *lane;
     const hdi_use *uses;
     size_t n_uses;
-    const hdi_command *command;
+    const hdi_command *command; /* NULL: it only looks whether it would be parked, and ends with NOT_FOUND */
     hdi_linked link;
     uint64_t locks;
+    uint32_t parked;         /* the claims found that it waits for, behind the list of its lane */
+    bool moved, cannot_move; /* to a parking lane; no more of them can be made */
     int64_t deadline;        /* for room; 0: it has not waited yet */
     hdi_point awaited;       /* what it waits for in place of room in the lane; position 0: nothing */
     int archivings;          /* how often the log of failures needed room */
@@ -804,10 +704,13 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
     hd_lane *lane = s->lane;
     note_failures(lane);
     if (lane->waits.n) {
-        waits_write(s->rt, lane);
+        hdi_waits_write(s->rt, lane);
     }
     hdi_submit_write(lane, s->command, gap);
     hdi_point point = {lane->global, lane->head};
+    if (s->parked) {
+        hdi_parked_note(lane, s->parked, point.position);
+    }
     const hdi_use *end = s->uses + s->n_uses;
     if (s->plain) {
         for (const hdi_use *use = s->uses; use != end; use++) {
@@ -895,6 +798,72 @@ static hd_status collect_parts(submission *s, collected *result)
     return HD_OK;
 }
 
+/* ---- parked operations ---- */
+
+/* Leaves the lane's queue for room, and gives detached records back. */
+static void start_afresh(submission *s)
+{
+    attach_again(s);
+    if (s->queued) {
+        leave_queue(s);
+        keep_others_out(s->lane);
+    }
+}
+
+/* What is parked goes on in a parking lane. *again: it has moved, or there may be such a lane now. Where there can be none it stays. */
+static void move(submission *s, bool *again)
+{
+    hdi_device *device = s->lane->device;
+    hd_lane *to = hdi_parking_choose(s->lane, s->parked, s->cannot_move);
+    *again = to || !s->cannot_move;
+    if (*again) {
+        start_afresh(s);
+    }
+    if (to) {
+        s->lane = to;
+        s->moved = true;
+    } else if (*again) {
+        hdi_submit_unlock(device, s->locks);
+        s->cannot_move = !hdi_parking_make(device);
+        hdi_submit_lock(device, s->locks);
+    }
+}
+
+/* Whether one of the waits that were collected may be for a claim, or for an operation that is parked. */
+static inline bool may_be_parked(hd_runtime *rt, const hd_lane *lane)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < lane->waits.n && !any; i++) {
+        uint32_t other = lane->waits.entries[i].lane;
+        any = hdi_parked_may_be(hdi_lane_at(hdi_lane_owner(rt, other), other % HDI_LANES_MAX));
+    }
+    return any;
+}
+
+/* Finds the open claims that the operation waits for. */
+static hd_status __attribute__((noinline)) look_at_claims(submission *s, bool *again)
+{
+    hd_lane *lane = s->lane;
+    s->parked = hdi_parked_find(lane);
+    if (!s->parked) {
+        return HD_OK;
+    }
+    if (s->parked == HDI_PARKED_NO_MEMORY) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
+    }
+    if (s->moved || !hdi_parked_moves(lane)) {
+        return HD_OK;
+    }
+    if (s->link.parked) {
+        *s->link.parked = lane->parked.at[atomic_load_explicit(&lane->parked.n, memory_order_relaxed)].claim;
+        give_up(s);
+        return HD_ERROR_NOT_FOUND;
+    }
+    move(s, again);
+    return HD_OK;
+}
+
 /* Puts the operation into the ring, or waits until there may be room. */
 static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool *done)
 {
@@ -902,7 +871,7 @@ static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
     if (!result) {
-        uint32_t wait_slots = lane->waits.n ? waits_slots(&lane->waits) : 0; /* each source has a wait, too */
+        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0; /* each source has a wait, too */
         need = hdi_submit_slots(lane, wait_slots, s->command->slots, &gap);
         bool first = !lane->room_first || lane->room_first == &s->turn;
         if (first && has_room(lane, need)) {
@@ -946,6 +915,17 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
         give_up(s);
         return said();
     }
+    s->parked = 0;
+    if (__builtin_expect(may_be_parked(s->rt, s->lane), 0) && !result) {
+        status = look_at_claims(s, &again);
+        if (status || again) {
+            return status;
+        }
+    }
+    if (__builtin_expect(!s->command, 0)) {
+        give_up(s);
+        return HD_ERROR_NOT_FOUND; /* there is no claim that it would wait for */
+    }
     return enter(s, result, garbage, done);
 }
 
@@ -964,6 +944,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.deadline = 0;
     s.awaited = (hdi_point){0, 0};
     s.archivings = 0;
+    s.moved = s.cannot_move = false;
     s.archived = s.queued = s.in_parts = s.detaches = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are released */
     hd_status status = HD_OK;
@@ -971,7 +952,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
         status = try(&s, &garbage, &done);
     }
     if (!status) {
-        hdi_submit_publish(lane, uses, n_uses, locks, lane->waits.n ? NULL : link.quiet, out);
+        hdi_submit_publish(s.lane, uses, n_uses, locks, s.lane->waits.n ? NULL : link.quiet, out);
     }
     if (garbage) {
         hdi_leaves_free(garbage);

@@ -241,6 +241,7 @@ static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
     if (live) {
         lane->is_copy = true;
         lane->claim = c;
+        atomic_store_explicit(&lane->claims, true, memory_order_relaxed); /* before a position of it can be seen */
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC); /* it is in tickets, and the program can submit nothing to it */
     }
     hdi_lock_release(&lane->device->order);

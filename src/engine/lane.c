@@ -268,6 +268,7 @@ void hdi_lane_release_all(hdi_device *device)
         if (lane) {
             free(lane->seen);
             hdi_waits_release(&lane->waits);
+            free(lane->parked.at);
             hdi_archive_free(lane->archive);
             device->lanes[i] = NULL;
         }

@@ -41,6 +41,7 @@
 
 typedef struct hdi_device hdi_device;
 
+#define HDI_PARKING_LANES 32 /* of a device at most: more lanes are left to the program */
 #define HDI_CLAIM_LABEL_WORDS 4
 #define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: no operation takes the short way any more */
 
@@ -60,6 +61,19 @@ typedef struct hdi_waits {
     hdi_point *sources; /* results that are read beside those of the entries */
 } hdi_waits;
 
+/* A claim that work of a lane waits for, and the first position of the lane that does. */
+typedef struct hdi_parked_at {
+    hdi_point claim;
+    uint64_t position;
+} hdi_parked_at;
+
+/* The claims that unfinished work of a lane waits for (src/buffer/parked.h). */
+typedef struct hdi_parked {
+    _Atomic uint32_t n; /* some of them may have ended */
+    uint32_t room;
+    hdi_parked_at *at;
+} hdi_parked;
+
 /* A submission that waits for room in a full lane. */
 typedef struct hdi_room_waiter {
     struct hdi_room_waiter *next;
@@ -73,8 +87,10 @@ struct hd_lane {
     /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
     bool sticky_failure;
     bool is_default;
-    bool is_copy;    /* a copy lane (src/transfer/route.h), in which no program submits work; set before it is used */
-    uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
+    bool is_copy; /* a copy lane (src/transfer/route.h), in which no program submits work; set before it is used */
+    _Atomic bool claims; /* it is for claims, or its list `parked` is not empty */
+    bool parks;          /* a parking lane of its device (src/buffer/parked.h) */
+    uint32_t owners;     /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
     hdi_lane_shared *shared;
@@ -111,6 +127,7 @@ struct hd_lane {
     _Atomic(struct hd_claim *) claim; /* the one that is or was in the lane; NULL: it is not for claims */
     hd_lane *before;                  /* the structure that the lane was in until its handles ran out; NULL: none */
     _Atomic uint64_t resumed;         /* position of the last command that made the lane accept work again; 0: none */
+    hdi_parked parked;                /* under a lock of its own; changed under the order lock, too */
 };
 
 typedef struct hdi_engine hdi_engine; /* stream.h */
@@ -139,6 +156,8 @@ struct hdi_device {
     _Atomic uint8_t peer_access[HDI_DEVICES_MAX]; /* HDI_PEERS_*: does this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;        /* copies: to the device, from it, on it and to peers */
     struct hdi_copy_lanes *copy_lanes;            /* src/transfer: these and more of them */
+    hd_lane *parking[HDI_PARKING_LANES];          /* src/buffer/parked.h; under the order lock */
+    uint32_t n_parking, parking_begun, parking_turn;
     struct hdi_arena *arena;
     /* Clock: before it no memory is mapped ahead of need, since the driver had none. 0: at any time. */
     _Atomic int64_t ahead_again;

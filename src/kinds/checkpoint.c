@@ -246,10 +246,10 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     hd_ticket ticket;
     status = copy_all(b, content, true, &ticket);
     if (!status) {
-        uint32_t lane = device->lane_in->global;
+        hdi_point saved = hdi_ticket_point(ticket);
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-        status = hdi_wait_position(rt, lane, ticket.sequence, deadline)
-                     ? hdi_position_status(rt, lane, ticket.sequence)
+        status = hdi_wait_position(rt, saved.lane, saved.position, deadline)
+                     ? hdi_position_status(rt, saved.lane, saved.position)
                      : hdi_fail(HD_ERROR_TIMEOUT, "a checkpointed buffer is not restored yet (option "
                                                   "transfer_timeout)");
     }

@@ -684,6 +684,7 @@ static hd_status build(hd_runtime *rt)
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     hdi_lock_init(&rt->outcomes_lock, HDI_RANKED(HDI_RANK_OUTCOMES, 0));
+    hdi_lock_init(&hdi_buffer_of(rt)->parked_lock, HDI_RANKED(HDI_RANK_PARKED, 0));
     if (!status) {
         status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
     }

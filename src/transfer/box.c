@@ -357,6 +357,21 @@ static hd_status choose(hdi_device *device, bool to_device, const hdi_box *box, 
     return status;
 }
 
+/* Waits, without a chunk, until no claim keeps operations on the box waiting. */
+static hd_status await_claims(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
+{
+    uint64_t low = writes ? t->dst_offset : t->src_offset;
+    const hdi_place *place = writes ? &t->to : &t->from;
+    const hdi_use use = {.buffer = place->buffer,
+                         .losses = place->losses,
+                         .word = place->word,
+                         .low = low,
+                         .high = low + (writes ? t->box->dst_span : t->box->src_span),
+                         .read = !writes,
+                         .write = writes};
+    return hdi_staging_await_claims(pool, &use, 1, deadline);
+}
+
 static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
                               const hdi_box *box, int64_t deadline)
 {
@@ -401,7 +416,8 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     hdi_point after = {0, 0};
     for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
         hdi_chunk *chunk;
-        status = hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk);
+        status = hdi_staging_is_short(pool) ? await_claims(&t, pool, true, deadline) : HD_OK;
+        status = status ? status : hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk);
         if (status) {
             break;
         }
@@ -454,6 +470,7 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     hdi_staging *pool;
     uint64_t room;
     hd_status status = choose(device, false, t->box, &pool, &room);
+    status = status ? status : await_claims(t, pool, false, deadline);
     if (status) {
         return status;
     }

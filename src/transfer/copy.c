@@ -16,6 +16,7 @@
  */
 #include <heddle/copy.h>
 #include "base/error.h"
+#include "buffer/parked.h"
 #include "transfer/transfer.h"
 
 hd_status hdi_copy_alive(hd_lane *lane)
@@ -178,6 +179,45 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
     return status;
 }
 
+/* Whether a part that uses all of the box would be parked on one of its sides. */
+static hd_status is_parked(const hdi_transfer *t, hd_lane *lane_out, hd_lane *lane_in, bool *parked)
+{
+    const hdi_use uses[2] = {
+        {.buffer = t->from.buffer,
+         .losses = t->from.losses,
+         .word = t->from.word,
+         .low = t->src_offset,
+         .high = t->src_offset + t->box->src_span,
+         .read = true},
+        {.buffer = t->to.buffer,
+         .losses = t->to.losses,
+         .word = t->to.word,
+         .low = t->dst_offset,
+         .high = t->dst_offset + t->box->dst_span,
+         .write = true},
+    };
+    hdi_point claim;
+    hd_status status = hdi_submit_probe(lane_out, &uses[0], 1, &claim);
+    *parked = claim.position != 0;
+    if (!status && !*parked) {
+        status = hdi_submit_probe(lane_in, &uses[1], 1, &claim);
+        *parked = claim.position != 0;
+    }
+    return status;
+}
+
+/* A chunk for a part of the box. Where claims have set apart as many as may be, a part that would be parked, too, takes one of those. So it waits for
+ * other claims, and leaves the rest of the pool alone. */
+static hd_status take_chunk(const hdi_transfer *t, hdi_staging *pool, hd_lane *lane_out, hd_lane *lane_in,
+                            int64_t deadline, hdi_chunk **chunk)
+{
+    bool parked = false;
+    hd_status status =
+        __builtin_expect(hdi_staging_is_short(pool), 0) ? is_parked(t, lane_out, lane_in, &parked) : HD_OK;
+    *chunk = parked ? hdi_staging_take_parked(pool) : NULL;
+    return status || *chunk ? status : hdi_staging_await(pool, HDI_STAGING_IN_USE, deadline, chunk);
+}
+
 /* The route STAGED. */
 static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
 {
@@ -199,10 +239,13 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
     hdi_attempt_begin(&attempt);
     hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
     hdi_point after_out = {0, 0}, after_in = t->after;
+    hdi_chunk *chunk = NULL; /* a transfer that is parked goes through one chunk */
+    hdi_staging *pool = NULL;
     while (!status && !walk.ended) {
-        hdi_chunk *chunk;
-        hdi_staging *pool = hdi_staging_between(rt, src, dst, now.chunk);
-        status = pool ? hdi_staging_await(pool, HDI_STAGING_IN_USE, deadline, &chunk) : HD_ERROR_HOST_MEMORY;
+        if (!chunk) {
+            pool = hdi_staging_between(rt, src, dst, now.chunk);
+            status = pool ? take_chunk(t, pool, lane_out, lane_in, deadline, &chunk) : HD_ERROR_HOST_MEMORY;
+        }
         if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* smaller chunks may still fit */
             bool large = now.chunk > HDI_STAGED_MEDIUM;
             now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
@@ -218,8 +261,12 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
         status = hdi_load_submit(lane_out, true, t, &load, chunk->buffer, &after_out, &last);
         status = status ? status : hdi_load_submit(lane_in, false, t, &load, chunk->buffer, &after_in, &last);
         hdi_point use = hdi_ticket_point(last);
-        hdi_staging_give(pool, chunk, use.position ? use : chunk->last, false);
+        chunk->last = use.position ? use : chunk->last;
         *out = last;
+        if (status || walk.ended || !hdi_point_is_parked(rt, chunk->last)) {
+            hdi_staging_give(pool, chunk, chunk->last, false);
+            chunk = NULL;
+        }
     }
     return hdi_attempt_result(&attempt, status);
 }

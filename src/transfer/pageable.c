@@ -74,12 +74,6 @@ static inline void pageable_copy(const pageable *t, void *dst, const void *src, 
     }
 }
 
-/* The point of a position in the transfer's lane; 0: none. */
-static inline hdi_point pageable_point(const pageable *t, uint64_t position)
-{
-    return position ? (hdi_point){t->lane->global, position} : (hdi_point){0, 0};
-}
-
 static inline bool pageable_failed(const pageable *t)
 {
     return atomic_load_explicit(&t->status, memory_order_relaxed) != HD_OK;
@@ -218,8 +212,9 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
     return found;
 }
 
-/* The operation that moves a part between its chunk and the device. *last: position of its end in the transfer's lane. */
-static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, uint64_t *last)
+/* The operation that moves a part between its chunk and the device. *last: its end. `parked`: as in hdi_linked. */
+static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, hdi_point *parked,
+                                 hdi_point *last)
 {
     bool in = t->to_device;
     uint64_t low = t->offset + part->at, there = t->place.buffer->address + low,
@@ -242,9 +237,23 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     command.copy.bytes = part->bytes;
     command.copy.signalled = part->signalled;
     hd_ticket ticket = {NULL, 0};
-    hd_status status = hdi_submit(t->lane, uses, 2, &command, &ticket);
-    *last = status ? 0 : ticket.sequence;
+    hd_status status = hdi_submit_linked(t->lane, uses, 2, &command, (hdi_linked){.parked = parked}, &ticket);
+    *last = hdi_ticket_point(ticket);
     return status;
+}
+
+/* Waits, without a chunk, until no claim keeps a transfer of these bytes of it waiting. */
+static hd_status pageable_await_claims(pageable *t, size_t at, size_t bytes)
+{
+    const hdi_use use = {.buffer = t->place.buffer,
+                         .losses = t->place.losses,
+                         .word = t->place.word,
+                         .low = t->offset + at,
+                         .high = t->offset + at + bytes,
+                         .read = !t->to_device,
+                         .write = t->to_device,
+                         .whole = bytes == t->place.buffer->bytes};
+    return hdi_staging_await_claims(t->pool, &use, 1, t->deadline);
 }
 
 /* Ends the transfer with this thread's last failure, unless it has failed already. */
@@ -279,8 +288,16 @@ static hdi_turn fill(void *context, bool caller)
     if (!pageable_goes_on(t)) {
         return HDI_TURN_OVER;
     }
-    hdi_chunk *chunk;
-    hd_status status = hdi_staging_take(t->pool, HDI_STAGING_WAIT, pageable_timeout(t, caller), &chunk);
+    hdi_chunk *chunk = NULL;
+    hd_status status = HD_OK;
+    if (__builtin_expect(hdi_staging_is_short(t->pool), 0)) {
+        if (!caller) {
+            return HDI_TURN_WAITS;
+        }
+        size_t at = atomic_load_explicit(&t->next, memory_order_relaxed);
+        status = pageable_await_claims(t, at, t->bytes - at);
+    }
+    status = status ? status : hdi_staging_take(t->pool, HDI_STAGING_WAIT, pageable_timeout(t, caller), &chunk);
     if (!status && !chunk && !caller) {
         return HDI_TURN_WAITS;
     }
@@ -292,13 +309,13 @@ static hdi_turn fill(void *context, bool caller)
         return HDI_TURN_OVER;
     }
     pageable_part part;
-    uint64_t last = 0;
+    hdi_point last = {0, 0};
     bool found = pageable_next(t, t->pool->bytes, &part);
     if (found) {
         pageable_copy(t, chunk->buffer->host + part.page_offset, t->memory + part.at, part.bytes);
-        status = pageable_submit(t, chunk->buffer, &part, &last);
+        status = pageable_submit(t, chunk->buffer, &part, NULL, &last);
     }
-    hdi_staging_give(t->pool, chunk, pageable_point(t, last), found && part.signalled);
+    hdi_staging_give(t->pool, chunk, last, found && part.signalled);
     if (status) {
         pageable_fail(t, status);
     }
@@ -317,15 +334,13 @@ static hd_status pageable_write(pageable *t)
     return status;
 }
 
-/* ---- small transfers ---- */
-
 /* ---- large reads ---- */
 
 /* A chunk on its way. */
 typedef struct flight {
     hdi_chunk *chunk;
     pageable_part part;
-    uint64_t last; /* it is there when the lane is done with this position */
+    hdi_point last; /* it is there when this is done */
 } flight;
 
 typedef struct reading {
@@ -359,7 +374,7 @@ static void send(reading *r, hdi_chunk *chunk)
     pageable *t = &r->t;
     flight f = {.chunk = chunk};
     bool sent = pageable_next(t, t->pool->bytes, &f.part);
-    hd_status status = sent ? pageable_submit(t, chunk->buffer, &f.part, &f.last) : HD_OK;
+    hd_status status = sent ? pageable_submit(t, chunk->buffer, &f.part, NULL, &f.last) : HD_OK;
     if (status) {
         pageable_fail(t, status);
         sent = false;
@@ -404,10 +419,10 @@ static bool send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 static void empty(reading *r, const flight *f)
 {
     pageable *t = &r->t;
-    hd_status status = hdi_position_status(t->rt, t->lane->global, f->last);
+    hd_status status = hdi_position_status(t->rt, f->last.lane, f->last.position);
     if (status) {
         pageable_fail(t, status);
-        hdi_staging_give(t->pool, f->chunk, pageable_point(t, f->last), f->part.signalled);
+        hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
         let_go(r, NULL);
         return;
     }
@@ -446,12 +461,12 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
     } else {
         *f = r->queue[r->first];
         /* pairs with the engine's store of `done`: the bytes are there */
-        bool there = atomic_load_explicit(&t->lane->shared->done, memory_order_acquire) >= f->last;
+        bool there = hdi_point_done(t->rt, f->last);
         found = there ? FRONT_TAKEN : FRONT_UNDER_WAY;
         *until = (hdi_awaited){.flagged = 0};
         for (uint32_t i = 0; !there && i < r->count; i++) {
             const flight *next = &r->queue[(r->first + i) % HDI_STAGING_MOST];
-            hdi_awaited_add(until, pageable_point(t, next->last), next->part.signalled);
+            hdi_awaited_add(until, next->last, next->part.signalled);
         }
         if (there) {
             r->first = (r->first + 1) % HDI_STAGING_MOST;
@@ -486,7 +501,7 @@ static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller
     if (!caller) {
         return HDI_TURN_WAITS;
     }
-    pageable_fail(t, hdi_not_done(t->rt, t->lane->global, until->last.position,
+    pageable_fail(t, hdi_not_done(t->rt, until->last.lane, until->last.position,
                                   "the bytes are not there yet (option transfer_timeout)"));
     return HDI_TURN_OVER;
 }
@@ -526,6 +541,7 @@ static hd_status pageable_read(pageable *t)
     hd_error error;
     t->error = &error;
     hd_status status = pageable_begin(t);
+    status = status ? status : pageable_await_claims(t, 0, t->bytes);
     if (status) {
         return status;
     }
@@ -537,13 +553,13 @@ static hd_status pageable_read(pageable *t)
     hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, turn, &r);
     for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
         const flight *f = &r.queue[r.first];
-        hdi_staging_give(t->pool, f->chunk, pageable_point(t, f->last), f->part.signalled);
+        hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
         r.first = (r.first + 1) % HDI_STAGING_MOST;
     }
     return pageable_result(&r.t);
 }
 
-/* ---- the calls ---- */
+/* ---- small transfers ---- */
 
 /* A chunk for all of it; `t` is complete as for pageable_begin. */
 static hd_status begin_small(pageable *t, hdi_chunk **chunk)
@@ -557,20 +573,23 @@ static hd_status begin_small(pageable *t, hdi_chunk **chunk)
 static hd_status write_small(pageable *t)
 {
     hdi_chunk *chunk;
-    hd_status status = begin_small(t, &chunk);
+    bool is_short = hdi_staging_is_short(t->pool);
+    hd_status status = __builtin_expect(is_short, 0) ? pageable_await_claims(t, 0, t->bytes) : HD_OK;
+    status = status ? status : begin_small(t, &chunk);
     if (status) {
         return status;
     }
     memcpy(chunk->buffer->host, t->memory, t->bytes);
     bool signalled = (chunk - t->pool->places) % CHUNKS_PER_FLAG == CHUNKS_PER_FLAG - 1;
     pageable_part part = {.bytes = t->bytes, .signalled = signalled};
-    uint64_t last;
-    status = pageable_submit(t, chunk->buffer, &part, &last);
-    hdi_staging_give(t->pool, chunk, pageable_point(t, last), part.signalled);
+    hdi_point last;
+    status = pageable_submit(t, chunk->buffer, &part, NULL, &last);
+    hdi_staging_give(t->pool, chunk, last, part.signalled);
     return status;
 }
 
-static hd_status read_small(pageable *t)
+/* *parked: as in hdi_linked. */
+static hd_status try_read_small(pageable *t, hdi_point *parked)
 {
     hdi_chunk *chunk;
     hd_status status = begin_small(t, &chunk);
@@ -578,18 +597,30 @@ static hd_status read_small(pageable *t)
         return status;
     }
     pageable_part part = {.bytes = t->bytes, .signalled = true};
-    uint64_t last;
-    status = pageable_submit(t, chunk->buffer, &part, &last);
-    if (!status && !hdi_wait_position(t->rt, t->lane->global, last, t->deadline)) {
-        status = hdi_not_done(t->rt, t->lane->global, last, "the bytes are not there yet (option transfer_timeout)");
+    hdi_point last;
+    status = pageable_submit(t, chunk->buffer, &part, parked, &last);
+    if (!status && !hdi_wait_position(t->rt, last.lane, last.position, t->deadline)) {
+        status = hdi_not_done(t->rt, last.lane, last.position, "the bytes are not there yet (option transfer_timeout)");
     } else if (!status) {
-        status = hdi_position_status(t->rt, t->lane->global, last);
+        status = hdi_position_status(t->rt, last.lane, last.position);
         if (!status) {
             memcpy(t->memory, chunk->buffer->host, t->bytes);
-            last = 0;
+            last.position = 0;
         }
     }
-    hdi_staging_give(t->pool, chunk, pageable_point(t, last), part.signalled);
+    hdi_staging_give(t->pool, chunk, last, part.signalled);
+    return status;
+}
+
+static hd_status read_small(pageable *t)
+{
+    hdi_point parked = {0, 0};
+    hd_status status = try_read_small(t, &parked);
+    while (__builtin_expect(parked.position != 0, 0)) {
+        status = pageable_await_claims(t, 0, t->bytes);
+        parked.position = 0;
+        status = status ? status : try_read_small(t, &parked);
+    }
     return status;
 }
 

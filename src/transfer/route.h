@@ -7,6 +7,7 @@
  * Each ordered pair of devices that copy through pinned memory has a lane at either end.
  * A thread's copies stay in one lane while it has work in it, since order within a lane costs nothing.
  * Threads that copy at the same time get different lanes where there are enough.
+ * What waits for an open claim leaves the lane that it is given here (src/buffer/parked.h).
  *
  * The peer_tester is the thread that tests pairs of devices while copies between them go through pinned memory.
  * It starts with the first copy between two devices without a result, not with hd_open.

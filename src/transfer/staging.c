@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "buffer/parked.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/part.h"
@@ -20,6 +21,7 @@ static void wake_all(hd_runtime *rt);
 #define SMALL_MOST 32
 #define LARGE_PER_THREAD 2 /* one being filled, one under way */
 #define LARGE_MORE 4
+#define LARGE_MOST (HDI_STAGING_MOST - 8) /* that leaves places for parked ones */
 #define LEAST ((size_t)4096)
 #define SHARE 4 /* of the pinned memory that the program may hold */
 #define AGAIN_NS ((int64_t)1000000000)
@@ -93,11 +95,12 @@ static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, cons
     made->runtime = rt;
     made->bytes = like->bytes;
     made->most = like->most;
+    made->n_places = 2 * like->most < HDI_STAGING_MOST ? 2 * like->most : HDI_STAGING_MOST;
     made->shares = like->shares;
     made->waits = like->waits;
     atomic_init(&made->lane, atomic_load_explicit(&like->lane, memory_order_relaxed));
     hdi_lock_init(&made->lock, HDI_RANKED(HDI_RANK_STAGING, 0));
-    for (uint32_t i = made->most; i-- > 0;) {
+    for (uint32_t i = made->n_places; i-- > 0;) {
         made->places[i].next = made->unmade;
         made->unmade = &made->places[i];
     }
@@ -121,7 +124,7 @@ static hdi_staging *make_of_device(hdi_device *device, bool to_device, bool larg
     if (large) {
         size_t most = LARGE_PER_THREAD * (hdi_copy_pool_count(rt) + 1) + LARGE_MORE;
         like.bytes = power_of_two(HDI_STAGING_LARGE, limit / 16);
-        like.most = most < HDI_STAGING_MOST ? (uint32_t)most : HDI_STAGING_MOST;
+        like.most = most < LARGE_MOST ? (uint32_t)most : LARGE_MOST;
     } else {
         like.bytes = power_of_two(HDI_STAGING_SMALL, limit / 32);
         like.most = SMALL_MOST;
@@ -189,10 +192,44 @@ static hdi_chunk *pop_any(hdi_staging *pool)
     return chunk;
 }
 
-/* The first chunk, if nothing uses it any more. *busy_until: else what has to be waited for; nothing where the queue is empty. */
+static uint32_t parked(const hdi_staging *pool)
+{
+    return atomic_load_explicit(&pool->n_parked, memory_order_relaxed);
+}
+
+static void set_apart(hdi_staging *pool, hdi_chunk *chunk)
+{
+    chunk->next = pool->parked;
+    pool->parked = chunk;
+    atomic_store_explicit(&pool->n_parked, parked(pool) + 1, memory_order_relaxed);
+}
+
+/* What is finished goes to the front of the queue. */
+static void __attribute__((noinline)) put_back(hdi_staging *pool)
+{
+    for (hdi_chunk **link = &pool->parked; *link;) {
+        hdi_chunk *chunk = *link;
+        if (hdi_point_is_parked(pool->runtime, chunk->last)) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        atomic_store_explicit(&pool->n_parked, parked(pool) - 1, memory_order_relaxed);
+        push_front(pool, chunk);
+    }
+}
+
+/* The first chunk, if nothing uses it any more. *busy_until: else what has to be waited for; nothing where threads have all of them. */
 static hdi_chunk *pop(hdi_staging *pool, hdi_awaited *busy_until)
 {
     *busy_until = (hdi_awaited){.flagged = 0};
+    if (__builtin_expect(pool->parked != NULL, 0)) {
+        put_back(pool);
+    }
+    if (pool->count == 0 && pool->parked && parked(pool) == pool->made) {
+        hdi_awaited_add(busy_until, pool->parked->last, false);
+        return NULL;
+    }
     const hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
     if (chunk && chunk->last.position && !hdi_point_done(pool->runtime, chunk->last)) {
         for (uint32_t i = 0; i < pool->count; i++) {
@@ -264,8 +301,9 @@ static hdi_chunk *take_place(hdi_staging *pool, bool *only)
     bool more = may_grow(pool);
     hdi_lock_take(&pool->lock);
     hdi_chunk *chunk = pool->unmade;
-    *only = pool->made == 0;
-    if (chunk && (*only || more)) {
+    uint32_t others = pool->made - parked(pool);
+    *only = others == 0;
+    if (chunk && others < pool->most && (*only || more)) {
         pool->unmade = chunk->next;
         pool->made++;
     } else {
@@ -439,14 +477,15 @@ hd_status hdi_staging_not_given(hdi_staging *pool)
 {
     hd_lane *lane = hdi_staging_lane(pool);
     hdi_lock_take(&pool->lock);
-    hdi_point use = pool->count ? pool->queue[pool->first]->last : (hdi_point){0, 0};
+    const hdi_chunk *first = pool->count ? pool->queue[pool->first] : pool->parked;
+    hdi_point use = first ? first->last : (hdi_point){0, 0};
     struct hd_buffer *buffers[HDI_STAGING_MOST];
-    for (uint32_t i = 0; i < pool->most; i++) {
+    for (uint32_t i = 0; i < pool->n_places; i++) {
         buffers[i] = pool->places[i].buffer;
     }
     hdi_lock_release(&pool->lock);
     /* Buffer records are never freed. One that was given to another owner meanwhile names another use, which does no harm. */
-    for (uint32_t i = 0; !use.position && i < pool->most; i++) {
+    for (uint32_t i = 0; !use.position && i < pool->n_places; i++) {
         use = buffers[i] ? hdi_buffer_awaited(buffers[i]) : use;
     }
     if (!use.position && lane) {
@@ -485,13 +524,46 @@ void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool 
     hdi_lock_take(&pool->lock);
     chunk->last = last;
     chunk->signalled = signalled;
-    if (last.position) {
+    if (__builtin_expect(hdi_point_is_parked(pool->runtime, last), 0)) {
+        set_apart(pool, chunk);
+    } else if (last.position) {
         push(pool, chunk);
     } else {
         push_front(pool, chunk);
     }
     hdi_lock_release(&pool->lock);
     wake_one(pool);
+}
+
+hdi_chunk *hdi_staging_take_parked(hdi_staging *pool)
+{
+    hdi_lock_take(&pool->lock);
+    hdi_chunk **link = &pool->parked;
+    while (*link && (*link)->next) { /* the last one: it was set apart before the others */
+        link = &(*link)->next;
+    }
+    hdi_chunk *chunk = *link;
+    if (chunk) {
+        *link = NULL;
+        atomic_store_explicit(&pool->n_parked, parked(pool) - 1, memory_order_relaxed);
+    }
+    hdi_lock_release(&pool->lock);
+    return chunk;
+}
+
+hd_status hdi_staging_await_claims(hdi_staging *pool, const hdi_use *uses, size_t n_uses, int64_t deadline)
+{
+    hd_runtime *rt = pool->runtime;
+    for (hdi_point claim;;) {
+        hd_status status = hdi_submit_probe(hdi_staging_lane(pool), uses, n_uses, &claim);
+        if (status || !claim.position) {
+            return status;
+        }
+        if (!hdi_wait_position(rt, claim.lane, claim.position, deadline)) {
+            return hdi_not_done(rt, claim.lane, claim.position,
+                                "a claim on the bytes has not ended (option transfer_timeout)");
+        }
+    }
 }
 
 static void wake_pool(hdi_staging *pool, void *context)

@@ -11,12 +11,15 @@
  * Threads: any.
  * Locks: one per pool, for tens of nanoseconds, with nothing below it. Blocking: where the comment of a call states it.
  * Always: a chunk is in its pool, with the point of its last use, or taken by one thread.
+ * A chunk whose last use is parked (src/buffer/parked.h) is set apart, and another one may be made for it. So claims leave the pool its `most` chunks
+ * for other transfers, as long as no more than that are set apart.
  * A thread gives its chunk back without waiting for another one, so no circle of waits arises.
  */
 #ifndef HDI_TRANSFER_STAGING_H
 #define HDI_TRANSFER_STAGING_H
 
 #include "buffer/buffer.h"
+#include "buffer/submit.h"
 #include "transfer/route.h"
 
 #define HDI_STAGING_SMALL ((size_t)64 << 10) /* bytes of a device's chunks; less where pinned_limit is small */
@@ -35,7 +38,7 @@ typedef struct hdi_staging {
     _Atomic(hd_lane *)
         lane; /* of a device: the one lane that uses the chunks, constant as soon as hdi_staging_of has returned the pool */
     size_t bytes;             /* of each chunk */
-    uint32_t most;            /* chunks */
+    uint32_t most;            /* chunks that are not set apart; and of those at most as many */
     bool shares;              /* all chunks but the first come out of the pools' share of pinned memory */
     bool waits;               /* at the limit of pinned memory the first chunk waits for some */
     struct hdi_staging *next; /* of all pools of the runtime */
@@ -45,6 +48,9 @@ typedef struct hdi_staging {
     uint32_t first, count; /* of `queue`, by the time at which they will be free */
     hdi_chunk *queue[HDI_STAGING_MOST];
     hdi_chunk *unmade; /* places without memory */
+    hdi_chunk *parked; /* set apart */
+    uint32_t n_places;
+    _Atomic uint32_t n_parked; /* also looked at without the lock */
     hdi_chunk places[HDI_STAGING_MOST];
     /* ---- */
     _Atomic int64_t again;    /* clock when there may be memory for more again; 0: none was refused */
@@ -109,6 +115,18 @@ static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled
 
 /* False: the deadline passed. */
 bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline);
+
+/* Whether as many chunks are set apart as may be: what would be parked takes none of the others. */
+static inline bool hdi_staging_is_short(const hdi_staging *pool)
+{
+    return atomic_load_explicit(&pool->n_parked, memory_order_relaxed) >= pool->n_places - pool->most;
+}
+
+/* A chunk that is set apart, for an operation that would be parked. NULL: there is none any more. */
+hdi_chunk *hdi_staging_take_parked(hdi_staging *pool);
+
+/* Waits until no operation with these uses would be parked. Errors: TIMEOUT, with the claim that it waits for; those of hdi_submit_probe. */
+hd_status hdi_staging_await_claims(hdi_staging *pool, const hdi_use *uses, size_t n_uses, int64_t deadline);
 
 /* Whether a thread waits for a chunk of the pool. A hint. */
 static inline bool hdi_staging_wanted(const hdi_staging *pool)
