@@ -599,10 +599,10 @@ static void give_back(struct hd_claim *c)
     hdi_claim_give(c);
 }
 
-static hd_status finish(struct hd_claim *c, hd_status outcome, bool given)
+static hd_status finish(struct hd_claim *c, hd_status outcome, bool given, hdi_scope *scope)
 {
     hdcu_event event = NULL;
-    hd_status status = c->on_stream ? hdi_claim_record_end(c, &event) : HD_OK;
+    hd_status status = c->on_stream ? hdi_claim_record_end(c, scope, &event) : HD_OK;
     outcome = outcome ? outcome : status;
     hdi_claim_end_lane(c->lane, c->end, is_ready(c), outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0, event);
     if (!given) {
@@ -613,7 +613,8 @@ static hd_status finish(struct hd_claim *c, hd_status outcome, bool given)
 
 hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 {
-    return finish(c, outcome, false);
+    hdi_scope scope = {.entered = false};
+    return finish(c, outcome, false, &scope);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
@@ -624,13 +625,17 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
                         "outcome %d is no status; end the claim with HD_OK, or with a status below 0", (int)outcome);
     }
     struct hd_claim *c = hdi_claim_from_handle(handle);
-    hd_status status = c && c->on_stream ? hdi_claim_check_end(c) : HD_OK;
+    hdi_scope scope = {.entered = false};
+    hd_status status = c && c->on_stream ? hdi_claim_check_end(c, &scope) : HD_OK;
     if (status) {
         return status;
     }
     bool given;
-    return c && end_handle(pool_of(c), handle, c, outcome, &given) ? finish(c, outcome, given)
-                                                                   : hdi_claim_refused(handle);
+    if (c && end_handle(pool_of(c), handle, c, outcome, &given)) {
+        return finish(c, outcome, given, &scope);
+    }
+    hdi_scope_leave(&scope);
+    return hdi_claim_refused(handle);
 }
 
 /* ---- what was never ended ---- */

@@ -11,6 +11,7 @@
 #include "buffer/submit.h"
 #include "claim/part.h"
 #include "engine/claims.h"
+#include "engine/engine.h"
 
 #define HDI_POINTERS_NEAR 16
 
@@ -87,10 +88,12 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
 
 /* ---- stream.c ---- */
 
-/* Before the end of a claim on a stream. A failure leaves the claim as it is: UNSUPPORTED (a capture), ARGUMENT (the default stream of another thread). */
-hd_status hdi_claim_check_end(struct hd_claim *claim);
-/* The end of a claim on a stream: *event stands behind what the program has put there. Errors: as hd_claim_end. */
-hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event);
+/* Before the end of a claim on a stream. A failure leaves the claim as it is: UNSUPPORTED (a capture), ARGUMENT (the default stream of another thread).
+ * Else the scope may be entered. */
+hd_status hdi_claim_check_end(struct hd_claim *claim, hdi_scope *scope);
+/* The end of a claim on a stream: *event stands behind what the program has put there. The scope is left, and entered before where it was not. Errors: as
+ * hd_claim_end. */
+hd_status hdi_claim_record_end(struct hd_claim *claim, hdi_scope *scope, hdcu_event *event);
 
 /* hd_claim_begin_stream for callers inside of a call, with arguments of the program. No handle leads to the claim yet. Errors: as that. */
 hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const hd_arg *args, size_t n_args,

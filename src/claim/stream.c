@@ -298,12 +298,11 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
 
 /* ---- end ---- */
 
-hd_status hdi_claim_check_end(struct hd_claim *c)
+hd_status hdi_claim_check_end(struct hd_claim *c, hdi_scope *scope)
 {
     hdi_device *device = c->lane->device;
-    hdi_scope scope;
-    hd_status status = hdi_device_lost(device) ? HD_OK : hdi_scope_enter(device, &scope);
-    if (status || hdi_device_lost(device)) {
+    hd_status status = hdi_device_lost(device) ? HD_OK : hdi_scope_enter(device, scope);
+    if (status || !scope->entered) {
         return status;
     }
     uint64_t id = c->stream_id;
@@ -316,10 +315,13 @@ hd_status hdi_claim_check_end(struct hd_claim *c)
     }
     bool other_thread = !status && !c->stream_gone && id != c->stream_id;
     status = hdi_attempt_result(&attempt, status == HD_ERROR_UNSUPPORTED ? status : HD_OK);
-    hdi_scope_leave(&scope);
-    return other_thread
-               ? hdi_fail(HD_ERROR_ARGUMENT, "the claim is on the default stream of another thread; end it there")
-               : status;
+    status = other_thread
+                 ? hdi_fail(HD_ERROR_ARGUMENT, "the claim is on the default stream of another thread; end it there")
+                 : status;
+    if (status) {
+        hdi_scope_leave(scope);
+    }
+    return status;
 }
 
 hd_status hdi_claim_end_behind_all(struct hd_claim *c)
@@ -365,17 +367,17 @@ static hd_status record(struct hd_claim *c, hdcu_event *event)
     return HD_OK;
 }
 
-hd_status hdi_claim_record_end(struct hd_claim *c, hdcu_event *event)
+hd_status hdi_claim_record_end(struct hd_claim *c, hdi_scope *scope, hdcu_event *event)
 {
     hdi_device *device = c->lane->device;
-    hdi_scope scope;
-    if (hdi_device_lost(device)) {
-        return HD_OK; /* the claim has failed with it */
+    hd_status status = HD_OK;
+    bool lost = hdi_device_lost(device); /* then the claim has failed with it */
+    if (!lost && !scope->entered) {
+        status = hdi_scope_enter(device, scope);
     }
-    hd_status status = hdi_scope_enter(device, &scope);
-    if (!status) {
+    if (!lost && !status) {
         status = record(c, event);
-        hdi_scope_leave(&scope);
     }
+    hdi_scope_leave(scope);
     return status;
 }
