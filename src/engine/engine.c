@@ -197,8 +197,10 @@ static bool is_done(const hdi_lane_shared *lane)
 
 static bool is_quiet(const hdi_engine *engine, uint32_t lane)
 {
-    return atomic_load_explicit(&engine->streams[lane].made, memory_order_acquire) &&
-           is_done(&engine->device->channel.lanes[lane]);
+    const hdi_stream *stream = &engine->streams[lane];
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+    return atomic_load_explicit(&stream->made, memory_order_acquire) &&
+           (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || is_done(shared));
 }
 
 /* Takes lanes off the active ones that have been quiet for a while. Not at once: most have work again soon, and their

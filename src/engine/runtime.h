@@ -89,7 +89,6 @@ struct hd_lane {
     bool is_default;
     bool is_copy; /* a copy lane (src/transfer/route.h), in which no program submits work; set before it is used */
     _Atomic bool claims; /* it is for claims, or its list `parked` is not empty */
-    bool parks;          /* a parking lane of its device (src/buffer/parked.h) */
     uint32_t owners;     /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
@@ -120,6 +119,7 @@ struct hd_lane {
     _Atomic uint64_t claim_begun;     /* where it ends, or before that: behind `claim_ended` while it is open */
     _Atomic bool claim_abandoned;     /* hd_close ended it */
     _Atomic bool claim_on_stream;     /* it is on a stream of the program's, for messages */
+    bool parks;                       /* a parking lane of its device (src/buffer/parked.h) */
     _Atomic uint64_t claim_over;      /* up to here claims have ended well, and nothing in front is unfinished */
     _Atomic uint64_t claim_in_stream; /* the claim that ends here ends with `claim_event`; before `claim_ended` */
     _Atomic(hdcu_event) claim_event;  /* the same one for all claims of the lane */
