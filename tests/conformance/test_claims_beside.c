@@ -2,7 +2,8 @@
  *
  * Promise: While a claim is open, work on its bytes waits for its end, and transfers of other bytes go on.
  *
- * So do those of the thread that has to end the claim. Work on its bytes waits through whatever stands in between. Every wait has the limit of a case. So what is held up fails there, and names what it waits for.
+ * So do those of the thread that has to end the claim. Work on its bytes waits through whatever stands in between.
+ * Every wait has the limit of a case. So what is held up fails there, and names what it waits for.
  *
  * Threads: the main one; some more read claimed bytes. Functions of the program run on threads of the library.
  * Locks: none.
