@@ -9,6 +9,8 @@
  * Every placement has claims, and so have host devices. Streams and functions that get one need the driver in the program's process: not
  * with placement=process.
  *
+ * A buffer may be freed while a claim has it. Its memory may serve a new buffer at once, and work on that one waits for the end of the claim.
+ *
  * A claim that is never ended holds up what waits for its bytes. Timeouts, reports and hd_close name it by its label and call.
  * hd_close waits for open claims as it waits for work (option close_timeout): until then any thread may wait for them and end them.
  * What is open then it ends as failed, and it leaves the memory that such a claim uses.
