@@ -32,7 +32,7 @@ hd_status hd_lane_call(hd_lane *handle, hd_lane_function function, void *context
     command.call.function = (uint64_t)(uintptr_t)function;
     command.call.context = (uint64_t)(uintptr_t)context;
     const hdi_same same = {.lane = hdi_lane_word(handle)};
-    hdi_runtime_has_calls(lane->runtime);
+    hdi_runtime_note_calls(lane->runtime);
     return hdi_submit_linked(lane, uses, n_args, &command, (hdi_linked){.same = &same}, out);
 }
 

@@ -219,7 +219,7 @@ static hd_status begin(hdi_device *device, hdcu_stream stream, const hdi_use *us
         return status;
     }
     atomic_store_explicit(&c->lane->claim_on_stream, true, memory_order_relaxed);
-    hdi_runtime_has_calls(rt);
+    hdi_runtime_note_calls(rt);
     status = hdi_claim_submit(c, uses, n_uses, HDI_CLAIM_ON_STREAM, label, site);
     if (status) {
         return status;

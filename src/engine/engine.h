@@ -151,7 +151,7 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
  * device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
 /* Before work is submitted that may wait for other work of the program's, which nothing shows. Engines see it with the work. */
-static inline void hdi_runtime_has_calls(hd_runtime *rt)
+static inline void hdi_runtime_note_calls(hd_runtime *rt)
 {
     if (!atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
         atomic_store_explicit(&rt->has_calls, true, memory_order_relaxed);

@@ -16,7 +16,8 @@ compile() {
     "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -O1 -I"$source/include" "$@"
 }
 
-# What can be read off the file: only pointers and flags (some of them are the checks of a debug build), and nothing that is looked up (and made, by the system) when it is used.
+# What can be read off the file: only pointers and flags, some of them for the checks of a debug build. Nothing is looked up, and made by the system,
+# when it is used.
 bytes=$(($(readelf -lW "$library" | awk '$1 == "TLS" {print $6}')))
 if [ "$bytes" -gt 136 ]; then
     echo "libheddle.so has $bytes bytes of static thread-local storage; the programs that load it have some 1600 for everybody"
