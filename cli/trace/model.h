@@ -1,0 +1,225 @@
+/* model.h - a trace as what was measured means: operations, stretches, gaps with causes, transfers, memory, findings.
+ *
+ *    read.c       the file's records, checked, in tables
+ *    times.c      all on one clock: devices' own times, by CLOCK records
+ *    split.c      each device's window into compute, transfer and idle, and idle into causes
+ *    path.c       the chain of waits behind an operation; the critical path
+ *    figures.c    launches, transfers, memory by label
+ *    findings.c   what is worth a person's time, ranked
+ *
+ * Threads: one at a time. Locks: none.
+ * Always: times are nanoseconds since the trace's beginning. Every number from a file is checked before it is used as one. Tables are
+ * sorted as their comments state. A device's split adds up to its window, and causes to the gaps, to the nanosecond.
+ */
+#ifndef CLI_TRACE_MODEL_H
+#define CLI_TRACE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "record/format.h"
+
+enum { TRACE_NONE = -1 };
+
+typedef enum trace_state { TRACE_COMPUTE, TRACE_TRANSFER, TRACE_IDLE } trace_state;
+
+/* Why a device stood still, in the order in which they are asked: the first that holds counts. */
+typedef enum trace_cause {
+    TRACE_CAUSE_LOSS,     /* the device was lost, or coming back */
+    TRACE_CAUSE_DEVICE,   /* its work waited for another device's */
+    TRACE_CAUSE_COPY,     /* its work waited for a transfer */
+    TRACE_CAUSE_CLAIM,    /* its work waited for bytes that the program claimed, or for its own stream */
+    TRACE_CAUSE_RING,     /* a thread waited for room in a lane of it */
+    TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed memory of it */
+    TRACE_CAUSE_OVERHEAD, /* work was submitted and could go: the way to the device */
+    TRACE_CAUSE_NOTHING,  /* nothing was submitted */
+    TRACE_CAUSES
+} trace_cause;
+
+typedef struct trace_op {
+    uint32_t lane; /* global */
+    uint8_t kind;  /* HDI_RECORD_OP_* */
+    uint8_t way;   /* of a COPY: HDI_RECORD_WAY_* */
+    uint8_t src, dst;
+    bool
+        measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
+    bool failed;
+    uint64_t position;
+    uint32_t kernel; /* index of names, TRACE_NONE */
+    uint32_t thread, blocks, threads, ring;
+    uint64_t bytes;
+    /* TRACE_UNSEEN where the trace does not have it. */
+    int64_t submitted, issued, began, ended, done;
+    uint32_t first_wait, n_waits; /* of `waits` */
+    int32_t before;               /* index of the operation before it in its lane */
+} trace_op;
+
+#define TRACE_UNSEEN INT64_MIN
+
+typedef struct trace_wait {
+    int32_t op, other; /* indices of ops; other TRACE_NONE: it is not in the trace */
+    bool reads;
+    uint64_t buffer;
+    int32_t label;      /* index of names, TRACE_NONE */
+    uint64_t low, high; /* bytes of the buffer */
+} trace_wait;
+
+/* A device's time without overlaps: sorted, they follow each other without a gap from window.begin to window.end. */
+typedef struct trace_piece {
+    int64_t begin, end;
+    uint8_t state;  /* trace_state */
+    uint8_t cause;  /* trace_cause, of IDLE */
+    int16_t other;  /* DEVICE: the device that was waited for; COPY: the device at its other end; else TRACE_NONE */
+    int32_t op;     /* IDLE: the operation that was held up, TRACE_NONE. Else one that ran */
+    int32_t holder; /* IDLE: the operation that it was held up by */
+    int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
+} trace_piece;
+
+typedef struct trace_device {
+    char name[64], bus[16];
+    bool is_host;
+    uint64_t memory;
+    int64_t begin, end; /* its window: from the trace's first event of any device to the last one */
+    int64_t compute, transfer, idle, overlap; /* overlap: part of compute in which a transfer ran, too */
+    int64_t cause[TRACE_CAUSES];
+    int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
+    trace_piece *pieces;
+    size_t n_pieces;
+    int64_t clock_within; /* how close its own times and the clock are */
+} trace_device;
+
+typedef struct trace_lane {
+    uint32_t lane;
+    uint8_t kind; /* HDI_RECORD_LANE_* */
+    uint32_t slots;
+    int32_t first_op, n_ops; /* of ops, which are sorted by lane and position */
+} trace_lane;
+
+/* A stretch in which a lane's work ran on the device; sorted by lane and begin. */
+typedef struct trace_stretch {
+    uint32_t lane;
+    int64_t began, ended;
+    int32_t first_op, last_op;
+    uint8_t op;
+    bool one, approximate; /* approximate: no device time; as the host saw it */
+} trace_stretch;
+
+typedef struct trace_transfer {
+    uint8_t way, src, dst;
+    uint32_t thread, lane;
+    int32_t op; /* its last operation */
+    uint64_t bytes;
+    int64_t called, returned, began, ended; /* began, ended: of its work; TRACE_UNSEEN */
+    int32_t src_label, dst_label;
+} trace_transfer;
+
+/* Memory of one kind; sorted by time. */
+typedef struct trace_memory {
+    int64_t time, took;
+    bool is_alloc;
+    uint8_t kind, device; /* kind: 0 of a device, 1 pinned, 2 unified */
+    uint32_t rungs, thread;
+    uint64_t buffer, bytes, address;
+    int32_t label, other; /* other: of an ALLOC the index of its FREE, and the other way round; TRACE_NONE */
+} trace_memory;
+
+typedef struct trace_figure {
+    int64_t time;
+    uint8_t device;
+    uint64_t in_use, held, limit, pinned;
+} trace_figure;
+
+typedef struct trace_pause {
+    int64_t begin, end;
+    uint8_t kind, device;
+    uint32_t thread, lane, detail;
+    uint64_t position, bytes;
+} trace_pause;
+
+typedef struct trace_loss {
+    int64_t time, ended; /* ended: the device was up again; TRACE_UNSEEN */
+    uint8_t device;
+    int64_t code;
+    int32_t op; /* the first one to blame */
+    char message[512];
+} trace_loss;
+
+typedef struct trace_range {
+    int64_t begin, end;
+    uint32_t thread;
+    int32_t name;
+    uint16_t depth;
+    bool nvtx;
+} trace_range;
+
+typedef struct trace_finding {
+    const char *id;        /* "idle-for-device" */
+    int16_t device, other; /* TRACE_NONE: none */
+    int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
+    int32_t op, wait, label;
+    char title[160], evidence[400], remedy[400];
+} trace_finding;
+
+/* Of one path: way, source and destination. */
+typedef struct trace_link {
+    uint8_t way, src, dst;
+    uint64_t count, bytes;
+    int64_t busy;      /* ns in which it moved bytes */
+    double rate, best; /* bytes a second: over `busy`; of the best large transfer */
+    double peak;       /* as `heddle p2p` measured it; 0: not given */
+    int64_t p50, p99;  /* of submit to end */
+} trace_link;
+
+typedef struct trace_launch {
+    int32_t kernel; /* index of names */
+    uint64_t count;
+    int64_t total, least, median, most; /* ns on the device; 0: no operation was measured by itself */
+    int64_t submit_to_begin_p50, submit_to_begin_p99;
+} trace_launch;
+
+typedef struct trace {
+    char file[256];
+    int detail, placement;
+    uint32_t process;
+    int64_t since_1970, length;           /* length: ns from the first to the last record */
+    bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
+    uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
+    int n_devices;
+    trace_device devices[32];
+    char **names;
+    size_t n_names;
+    trace_lane *lanes;
+    trace_op *ops;
+    trace_wait *waits;
+    trace_stretch *stretches;
+    trace_transfer *transfers;
+    trace_memory *memory;
+    trace_figure *figures;
+    trace_pause *pauses;
+    trace_loss *losses;
+    trace_range *ranges;
+    trace_link *links;
+    trace_launch *launches;
+    trace_finding *findings;
+    size_t n_lanes, n_ops, n_waits, n_stretches, n_transfers, n_memory, n_figures, n_pauses, n_losses, n_ranges,
+        n_links, n_launches, n_findings;
+    int32_t *critical; /* indices of ops, from the first to the last */
+    size_t n_critical;
+} trace;
+
+/* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. */
+bool trace_read(const char *file, const char *peaks, trace *out, char error[512]);
+/* The same of bytes in memory. */
+bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
+void trace_release(trace *t);
+
+/* What an operation waited for, from it back to where nothing was waited for: indices of ops, `most` at most. Returns how many. */
+size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most);
+
+/* The operation of a lane that ends at a position, TRACE_NONE. */
+int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
+
+const char *trace_cause_text(trace_cause cause);
+const char *trace_way_text(uint8_t way);
+
+#endif
