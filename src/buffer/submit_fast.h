@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <string.h>
 #include "base/thread.h"
+#include "buffer/recorded.h"
 #include "buffer/submit.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
@@ -139,6 +140,9 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
 #endif
     if (__builtin_expect((locks & HDI_DIRECT_BIT) != 0, 0)) {
         hdi_submit_end_access(uses, n_uses);
+    }
+    if (hdi_records(&rt->recorder)) {
+        hdi_record_submission(lane, uses, n_uses);
     }
     uint64_t position = lane->head;
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */

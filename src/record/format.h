@@ -214,7 +214,7 @@ typedef union hdi_record {
         int64_t began, ended;      /* in the device's own time */
         uint64_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
     } span;
-    struct { /* DONE; kind: 1 where they failed, 2 for a claim whose bytes are the program's now */
+    struct { /* DONE; a claim's bytes are the program's at the position before its end */
         uint32_t first, thread;
         int64_t time;
         uint32_t lane, reserved;

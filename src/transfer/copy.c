@@ -16,6 +16,7 @@
  */
 #include <heddle/copy.h>
 #include "base/error.h"
+#include "buffer/recorded.h"
 #include "buffer/parked.h"
 #include "transfer/transfer.h"
 
@@ -271,6 +272,28 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
     return hdi_attempt_result(&attempt, status);
 }
 
+static inline hd_status run(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+{
+    return __builtin_expect(route->kind != HDI_ROUTE_STAGED, 1) ? run_straight(t, route, out)
+                                                                : run_staged(t, route, out);
+}
+
+/* While a trace is written. */
+static hd_status __attribute__((noinline)) run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+{
+    static const uint8_t ways[] = {
+        [HDI_ROUTE_TO_DEVICE] = HDI_RECORD_WAY_TO_DEVICE, [HDI_ROUTE_TO_HOST] = HDI_RECORD_WAY_TO_HOST,
+        [HDI_ROUTE_ON_DEVICE] = HDI_RECORD_WAY_ON_DEVICE, [HDI_ROUTE_PEER] = HDI_RECORD_WAY_PEER,
+        [HDI_ROUTE_STAGED] = HDI_RECORD_WAY_STAGED,       [HDI_ROUTE_HOST] = HDI_RECORD_WAY_HOST,
+    };
+    int64_t began = hdi_clock_ns();
+    hd_status status = run(t, route, out);
+    if (!status) {
+        hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, *out);
+    }
+    return status;
+}
+
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
     /* Read once: another buffer may take over a structure, which submitting detects. */
@@ -281,10 +304,10 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }
     hdi_route route = hdi_route_plan(&facts);
-    if (__builtin_expect(route.kind != HDI_ROUTE_STAGED, 1)) {
-        return run_straight(t, &route, out);
+    if (hdi_records(&t->to.buffer->runtime->recorder)) {
+        return run_recorded(t, &route, out);
     }
-    return run_staged(t, &route, out);
+    return run(t, &route, out);
 }
 
 /* ---- the program's calls ---- */

@@ -1,0 +1,33 @@
+/* recorded.h - what a trace has of submissions, allocations and frees (record/format.h).
+ *
+ * Threads: any.
+ * Locks: for submissions the order locks of the operation; else none.
+ * Blocking: never.
+ * Always: called only while a trace is written. What an operation waits for is recorded in front of the operation.
+ */
+#ifndef HDI_BUFFER_RECORDED_H
+#define HDI_BUFFER_RECORDED_H
+
+#include "buffer/submit.h"
+#include "engine/runtime.h"
+
+/* The operation whose commands are in the ring behind what was submitted before, and are not published yet. */
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses);
+/* What is in `lane->waits`, before the uses are noted. `position`: where the operation is going to end. */
+void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
+
+/* An allocation that began at `began`; 0: out of the thread's own store. */
+void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
+/* One that failed. */
+void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
+void hdi_record_free(struct hd_buffer *b);
+/* A call that moved bytes, or submitted that. `way`: HDI_RECORD_WAY_*. A side that is NULL is the program's memory. */
+void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
+                         int64_t began, hd_ticket ticket);
+/* The number of a buffer in a trace. */
+static inline uint64_t hdi_record_buffer(const struct hd_buffer *b)
+{
+    return (uint64_t)(uintptr_t)b;
+}
+
+#endif
