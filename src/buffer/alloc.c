@@ -243,7 +243,13 @@ typedef struct placing {
 static hd_status take_block(hdi_device *device, size_t bytes, void *context)
 {
     placing *to = context;
-    return hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
+    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    size_t mapped = began ? hdi_arena_mapped_bytes(device->arena) : 0;
+    hd_status status = hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
+    if (began && !status) {
+        hdi_record_mapping(device, bytes, began, mapped);
+    }
+    return status;
 }
 
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes)

@@ -3,7 +3,11 @@
 #include <string.h>
 #include "buffer/buffer.h"
 #include "engine/engine.h"
+#include "memory/arena.h"
 #include "record/record.h"
+
+/* No driver call maps or unmaps memory in less. */
+#define MAPPING_NS 15000
 
 static uint8_t device_of(const struct hd_buffer *b)
 {
@@ -196,6 +200,20 @@ void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
     r.type = HDI_RECORD_ALLOC;
     r.device = (uint8_t)device->index;
     hdi_record_put(recorder, &r);
+}
+
+void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped)
+{
+    size_t now = hdi_arena_mapped_bytes(device->arena);
+    if (now == mapped && hdi_clock_ns() - began < MAPPING_NS) {
+        return;
+    }
+    uint32_t detail = now > mapped ? HDI_RECORD_MAP_MORE : now < mapped ? HDI_RECORD_MAP_LESS : HDI_RECORD_MAP_MOVED;
+    hdi_pause_end(&device->runtime->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_MAP,
+                              .device = (uint8_t)device->index,
+                              .detail = detail,
+                              .bytes = now > mapped ? now - mapped : bytes});
 }
 
 static hdi_record text_of(const struct hd_buffer *b, uint32_t *number)
