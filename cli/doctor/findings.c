@@ -17,11 +17,13 @@ static const char *look(doctor_case *c, const char *format, va_list arguments)
     vsnprintf(key, sizeof(key), format, arguments);
     const doctor_fact *f = doctor_find(c->s, key);
     if (f && f->value) {
+        c->present++;
         if (c->n < DOCTOR_CASE_FACTS) {
             c->read[c->n++] = f;
         }
         return f->value;
     }
+    c->lacked = true;
     c->root |= f && strcmp(f->reason, DOCTOR_ROOT) == 0;
     return NULL;
 }
@@ -46,13 +48,13 @@ bool doctor_is(doctor_case *c, const char *value, const char *format, ...)
 
 bool doctor_is_not(doctor_case *c, const char *value, const char *format, ...)
 {
-    int before = c->n;
+    doctor_case before = *c;
     va_list arguments;
     va_start(arguments, format);
     const char *is = look(c, format, arguments);
     va_end(arguments);
     bool other = !is || strcmp(is, value) != 0;
-    doctor_drop(c, before);
+    *c = before;
     return other;
 }
 
@@ -117,7 +119,7 @@ static void ask(const doctor_snapshot *s, const doctor_rule *rule, int a, int b,
 {
     doctor_case c = {.s = s, .a = a, .b = b};
     bool found = rule->judge(&c);
-    all->known |= c.n > 0 || found;
+    all->known |= found || (c.present > 0 && !c.lacked);
     all->root |= c.root;
     if (found) {
         add_case(f, &c);

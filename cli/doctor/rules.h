@@ -22,8 +22,10 @@ typedef struct doctor_case {
     const doctor_snapshot *s;
     int a, b; /* the device, or the pair: a uses memory of b; -1: none */
     const doctor_fact *read[DOCTOR_CASE_FACTS];
-    int n;     /* facts that were read and were there */
-    bool root; /* root could read one that was missing */
+    int n;       /* facts that are evidence */
+    int present; /* facts that were there */
+    bool lacked; /* one was missing that the answer needs */
+    bool root;   /* root could read one that was missing */
 } doctor_case;
 
 typedef struct doctor_rule {

@@ -166,7 +166,14 @@ static bool judge_refused_other(doctor_case *c)
     bool explained = doctor_is(c, "yes", "gpu.%d.mig", c->a) || doctor_is(c, "yes", "gpu.%d.mig", c->b) ||
                      doctor_is(c, "yes", "system.wsl") || doctor_is(c, "yes", "confidential.on");
     doctor_drop(c, before);
-    return !explained && (is_refused_as(c, "not supported") || is_refused_as(c, "unknown"));
+    if (explained || is_refused_as(c, "not supported") || is_refused_as(c, "unknown")) {
+        return !explained;
+    }
+    if (doctor_look(c, "pair.%d.%d.read", c->a, c->b) || !doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b)) {
+        return false;
+    }
+    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    return true;
 }
 
 static bool judge_refused_test(doctor_case *c)
