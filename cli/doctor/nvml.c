@@ -280,11 +280,15 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
             device[number] = code == NVML_OK ? d : NULL;
         }
     }
+    int absent = 0;
+    for (int i = 0; i < buses->n; i++) {
+        absent += device[i] == NULL;
+    }
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
             read_device(n, device[i], i, buses, s);
-        } else {
-            doctor_put(s, lost ? "the device is lost" : "absent", "gpu.%d.nvml", i);
+        } else { /* NVML counts lost devices, and does not name them */
+            doctor_put(s, absent == lost ? error_text(NVML_GPU_LOST, text) : "absent", "gpu.%d.nvml", i);
         }
     }
     for (int a = 0; a < buses->n; a++) {
