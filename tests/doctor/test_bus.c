@@ -187,8 +187,9 @@ static void what_only_root_can_read_is_marked(void **state)
     put_device(PORT "/0000:1b:00.0", "0x030200\n");
     put_bytes("/sys/devices/" PORT "/0000:1b:00.0/config", config, sizeof config);
     doctor_read_bus(root, &buses, &s);
-    assert_string_equal(doctor_find(&s, "gpu.0.acs")->reason, DOCTOR_ROOT);
-    assert_string_equal(doctor_find(&s, "gpu.0.xid")->reason, DOCTOR_ROOT);
+    const char *reason = geteuid() == 0 ? "even by root" : DOCTOR_ROOT;
+    assert_contains(doctor_find(&s, "gpu.0.acs")->reason, reason);
+    assert_contains(doctor_find(&s, "gpu.0.xid")->reason, reason);
     expect(&s, "gpu.0.config", "ok");
     doctor_release(&s);
 }
