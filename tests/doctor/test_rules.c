@@ -35,6 +35,7 @@ static const struct {
     {"gpu-lost", "gpus=1;gpu.0.config=gone", "gpu.0.config=ok"},
     {"gpu-lost", "gpus=1;gpu.0.xid=31, 79", "gpu.0.xid=31, 179"},
     {"gpu-absent", "gpus=1;gpu.0.nvml=absent;nvml.state=ok;gpu.0.kernel_driver=nvidia", "gpu.0.kernel_driver=vfio-pci"},
+    {"gpu-absent", "gpus=1;gpu.0.nvml=absent;nvml.state=ok;gpu.0.kernel_driver=nvidia", "system.container=yes"},
     {"xid", "gpus=1;gpu.0.xid=13, 48", "gpu.0.xid=13, 43"},
     {"rows-failed", "gpus=1;gpu.0.rows_failed=yes", "gpu.0.rows_failed=no"},
     {"compute-prohibited", "gpus=1;gpu.0.compute_mode=prohibited", "gpu.0.compute_mode=default"},
