@@ -74,23 +74,18 @@ static void take_command(hdi_record *r, const hdi_command *c)
     }
 }
 
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses)
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command)
 {
-    uint64_t before = atomic_load_explicit(&lane->submitted, memory_order_relaxed), end = lane->head;
-    const hdi_command *c = hdi_lane_operation(&lane->device->channel, lane->number, before, lane->head, &end);
-    if (!c) {
-        return;
-    }
     hdi_record r = {.submit = {.time = hdi_clock_ns(),
                                .lane = lane->global,
                                .position = lane->head,
-                               .before = before,
+                               .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
                                .ring = (uint32_t)(lane->head - lane->done_seen),
                                .src = 254,
                                .dst = 254}};
     r.type = HDI_RECORD_SUBMIT;
     r.device = (uint8_t)lane->device->index;
-    take_command(&r, c);
+    take_command(&r, command);
     for (size_t i = n_uses; i-- > 0;) { /* of several the first one counts */
         r.submit.src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : r.submit.src;
         r.submit.dst = uses[i].write ? device_of(uses[i].buffer) : r.submit.dst;

@@ -11,8 +11,8 @@
 #include "buffer/submit.h"
 #include "engine/runtime.h"
 
-/* The operation whose commands are in the ring behind what was submitted before, and are not published yet. */
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses);
+/* The operation whose commands are in the ring behind what was submitted before, and are not published yet. `command`: the last one. */
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command);
 /* What is in `lane->waits`, before the uses are noted. `position`: where the operation is going to end. */
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 

@@ -129,9 +129,10 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
+/* Publishes the commands in the ring, of which `command` is the operation, and which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                                     uint64_t locks, bool *quiet, hd_ticket *out)
+                                                                     const hdi_command *command, uint64_t locks,
+                                                                     bool *quiet, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -142,7 +143,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         hdi_submit_end_access(uses, n_uses);
     }
     if (hdi_records(&rt->recorder)) {
-        hdi_record_submission(lane, uses, n_uses);
+        hdi_record_submission(lane, uses, n_uses, command);
     }
     uint64_t position = lane->head;
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
@@ -246,7 +247,7 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, locks, NULL, out);
+    hdi_submit_publish(lane, uses, n_uses, command, locks, NULL, out);
     return HD_OK;
 }
 

@@ -959,7 +959,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
         status = try(&s, &garbage, &done);
     }
     if (!status) {
-        hdi_submit_publish(s.lane, uses, n_uses, locks, s.lane->waits.n ? NULL : link.quiet, out);
+        hdi_submit_publish(s.lane, uses, n_uses, command, locks, s.lane->waits.n ? NULL : link.quiet, out);
     }
     if (garbage) {
         hdi_leaves_free(garbage);

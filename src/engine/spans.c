@@ -10,7 +10,10 @@
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_TRIES 6
-#define ENDING_NS 200000000 /* for spans whose operations are not done when the trace ends */
+#define IDLE_NS 10000         /* without anything given or done: time to ask for times */
+#define UNSETTLED_NS 20000000 /* they are asked for at least so often */
+#define SETTLED_AT_ONCE 16    /* spans, in one pass */
+#define ENDING_NS 200000000   /* for spans whose operations are not done when the trace ends */
 
 static void put(hdi_engine *engine, hdi_record *record)
 {
@@ -78,6 +81,70 @@ static void compare_clocks(hdi_engine *engine)
     recording->clock_at = engine->now + (any ? CLOCK_EVERY_NS : CLOCK_AGAIN_NS);
 }
 
+/* ---- times of spans ---- */
+
+/* False: the driver does not have the times yet. */
+static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
+{
+    int64_t began = span->began_at, ended = 0;
+    hdi_time_read found = hdi_times_read(engine, span->ended, &ended), first = HDI_TIME_READ;
+    if (found == HDI_TIME_NOT_YET) {
+        return false;
+    }
+    if (span->began) {
+        first = hdi_times_read(engine, span->began, &began);
+        if (first == HDI_TIME_NOT_YET) {
+            hdi_times_give(engine, span->began);
+        }
+    }
+    if (found != HDI_TIME_READ || first != HDI_TIME_READ) {
+        return true;
+    }
+    hdi_record record = {.span = {.time = engine->now,
+                                  .lane = global_of(engine, stream),
+                                  .before = span->before,
+                                  .position = span->position,
+                                  .began = began,
+                                  .ended = ended,
+                                  .op = span->op,
+                                  .by_clock = !span->began}};
+    record.type = HDI_RECORD_SPAN;
+    record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
+    put(engine, &record);
+    return true;
+}
+
+/* Records the spans that the device has passed, `most` at most, whose times there are. Returns how many. */
+static uint32_t settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
+{
+    hdi_spans *spans = stream->spans;
+    uint32_t n = 0;
+    while (spans->n && n < most) {
+        hdi_span *span = &spans->at[spans->first];
+        if (!span->ended || span->position > stream->passed || !settle_one(engine, stream, span)) {
+            break;
+        }
+        spans->first = (spans->first + 1) % HDI_SPANS_MOST;
+        spans->n--;
+        engine->recording.unsettled--;
+        n++;
+    }
+    return n;
+}
+
+static void settle_some(hdi_engine *engine)
+{
+    uint32_t left = SETTLED_AT_ONCE;
+    for (uint32_t i = 0; i < HDI_LANES_MAX && left && engine->recording.unsettled; i++) {
+        if (engine->streams[i].spans && !hdi_device_lost(engine->device)) {
+            left -= settle(engine, &engine->streams[i], left);
+        }
+    }
+    if (left) {
+        engine->recording.settled_at = engine->now; /* else the rest in the next pass */
+    }
+}
+
 /* ---- beginning and end ---- */
 
 /* Leaves out the spans that are still out. */
@@ -89,6 +156,7 @@ static void forget(hdi_engine *engine, hdi_stream *stream)
         hdi_times_give(engine, span->began);
         hdi_times_give(engine, span->ended);
         spans->first = (spans->first + 1) % HDI_SPANS_MOST;
+        engine->recording.unsettled--;
     }
     if (spans) {
         spans->open = false;
@@ -127,7 +195,7 @@ static bool end_spans(hdi_engine *engine)
         }
         if (!lost) {
             hdi_span_close(engine, stream);
-            hdi_spans_settle(engine, stream);
+            settle(engine, stream, HDI_SPANS_MOST);
         }
         if (lost || late) {
             forget(engine, stream);
@@ -144,6 +212,10 @@ void hdi_recording_pass(hdi_engine *engine)
     if (recording->detail && engine->now >= recording->clock_at && !hdi_device_lost(engine->device)) {
         compare_clocks(engine);
     }
+    if (recording->unsettled &&
+        (engine->now - recording->active_at > IDLE_NS || engine->now - recording->settled_at > UNSETTLED_NS)) {
+        settle_some(engine);
+    }
     if (recording->ending && end_spans(engine)) {
         recording->ending = false;
         recording->detail = 0;
@@ -158,7 +230,9 @@ void hdi_recording_end(hdi_engine *engine, bool driver_usable)
         hdi_spans *spans = engine->streams[i].spans;
         for (uint32_t s = 0; driver_usable && spans && s < spans->n; s++) {
             hdi_span *span = &spans->at[(spans->first + s) % HDI_SPANS_MOST];
-            driver->cuEventDestroy(span->began);
+            if (span->began) {
+                driver->cuEventDestroy(span->began);
+            }
             if (span->ended) {
                 driver->cuEventDestroy(span->ended);
             }
@@ -198,9 +272,10 @@ static hdi_span *last_of(hdi_spans *spans)
 }
 
 /* Records an event behind what was issued. NULL: the driver refused. */
-static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream, hdcu_event event)
+static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
 {
-    if (!event && hdi_times_take(engine, &event) != HDCU_SUCCESS) {
+    hdcu_event event;
+    if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
         return NULL;
     }
     hdcu_result r = engine->device->runtime->driver->cuEventRecord(event, stream->handle);
@@ -217,19 +292,33 @@ static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream, hdcu_event 
 static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
-    hdcu_event event = spans->n < HDI_SPANS_MOST ? mark(engine, stream, NULL) : NULL;
-    if (!event) {
+    if (spans->n >= HDI_SPANS_MOST / 2) {
+        settle(engine, stream, SETTLED_AT_ONCE);
+    }
+    bool at_rest = stream->passed == stream->issued, full = spans->n == HDI_SPANS_MOST;
+    hdcu_event event = at_rest || full ? NULL : mark(engine, stream);
+    if (full || (!event && !at_rest)) {
         hdi_record_ring *ring = engine->device->channel.records;
         atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
         return;
     }
     spans->n++;
+    engine->recording.unsettled++;
     *last_of(spans) = (hdi_span){.began = event,
                                  .before = stream->issued,
                                  .position = stream->issued,
                                  .op = op,
                                  .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
     spans->open = true;
+}
+
+/* Takes the last span back. */
+static void drop_last(hdi_engine *engine, hdi_spans *spans)
+{
+    hdi_times_give(engine, last_of(spans)->began);
+    spans->n--;
+    spans->open = false;
+    engine->recording.unsettled--;
 }
 
 void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
@@ -244,13 +333,7 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     hdi_spans *spans = stream->spans;
     spans->stood_at = 0;
     if (spans->open && last_of(spans)->position == last_of(spans)->before) {
-        hdi_span *span = last_of(spans); /* what it began with did not happen */
-        hdcu_event event = mark(engine, stream, span->began);
-        spans->n -= !event;
-        spans->open = event != NULL;
-        span->before = span->position = stream->issued;
-        span->op = op;
-        return;
+        drop_last(engine, spans); /* what it began with did not happen */
     }
     if (spans->open && last_of(spans)->op != op) {
         hdi_span_close(engine, stream);
@@ -266,17 +349,22 @@ void hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     if (!op_of(c->op)) {
         return;
     }
+    int64_t returned = hdi_clock_ns();
+    engine->recording.active_at = returned;
     hdi_record record = {.issue = {.time = given,
                                    .lane = global_of(engine, stream),
                                    .count = count,
                                    .before = stream->issued,
                                    .position = end,
-                                   .returned = hdi_clock_ns()}};
+                                   .returned = returned}};
     record.type = HDI_RECORD_ISSUE;
     record.kind = stream->failed;
     put(engine, &record);
     hdi_spans *spans = stream->spans;
     if (spans && spans->open && !stream->failed) {
+        if (last_of(spans)->position == last_of(spans)->before) {
+            last_of(spans)->began_at = returned;
+        }
         last_of(spans)->position = end;
         if (last_of(spans)->one) {
             hdi_span_close(engine, stream);
@@ -294,68 +382,26 @@ void hdi_span_close(hdi_engine *engine, hdi_stream *stream)
     if (span->position == span->before && !engine->recording.ending) {
         return; /* its first operation comes next */
     }
-    hdcu_event event = span->position == span->before ? NULL : mark(engine, stream, NULL);
-    spans->open = false;
+    hdcu_event event = span->position == span->before ? NULL : mark(engine, stream);
     if (event) {
         span->ended = event;
+        spans->open = false;
     } else {
-        hdi_times_give(engine, span->began);
-        spans->n--;
+        drop_last(engine, spans);
     }
 }
 
 void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
 {
     hdi_spans *spans = stream->spans;
-    if (!spans || !spans->open) {
-        return;
+    if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
+        return; /* in the last case the device has more than enough */
     }
     bool comes_again = !engine->device->runtime->is_inline; /* soon */
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
     } else if (!comes_again || now - spans->stood_at > STANDS_NS) {
         hdi_span_close(engine, stream);
-    }
-}
-
-/* False: the driver does not have the times yet. */
-static bool settle(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
-{
-    int64_t began, ended;
-    hdi_time_read found = hdi_times_read(engine, span->ended, &ended);
-    if (found == HDI_TIME_NOT_YET) {
-        return false;
-    }
-    hdi_time_read first = hdi_times_read(engine, span->began, &began);
-    if (first == HDI_TIME_NOT_YET) {
-        hdi_times_give(engine, span->began);
-    }
-    if (found != HDI_TIME_READ || first != HDI_TIME_READ) {
-        return true;
-    }
-    hdi_record record = {.span = {.time = engine->now,
-                                  .lane = global_of(engine, stream),
-                                  .before = span->before,
-                                  .position = span->position,
-                                  .began = began,
-                                  .ended = ended,
-                                  .op = span->op}};
-    record.type = HDI_RECORD_SPAN;
-    record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
-    put(engine, &record);
-    return true;
-}
-
-void hdi_spans_settle(hdi_engine *engine, hdi_stream *stream)
-{
-    hdi_spans *spans = stream->spans;
-    while (spans && spans->n) {
-        hdi_span *span = &spans->at[spans->first];
-        if (!span->ended || span->position > stream->passed || !settle(engine, stream, span)) {
-            return;
-        }
-        spans->first = (spans->first + 1) % HDI_SPANS_MOST;
-        spans->n--;
     }
 }
 

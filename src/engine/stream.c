@@ -542,9 +542,6 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         stream->checked = pass->now;
         pass->progress = true;
     }
-    if (__builtin_expect(stream->spans != NULL, 0)) {
-        hdi_spans_settle(engine, stream);
-    }
     if (stream->issued > stream->done && stream->passed < stream->issued &&
         (stream->flag_missing || pass->now - stream->checked > LOOK_NS)) {
         look_at_stream(engine, stream, pass);

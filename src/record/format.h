@@ -212,7 +212,9 @@ typedef union hdi_record {
         uint32_t lane, reserved;
         uint64_t before, position; /* operations from behind `before` up to here */
         int64_t began, ended;      /* in the device's own time */
-        uint64_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
+        uint32_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
+        uint32_t
+            by_clock; /* 1: `began` is of hdi_clock_ns: when the call for the first one returned, on an idle lane */
     } span;
     struct { /* DONE; a claim's bytes are the program's at the position before its end */
         uint32_t first, thread;

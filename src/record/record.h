@@ -25,6 +25,7 @@ typedef struct hdi_record_thread {
     uint32_t thread;                     /* the system's number */
     uint32_t rungs;                      /* of the allocation that is under way: HDI_RECORD_RUNG_* */
     hdi_record_ring *ring;
+    bool populated; /* the trace's writer has seen to that */
     struct hdi_record_thread *next;
 } hdi_record_thread;
 

@@ -341,6 +341,10 @@ static bool look(hdi_writer *w)
     /* pairs with the release store in record.c */
     hdi_record_thread *t = atomic_load_explicit(&recorder->threads, memory_order_acquire);
     for (; t; t = t->next) {
+        if (!t->populated) {
+            t->populated = true;
+            hdi_ring_populate(t->ring);
+        }
         any |= empty(w, t->ring, -1);
     }
     any |= empty(w, recorder->common, -1);
@@ -411,6 +415,7 @@ static void clear_rings(hd_runtime *rt)
     }
     hdi_ring_clear(rt->recorder.common);
     for (int i = 0; i < rt->n_devices; i++) {
+        hdi_ring_populate(rt->devices[i]->channel.records);
         hdi_ring_clear(rt->devices[i]->channel.records);
     }
 }

@@ -126,7 +126,8 @@ static void read_trace(const char *file)
     }
     for (int i = 0, from = 0; i < n; i++) {
         int d = kept[i].device;
-        spans[n_spans] = (ran){d, clock_of(d, (double)kept[i].span.began), clock_of(d, (double)kept[i].span.ended)};
+        double began = kept[i].span.by_clock ? (double)kept[i].span.began : clock_of(d, (double)kept[i].span.began);
+        spans[n_spans] = (ran){d, began, clock_of(d, (double)kept[i].span.ended)};
         for (int k = 0; k < n_issues; k++) {
             const hdi_record *issue = &issues[(from + k) % n_issues];
             if (issue->issue.lane == kept[i].span.lane && issue->issue.position == kept[i].span.position) {
