@@ -50,6 +50,8 @@ static uint8_t way_of(unsigned kind)
 static void take_command(hdi_record *r, const hdi_command *c)
 {
     r->kind = op_of(c->op);
+    r->submit.kernel = r->submit.blocks = r->submit.threads = 0;
+    r->submit.bytes = 0;
     switch (c->op) {
     case HDI_OP_LAUNCH: {
         uint64_t blocks = (uint64_t)c->launch.grid_x * c->launch.grid_y * c->launch.grid_z;
@@ -74,23 +76,32 @@ static void take_command(hdi_record *r, const hdi_command *c)
     }
 }
 
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command)
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const hdi_submitted *submitted)
 {
-    hdi_record r = {.submit = {.time = hdi_clock_ns(),
-                               .lane = lane->global,
-                               .position = lane->head,
-                               .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
-                               .ring = (uint32_t)(lane->head - lane->done_seen),
-                               .src = 254,
-                               .dst = 254}};
-    r.type = HDI_RECORD_SUBMIT;
-    r.device = (uint8_t)lane->device->index;
-    take_command(&r, command);
-    for (size_t i = n_uses; i-- > 0;) { /* of several the first one counts */
-        r.submit.src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : r.submit.src;
-        r.submit.dst = uses[i].write ? device_of(uses[i].buffer) : r.submit.dst;
+    hdi_recorder *recorder = &lane->runtime->recorder;
+    hdi_record room, *r = hdi_record_begin(recorder, &room);
+    if (!r) {
+        return;
     }
-    hdi_record_put(&lane->runtime->recorder, &r);
+    r->type = HDI_RECORD_SUBMIT;
+    r->device = (uint8_t)lane->device->index;
+    r->texts = 0;
+    r->time = submitted->time;
+    r->submit.lane = lane->global;
+    r->submit.position = submitted->position;
+    r->submit.before = submitted->before;
+    r->submit.ring = submitted->ring;
+    r->submit.waits = 0;
+    take_command(r, command);
+    uint8_t src = 254, dst = 254;
+    for (size_t i = n_uses; i-- > 0;) { /* of several the first one counts */
+        src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : src;
+        dst = uses[i].write ? device_of(uses[i].buffer) : dst;
+    }
+    r->submit.src = src;
+    r->submit.dst = dst;
+    hdi_record_end(recorder, r, &room);
 }
 
 /* ---- what a submission waits for ---- */

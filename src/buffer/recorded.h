@@ -1,7 +1,7 @@
 /* recorded.h - what a trace has of submissions, allocations and frees (record/format.h).
  *
  * Threads: any.
- * Locks: for submissions the order locks of the operation; else none.
+ * Locks: for what a submission waits for, the order locks of the operation; else none.
  * Blocking: never.
  * Always: called only while a trace is written. What an operation waits for is recorded in front of the operation.
  */
@@ -9,10 +9,27 @@
 #define HDI_BUFFER_RECORDED_H
 
 #include "buffer/submit.h"
+#include "base/wait.h"
 #include "engine/runtime.h"
 
-/* The operation whose commands are in the ring behind what was submitted before, and are not published yet. `command`: the last one. */
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command);
+/* What is noted of an operation just before it is published, with the locks held. */
+typedef struct hdi_submitted {
+    int64_t time;
+    uint64_t before, position; /* where the operation before it ended, and where it ends */
+    uint32_t ring;             /* slots that are taken */
+} hdi_submitted;
+
+static inline void hdi_submitted_note(const hd_lane *lane, hdi_submitted *out)
+{
+    *out = (hdi_submitted){.time = hdi_clock_ns(),
+                           .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
+                           .position = lane->head,
+                           .ring = (uint32_t)(lane->head - lane->done_seen)};
+}
+
+/* An operation that was published, without locks: so other threads do not wait for that. `command`: its own, not the ring's. */
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const hdi_submitted *submitted);
 /* What is in `lane->waits`, before the uses are noted. `position`: where the operation is going to end. */
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 

@@ -142,10 +142,12 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     if (__builtin_expect((locks & HDI_DIRECT_BIT) != 0, 0)) {
         hdi_submit_end_access(uses, n_uses);
     }
-    if (hdi_records(&rt->recorder)) {
-        hdi_record_submission(lane, uses, n_uses, command);
-    }
     uint64_t position = lane->head;
+    hdi_submitted submitted;
+    bool records = hdi_records(&rt->recorder);
+    if (records) {
+        hdi_submitted_note(lane, &submitted);
+    }
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
@@ -159,6 +161,9 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     if (out) {
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;
+    }
+    if (__builtin_expect(records, 0)) {
+        hdi_record_submission(lane, uses, n_uses, command, &submitted);
     }
     if (quiet) {
         *quiet = true;

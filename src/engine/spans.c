@@ -12,7 +12,8 @@
 #define CLOCK_TRIES 6
 #define IDLE_NS 10000         /* without anything given or done: time to ask for times */
 #define UNSETTLED_NS 20000000 /* they are asked for at least so often */
-#define SETTLED_AT_ONCE 16    /* spans, in one pass */
+#define SETTLED_AT_ONCE 2     /* spans, in one pass: each may cost the driver several microseconds */
+#define OPEN_NS 100000000     /* a span that is open for longer ends with the next signal */
 #define ENDING_NS 200000000   /* for spans whose operations are not done when the trace ends */
 
 static void put(hdi_engine *engine, hdi_record *record)
@@ -304,6 +305,7 @@ static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
     }
     spans->n++;
     engine->recording.unsettled++;
+    spans->opened_at = engine->now;
     *last_of(spans) = (hdi_span){.began = event,
                                  .before = stream->issued,
                                  .position = stream->issued,
@@ -388,6 +390,15 @@ void hdi_span_close(hdi_engine *engine, hdi_stream *stream)
         spans->open = false;
     } else {
         drop_last(engine, spans);
+    }
+}
+
+void hdi_span_signal(hdi_engine *engine, hdi_stream *stream)
+{
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
+    bool goes_on = atomic_load_explicit(&shared->head, memory_order_relaxed) != stream->issued;
+    if (!goes_on || (stream->spans && engine->now - stream->spans->opened_at > OPEN_NS)) {
+        hdi_span_close(engine, stream);
     }
 }
 

@@ -1,7 +1,7 @@
 /* spans.h - what an engine records of a trace: when it gave work to the driver, when the device ran it, when it was seen done.
  *
  * A *span* is a stretch of a lane's work. It begins in front of the first operation after a place where the device may have had nothing of
- * the lane: the lane was at rest, waited for another one, or was signalled. It ends in front of the next such place. With
+ * the lane: the lane was at rest, waited for another one, or had no more commands. It ends in front of the next such place. With
  * HDI_RECORD_DETAIL_FULL each operation is a span of its own.
  * Both ends are events with timing. But where the lane was at rest, the span begins when the driver's call for its first operation returned,
  * by the clock. An event in front would be passed while that call still runs, microseconds too early.
@@ -35,8 +35,9 @@ typedef struct hdi_span {
 /* Of a stream. */
 typedef struct hdi_spans {
     uint32_t first, n;
-    bool open;        /* the last one is */
-    int64_t stood_at; /* clock when the lane was first seen to have no more commands; 0: it has */
+    bool open;         /* the last one is */
+    int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
+    int64_t opened_at; /* clock */
     hdi_span at[HDI_SPANS_MOST];
 } hdi_spans;
 
@@ -72,6 +73,8 @@ void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_co
                      int64_t given);
 /* The device may have nothing of the lane from here on. */
 void hdi_span_close(hdi_engine *engine, struct hdi_stream *stream);
+/* A signal is about to be put behind what was issued. */
+void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
 /* The lane has no more commands, or cannot go on. */
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
 /* `done` moves to `position`. */

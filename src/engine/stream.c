@@ -478,7 +478,7 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
     want_sources(engine, stream);
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        hdi_span_close(engine, stream);
+        hdi_span_signal(engine, stream);
     }
     if (stream->tail != TAIL_KERNEL && driver->cuStreamWriteValue32) {
         r = driver->cuStreamWriteValue32(stream->handle, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);

@@ -134,6 +134,11 @@ static void read_trace(const char *file)
                 given[n_spans] = issue->time;
                 given_end[n_spans] = issue->issue.returned;
                 from += k;
+                /* it did not begin before the driver had it */
+                if (spans[n_spans].begin < (double)issue->issue.returned) {
+                    double returned = (double)issue->issue.returned;
+                    spans[n_spans].begin = returned < spans[n_spans].end ? returned : spans[n_spans].end;
+                }
                 break;
             }
         }
