@@ -73,7 +73,8 @@ void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_co
                      int64_t given);
 /* The device may have nothing of the lane from here on. */
 void hdi_span_close(hdi_engine *engine, struct hdi_stream *stream);
-/* A signal is about to be put behind what was issued. */
+/* A signal stands behind what was issued. With HDI_RECORD_DETAIL_FULL also called in front of it. Else the event that ends the span comes behind
+ * it, about a microsecond late, since a thread may wait for the signal. */
 void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
 /* The lane has no more commands, or cannot go on. */
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);

@@ -477,7 +477,7 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     unsigned position = (unsigned)stream->issued;
     hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
     want_sources(engine, stream);
-    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+    if (__builtin_expect(engine->recording.detail == HDI_RECORD_DETAIL_FULL, 0)) {
         hdi_span_signal(engine, stream);
     }
     if (stream->tail != TAIL_KERNEL && driver->cuStreamWriteValue32) {
@@ -496,6 +496,9 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     } else {
         stream->flag_missing = true;
         stream->entries_signalled = stream->entries;
+    }
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        hdi_span_signal(engine, stream);
     }
 }
 
