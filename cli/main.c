@@ -21,6 +21,7 @@ static const command commands[] = {
      "`bench copy` copies",
      cli_bench},
     {"p2p", "which device can use which other one's memory, verified; bandwidth and latency of every pair", cli_p2p},
+    {"report", "a page that shows traces and results: where the time went, and why", cli_report},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 
