@@ -37,7 +37,8 @@
     X(ops, n_waits, t->ops[i].n_waits)                                                                                 \
     X(ops, stretch, t->ops[i].stretch)                                                                                 \
     X(ops, holder, t->ops[i].holder)                                                                                   \
-    X(ops, held_by, t->ops[i].held_by)
+    X(ops, held_by, t->ops[i].held_by)                                                                                 \
+    X(ops, ready, t->ops[i].ready)
 
 #define WAIT_MAP(X)                                                                                                    \
     X(waits, other, t->waits[i].other)                                                                                 \

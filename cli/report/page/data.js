@@ -4,7 +4,7 @@
 
 const UNSEEN_SHORT = -1;
 /* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
-const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'buffer',
+const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready', 'buffer',
     'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'took', 'in_use', 'held', 'limit', 'pinned', 'lane', 'stream', 'detail']);
 
 const BASE64 = (() => {
@@ -165,12 +165,14 @@ class Trace {
         return [from, Math.max(from, to)];
     }
 
-    /* From the operation back: what each one was held up by. */
-    chain(op, most = 60) {
-        const holder = this.col('ops', 'holder'), out = [], seen = new Set();
-        for (let at = op; at >= 0 && out.length < most && !seen.has(at); at = holder[at]) {
+    /* From the operation back: what each one was held up by, to one that could go when it was submitted. */
+    chain(op, most = 200) {
+        const holder = this.col('ops', 'holder'), ready = this.col('ops', 'ready'), submitted = this.col('ops', 'submitted');
+        const out = [], seen = new Set();
+        for (let at = op; at >= 0 && out.length < most && !seen.has(at);) {
             seen.add(at);
             out.push(at);
+            at = Number.isNaN(ready[at]) || ready[at] > submitted[at] ? holder[at] : -1;
         }
         return out;
     }

@@ -16,7 +16,7 @@ function el(tag, attributes, ...children) {
             element.setAttribute(key, value);
         }
     }
-    for (const child of children.flat()) {
+    for (const child of children.flat(Infinity)) {
         if (child !== null && child !== undefined) element.append(child);
     }
     return element;
@@ -33,13 +33,14 @@ function linkButton(text, handler, attributes) {
 /* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text. */
 function table(caption, heads, rows, most = 200) {
     const shown = rows.slice(0, most);
+    const isText = i => shown.length > 0 && shown[0][i] !== null && typeof shown[0][i] === 'object' && shown[0][i].class === 'text';
     const cell = (value, i) => {
         const plain = value === null || typeof value !== 'object' || value instanceof Node;
         const { text, ...attributes } = plain ? { text: value } : value;
         return el('td', { class: i === 0 ? 'text' : null, ...attributes }, text === null || text === undefined ? '–' : text);
     };
     const out = el('table', null, caption ? el('caption', null, caption) : null,
-        el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 ? 'text' : null }, head)))),
+        el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 || isText(i) ? 'text' : null }, head)))),
         el('tbody', null, shown.map(row => el('tr', null, row.map(cell)))));
     const more = rows.length - shown.length;
     return el('div', { class: 'scroll' }, out, more > 0 ? el('p', { class: 'quiet' }, more + ' more rows are not shown.') : null);
@@ -208,12 +209,14 @@ function categoryLegend(which) {
     return legend(which.map(c => ({ ...CATEGORY[c], colour: () => categoryColour(c) })));
 }
 
+/* A letter, or a few words, on a plate of the colour, so that a pattern does not disturb it. */
 function letterOn(g, letter, x, y, hex) {
     g.font = 'bold 10px system-ui, sans-serif';
     g.textAlign = 'center';
     g.textBaseline = 'middle';
+    const half = letter.length === 1 ? 5 : g.measureText(letter).width / 2 + 3;
     g.fillStyle = hex;
-    g.fillRect(x - 5, y - 5.5, 10, 11);
+    g.fillRect(x - half, y - 5.5, 2 * half, 11);
     g.fillStyle = inkOn(hex);
     g.fillText(letter, x, y + 0.5);
     g.textAlign = 'left';
@@ -278,7 +281,7 @@ function verticalAxis(g, box, ticks, text, title) {
     }
     g.textAlign = 'left';
     g.fillStyle = colour('soft');
-    g.fillText(title, 6, 9);
+    g.fillText(title, box.x + 4, 8);
 }
 
 function horizontalAxis(g, box, ticks, text) {
@@ -292,7 +295,7 @@ function horizontalAxis(g, box, ticks, text) {
         g.lineTo(Math.round(x) + 0.5, box.y + box.h + 4);
         g.stroke();
         const label = text(value), half = g.measureText(label).width / 2;
-        const at = Math.min(Math.max(x, half + 2), box.x + box.w - half + 6);
+        const at = Math.min(Math.max(x, half + 2), box.x + box.w - half - 2);
         if (at - half > free + 6) {
             g.fillStyle = colour('soft');
             g.fillText(label, at, box.y + box.h + 12);
@@ -303,7 +306,7 @@ function horizontalAxis(g, box, ticks, text) {
 }
 
 function timeAxis(g, box, from, to) {
-    const { step, values } = steps(from, to, box.w / 110);
+    const { step, values } = steps(from, to, box.w / (box.w < 500 ? 75 : 110));
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }
 

@@ -82,14 +82,18 @@ function opLine(t, op) {
 }
 
 /* The chain as a list: each entry goes to its operation. */
-function chainList(t, chain) {
-    const heldBy = t.col('ops', 'held_by');
-    return el('ol', { class: 'chain' }, chain.map((op, i) => {
+function chainList(t, chain, most = 12) {
+    const heldBy = t.col('ops', 'held_by'), more = chain.length - most;
+    const list = el('ol', { class: 'chain' }, chain.slice(0, most).map((op, i) => {
         const [from, to] = t.opTimes(op), wait = i > 0 ? heldBy[chain[i - 1]] : -1;
         const why = i === 0 ? '' : wait >= 0 ? waitText(t, wait) : 'it is before it in the lane';
         return el('li', null, i === 0 ? 'this: ' : 'held up by ', linkButton(opLine(t, op), () => selectOp(op, true)),
             el('span', { class: 'quiet' }, ' ' + duration(from - t.begin) + ' to ' + duration(to - t.begin) + (why ? '; ' + why : '')));
     }));
+    return more > 0 ? [list, button(more + ' more', event => {
+        event.target.replaceWith(...[chainList(t, chain, chain.length)].flat());
+        list.remove();
+    })] : [list];
 }
 
 function opFacts(t, op) {
@@ -171,7 +175,7 @@ function showDetails() {
     const t = trace(), s = app.selected;
     const parts = !s ? [el('p', { class: 'quiet' }, 'Select an operation or a gap: its details and what it waited for stand here.')] :
         s.kind === 'op' ? opDetails(t, s.op) : s.kind === 'piece' ? pieceDetails(t, s) : itemDetails(t, s);
-    lanes.details.replaceChildren(...parts.filter(Boolean));
+    lanes.details.replaceChildren(...parts.flat(Infinity).filter(Boolean));
     if (s) lanes.details.append(el('div', { class: 'bar' }, button('Zoom to it', () => {
         const room = Math.max(100, (s.to - s.from) * 1.5);
         setWindow((s.from + s.to) / 2 - room / 2, (s.from + s.to) / 2 + room / 2);
@@ -390,10 +394,11 @@ function buildLanes(body) {
     body.append(el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
         button('Earlier', () => pan(-0.5), { 'data-do': 'earlier' }), button('Later', () => pan(0.5), { 'data-do': 'later' }),
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
-    el('p', { class: 'quiet screen' }, 'Drag to move, Shift and drag to select a span, wheel to zoom once it was clicked. ' + LANES_HELP),
+    el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
+        'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
     el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), el('div', { class: 'paper', id: 'lanes-paper' }),
-    categoryLegend(CATEGORY.map((_, c) => c).filter(c => c < 2 || usedCategories([t]).includes(c))),
-    legend([...OPS_SHOWN].filter(([op]) => hasOps(t, op)).map(([op, text]) => ({ text, colour: () => stretchColour(op) }))),
+    legend(CATEGORY.map((category, c) => ({ ...category, c, colour: () => categoryColour(c) })).filter(({ c }) => c < 2 || usedCategories([t]).includes(c))
+        .concat([...OPS_SHOWN].filter(([op]) => hasOps(t, op)).map(([op, text]) => ({ text, colour: () => stretchColour(op) })))),
     lanes.details, asTable(() => longestTable(t), 'The longest gaps as a table'));
     makeRows();
     sizeLanes();

@@ -43,6 +43,7 @@ function drawLoss(g, width, height, loss) {
     const from = Math.max(t.begin, loss.time - room), to = Math.min(t.end, end + room), box = { x: 70, y: 16, w: width - 80, h: height - 40 };
     const h = box.h / t.info.devices.length;
     const x = time => box.x + (time - from) / (to - from) * box.w;
+    timeAxis(g, box, from, to);
     t.info.devices.forEach((_, d) => {
         const y = box.y + d * h;
         g.fillStyle = colour('soft');
@@ -67,7 +68,6 @@ function drawLoss(g, width, height, loss) {
         g.fillRect(x(time) - 1, box.y - 4, 2, box.h + 4);
         g.fillText(text, Math.min(x(time) + 4, width - 50), 8);
     }
-    timeAxis(g, box, from, to);
 }
 
 function buildLosses(body) {

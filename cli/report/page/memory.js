@@ -100,6 +100,7 @@ function drawMemory(g, width, height, view) {
     most *= 1.06;
     const y = value => box.y + box.h * (1 - value / most), unit = 2 ** (10 * Math.floor(Math.log2(most) / 10));
     verticalAxis(g, box, steps(0, most / unit, 5).values.map(v => [v * unit, y(v * unit)]), bytesText, '');
+    timeAxis(g, box, app.from, app.to);
     const { labels } = poolEvents(t, id);
     for (let x = 0; x < w; x++) {
         let sum = 0;
@@ -132,24 +133,24 @@ function drawMemory(g, width, height, view) {
         g.fillStyle = colour('mark');
         g.fillRect(x - 1, box.y, 2, box.h);
     }
-    timeAxis(g, box, app.from, app.to);
     view.box = box;
 }
 
-/* A letter in each band where it is widest, beside its colour. */
+/* A letter in each band where it is largest, beside its colour. */
 function memoryLetters(g, box, columns, slots, w, y, labels) {
     for (let s = 0; s < Math.min(slots, labels.length); s++) {
-        let best = -1, most = 0;
-        for (let x = 8; x < w - 8; x++) {
-            if (columns[x * slots + s] > most) {
-                most = columns[x * slots + s];
-                best = x;
+        let x = -1, most = 0, score = 0;
+        for (let from = 8; from < w - 8;) {
+            const value = columns[from * slots + s];
+            let to = from + 1;
+            while (to < w - 8 && columns[to * slots + s] === value) to++;
+            if (value * (to - from) > score) {
+                score = value * (to - from);
+                most = value;
+                x = Math.floor((from + to) / 2);
             }
+            from = to;
         }
-        /* the middle of the stretch that has this height */
-        let end = best;
-        while (end + 1 < w - 8 && columns[(end + 1) * slots + s] === most) end++;
-        const x = best < 0 ? -1 : Math.round((best + end) / 2);
         if (x < 0) continue;
         let below = 0;
         for (let k = 0; k < s; k++) below += columns[x * slots + k];
@@ -196,7 +197,7 @@ function holdersTable(t, id, at) {
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
             [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
         table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
-            [labelName(t, label[i]), bytesText(bytes[i]), duration(time[i] - t.begin), t.threadName(thread[i]),
+            [labelName(t, label[i]), bytesText(bytes[i]), time[i] < t.begin ? 'before the window' : duration(time[i] - t.begin), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
 

@@ -74,7 +74,7 @@ function buildPeers(body, data) {
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
     body.append(el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
-        el('p', { class: 'quiet' }, 'Darker is faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
+        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
     const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
     details.append(el('p', { class: 'quiet' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
     if (troubled.length > 0) {

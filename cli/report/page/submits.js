@@ -1,13 +1,13 @@
 /* submits.js - how long operations took from their submit on, per thread, and how full the lanes' rings were. */
 
-const BINS = 96; /* eight for each doubling, from 64 ns on */
+const BINS = 256; /* eight for each doubling, from 64 ns on */
 
 function binOf(ns) {
-    return ns <= 64 ? 0 : Math.min(BINS - 1, Math.floor((Math.log2(ns) - 6) * 4));
+    return ns <= 64 ? 0 : Math.min(BINS - 1, Math.floor((Math.log2(ns) - 6) * 8));
 }
 
 function binStart(bin) {
-    return 2 ** (6 + bin / 4);
+    return 2 ** (6 + bin / 8);
 }
 
 function quantile(sorted, share) {
@@ -41,15 +41,16 @@ function drawHistogram(g, width, height, view) {
     const first = Math.max(0, bins.findIndex(c => c > 0) - 1);
     let last = BINS - 1;
     while (last > first + 4 && bins[last] === 0) last--;
-    const most = Math.max(...bins, 1), x = ns => box.x + (Math.log2(Math.max(ns, 1)) * 4 - 24 - first) / (last + 1 - first) * box.w;
+    const most = Math.max(...bins, 1) * 1.3, x = ns => box.x + (Math.log2(Math.max(ns, 1)) * 8 - 48 - first) / (last + 1 - first) * box.w;
     verticalAxis(g, box, steps(0, most, 4).values.map(v => [v, box.y + box.h * (1 - v / most)]), v => v >= 1e4 ? v / 1e3 + ' k' : String(Math.round(v)), 'operations');
     g.fillStyle = categoryColour(0);
     for (let i = first; i <= last; i++) {
         const h = bins[i] / most * box.h, left = x(binStart(i)), right = x(binStart(i + 1));
         if (h > 0) g.fillRect(left, box.y + box.h - Math.max(1, h), Math.max(1, right - left - 1), Math.max(1, h));
     }
-    const marks = [];
-    for (let p = 2; p < 11; p++) for (const f of [1, 2, 5]) if (x(f * 10 ** p) >= box.x && x(f * 10 ** p) <= box.x + box.w) marks.push([f * 10 ** p, x(f * 10 ** p)]);
+    const marks = [], low = binStart(first), high = binStart(last + 1);
+    if (high < low * 12) for (const v of steps(low, high, 7).values) marks.push([v, x(v)]);
+    else for (let p = 2; p < 11; p++) for (const f of [1, 2, 5]) if (x(f * 10 ** p) >= box.x && x(f * 10 ** p) <= box.x + box.w) marks.push([f * 10 ** p, x(f * 10 ** p)]);
     horizontalAxis(g, box, marks, duration);
     const all = lists.length === 1 ? lists[0].sorted : Float64Array.from(lists.flatMap(list => Array.from(list.sorted))).sort();
     let row = 0, right = -Infinity;
@@ -87,6 +88,7 @@ function ringLanes(t) {
 function drawRings(g, width, height) {
     const t = trace(), box = { x: 62, y: 20, w: width - 76, h: height - 46 }, ring = t.col('ops', 'ring'), submitted = t.col('ops', 'submitted');
     verticalAxis(g, box, [0, 0.25, 0.5, 0.75, 1].map(v => [v, box.y + box.h * (1 - v)]), v => v * 100 + ' %', 'of the ring');
+    timeAxis(g, box, app.from, app.to);
     const w = Math.floor(box.w);
     ringLanes(t).slice(0, 6).forEach(({ lane }, s) => {
         const most = new Float64Array(w);
@@ -104,12 +106,13 @@ function drawRings(g, width, height) {
             const y = box.y + box.h * (1 - Math.min(1, most[x]));
             if (begun) g.lineTo(box.x + x, y);
             else g.moveTo(box.x + x, y);
+            g.fillStyle = STACK[s];
+            g.fillRect(box.x + x - 1.5, y - 1.5, 3, 3);
             begun = true;
         }
         g.stroke();
         g.setLineDash([]);
     });
-    timeAxis(g, box, app.from, app.to);
 }
 
 function latencyTable(t, field) {
@@ -136,7 +139,7 @@ function buildSubmits(body) {
     threads.append(latencyTable(t, view.field));
     const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
     body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads,
-        el('h3', null, 'Rings'), fill, legend(rings.slice(0, 6).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
+        el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, 6).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
         asTable(() => table('', ['lane', 'slots', 'most taken', 'submits that filled it'], rings.map(({ lane, most, full }) =>
             [ringName(lane), String(lane.slots), most + ' (' + percent(most / lane.slots) + ')', full.toLocaleString('en-US')]), 60)));
     return () => {

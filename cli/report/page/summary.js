@@ -27,12 +27,9 @@ function splitBar(device, label) {
                 const hex = categoryColour(c);
                 g.fillStyle = patternFill(g, hex, CATEGORY[c].pattern);
                 g.fillRect(x, 0, w, 24);
-                if (w > 60 && CATEGORY[c].letter === '') {
-                    g.fillStyle = inkOn(hex);
-                    g.fillText(CATEGORY[c].text + ' ' + percent(time / window), x + 6, 12);
-                } else if (w > 14 && CATEGORY[c].letter) {
-                    letterOn(g, CATEGORY[c].letter, x + w / 2, 12, hex);
-                }
+                const words = (c < 2 ? CATEGORY[c].text : CATEGORY[c].letter) + ' ' + percent(time / window);
+                if (w > 28 + 6 * words.length) letterOn(g, words, x + w / 2, 12, hex);
+                else if (w > 14 && CATEGORY[c].letter) letterOn(g, CATEGORY[c].letter, x + w / 2, 12, hex);
             }
             x += w;
         });
