@@ -21,6 +21,7 @@ static const command commands[] = {
      "`bench copy` copies",
      cli_bench},
     {"p2p", "which device can use which other one's memory, verified; bandwidth and latency of every pair", cli_p2p},
+    {"doctor", "what is wrong or slow on this machine, with the evidence and what mends it", cli_doctor},
     {"report", "a page that shows traces and results: where the time went, and why", cli_report},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
@@ -58,7 +59,8 @@ static int print_help(void)
            "  0  it worked\n"
            "  1  it did not, or a check found an error\n"
            "  2  the command line is wrong\n"
-           "  3  devices lose bytes (`heddle p2p`)\n");
+           "  3  devices lose bytes (`heddle p2p`)\n"
+           "`heddle doctor` has its own: 1 for warnings, 2 for errors.\n");
     return cli_finish("", CLI_OK);
 }
 

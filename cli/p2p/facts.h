@@ -8,8 +8,9 @@
 #define CLI_P2P_FACTS_H
 
 #include <stdint.h>
+#include "cli/common/system.h"
 
-enum { P2P_FACTS_MAX = 32 * 4 + 8, P2P_PLACES_MAX = 32, P2P_FACT_TEXT = 240, P2P_BUS_ID = 32 };
+enum { P2P_FACTS_MAX = 32 * 4 + 8, P2P_PLACES_MAX = 32, P2P_FACT_TEXT = 240 };
 
 typedef enum p2p_state { P2P_OK, P2P_PROBLEM, P2P_UNKNOWN } p2p_state;
 
@@ -21,30 +22,21 @@ typedef struct p2p_fact {
     const char *remedy; /* "": none is needed or known */
 } p2p_fact;
 
-/* What lies between two devices on the bus. */
-typedef enum p2p_path {
-    P2P_PATH_UNKNOWN,
-    P2P_PATH_SAME_SWITCH, /* the same root port: a switch below it has both */
-    P2P_PATH_SAME_ROOT,   /* the same host bridge */
-    P2P_PATH_OTHER_ROOT   /* two host bridges */
-} p2p_path;
-
 /* A device of which facts are wanted. */
 typedef struct p2p_place {
-    char bus_id[P2P_BUS_ID]; /* "0000:1b:00.0" */
+    char bus_id[SYSTEM_BUS_ID]; /* "0000:1b:00.0" */
     uint64_t memory_bytes;
 } p2p_place;
 
 typedef struct p2p_facts {
     int n;
     p2p_fact list[P2P_FACTS_MAX];
-    p2p_path path[P2P_PLACES_MAX][P2P_PLACES_MAX];
+    system_path path[P2P_PLACES_MAX][P2P_PLACES_MAX];
 } p2p_facts;
 
 /* `root` is put before /sys and /proc: "" but for tests. */
 void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts *out);
 
 const char *p2p_state_text(p2p_state state);
-const char *p2p_path_text(p2p_path path);
 
 #endif

@@ -69,7 +69,7 @@ static void put_pair(const p2p_experiment *x, int d, int o, hdi_json *j)
     report_put_bool(j, "remembered", p->remembered);
     report_put_number(j, "direct_bytes_per_s", p->direct_bytes_per_s);
     report_put_number(j, "staged_bytes_per_s", p->staged_bytes_per_s);
-    report_put_string(j, "path", p2p_path_text(x->facts.path[d][o]));
+    report_put_string(j, "path", system_path_text(x->facts.path[d][o]));
     hdi_json_object_end(j);
 }
 

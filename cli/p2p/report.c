@@ -208,7 +208,8 @@ static void print_fact(const p2p_experiment *x, int index, FILE *out)
 
 static void print_paths(const p2p_experiment *x, FILE *out)
 {
-    static const p2p_path paths[] = {P2P_PATH_SAME_SWITCH, P2P_PATH_SAME_ROOT, P2P_PATH_OTHER_ROOT, P2P_PATH_UNKNOWN};
+    static const system_path paths[] = {SYSTEM_PATH_SAME_SWITCH, SYSTEM_PATH_SAME_ROOT, SYSTEM_PATH_OTHER_ROOT,
+                                        SYSTEM_PATH_UNKNOWN};
     int counts[4] = {0}, kinds = 0;
     for (int d = 0; d < x->n; d++) {
         for (int o = d + 1; o < x->n; o++) {
@@ -224,7 +225,7 @@ static void print_paths(const p2p_experiment *x, FILE *out)
     for (int k = 0; k < 4; k++) {
         if (counts[k]) {
             fprintf(out, "%s%d pair%s: %s", kinds++ ? "; " : "", counts[k], counts[k] == 1 ? "" : "s",
-                    p2p_path_text(paths[k]));
+                    system_path_text(paths[k]));
         }
     }
     fprintf(out, "\n");

@@ -264,7 +264,7 @@ typedef struct inquiry {
     int lock; /* the lock file; -1: none */
     hdi_pair *left;
     int n_left; /* pairs without a result yet */
-    char boot[64], kernel[4096], driver[256], program_facts[128];
+    hdi_result_machine machine;
     hdi_result_key key;
     /* called with each result; may be NULL */
     void (*tell)(void *context, int device, int owner, const hd_peer_info *info);
@@ -276,10 +276,10 @@ static bool make_key(inquiry *q, int device, int owner)
     const hd_runtime *rt = q->rt;
     const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
     const hdi_result_facts facts = {
-        .boot = q->boot,
-        .kernel = q->kernel,
-        .driver = q->driver,
-        .program = q->program_facts,
+        .boot = q->machine.boot,
+        .kernel = q->machine.kernel,
+        .driver = q->machine.driver,
+        .program = q->machine.program,
         .provider = rt->provider->name,
         .placement = rt->is_process ? "process" : "thread",
         .faults = rt->provider->is_host ? rt->options.host_corrupt : "",
@@ -295,20 +295,11 @@ static bool make_key(inquiry *q, int device, int owner)
 static void prepare(inquiry *q)
 {
     hd_runtime *rt = q->rt;
-    hdi_results_read_line("/proc/sys/kernel/random/boot_id", q->boot, sizeof q->boot);
-    hdi_results_read_line("/proc/cmdline", q->kernel, sizeof q->kernel);
-    char module[200] = "";
-    if (rt->provider->version_file) {
-        hdi_results_read_line(rt->provider->version_file, module, sizeof module);
-    }
-    snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version, module);
-    struct stat facts;
-    if (stat(hdi_peer_of(rt)->peers->program, &facts) == 0) {
-        snprintf(q->program_facts, sizeof q->program_facts, "%lld %lld.%09ld", (long long)facts.st_size,
-                 (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
-    }
+    hdi_result_machine_read(rt->provider->version_file, rt->driver_version, hdi_peer_of(rt)->peers->program,
+                            &q->machine);
     /* Without a boot id, nothing shows whether the machine is still as it was. */
-    q->has_folder = q->boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
+    q->has_folder =
+        q->machine.boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
 }
 
 static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)

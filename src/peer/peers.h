@@ -77,6 +77,15 @@ typedef struct hdi_result_facts {
     const uint8_t *device_uuid, *owner_uuid; /* 16 bytes each */
 } hdi_result_facts;
 
+/* What results of all pairs depend on alike, as text. */
+typedef struct hdi_result_machine {
+    char boot[64], kernel[4096], driver[256], program[128];
+} hdi_result_machine;
+
+/* Reads it. `version_file`: the provider's (may be NULL). `program`: the path of the test program. */
+void hdi_result_machine_read(const char *version_file, int driver_version, const char *program,
+                             hdi_result_machine *out);
+
 typedef struct hdi_result_key {
     char name[48]; /* name of the file */
     char text[8192];

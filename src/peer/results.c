@@ -106,6 +106,24 @@ void hdi_results_read_line(const char *path, char *out, size_t bytes)
     }
 }
 
+void hdi_result_machine_read(const char *version_file, int driver_version, const char *program,
+                             hdi_result_machine *out)
+{
+    char module[200] = "";
+    struct stat facts;
+    hdi_results_read_line("/proc/sys/kernel/random/boot_id", out->boot, sizeof out->boot);
+    hdi_results_read_line("/proc/cmdline", out->kernel, sizeof out->kernel);
+    if (version_file) {
+        hdi_results_read_line(version_file, module, sizeof module);
+    }
+    snprintf(out->driver, sizeof out->driver, "%d %s", driver_version, module);
+    out->program[0] = 0;
+    if (stat(program, &facts) == 0) {
+        snprintf(out->program, sizeof out->program, "%lld %lld.%09ld", (long long)facts.st_size,
+                 (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
+    }
+}
+
 /* ---- the folder ---- */
 
 /* Makes the folder and those above it. */

@@ -172,7 +172,7 @@ static void nothing_is_known_of_an_empty_system(void **state)
         assert_true(facts.list[i].text[0]);
     }
     assert_null(find("wsl", -1));
-    assert_int_equal(facts.path[0][1], P2P_PATH_UNKNOWN);
+    assert_int_equal(facts.path[0][1], SYSTEM_PATH_UNKNOWN);
 }
 
 static void a_good_machine_is_good(void **state)
@@ -201,7 +201,7 @@ static void a_good_machine_is_good(void **state)
         expect("window", i, P2P_OK, "");
     }
     expect("acs", 0, P2P_PROBLEM, "0000:18:00.0"); /* 0x0010 is upstream forwarding */
-    assert_int_equal(facts.path[0][1], P2P_PATH_SAME_SWITCH);
+    assert_int_equal(facts.path[0][1], SYSTEM_PATH_SAME_SWITCH);
     put_config("/sys/devices/pci0000:17/0000:17:01.0/0000:18:00.0", 0x0001, 4096);
     look("0000:1b:00.0", "0000:1c:00.0");
     expect("acs", 0, P2P_OK, "none redirects");
@@ -232,7 +232,7 @@ static void what_loses_bytes_is_a_problem(void **state)
     expect("registry", -1, P2P_PROBLEM, "ForceP2P");
     expect("version", -1, P2P_PROBLEM, "580.15"); /* which 580.159.04 only begins with */
     expect("wsl", -1, P2P_PROBLEM, "");
-    assert_int_equal(facts.path[0][1], P2P_PATH_SAME_ROOT);
+    assert_int_equal(facts.path[0][1], SYSTEM_PATH_SAME_ROOT);
 }
 
 static void what_is_slow_is_told(void **state)
@@ -251,7 +251,7 @@ static void what_is_slow_is_told(void **state)
     expect("window", 0, P2P_PROBLEM, "256 MiB");
     expect("window", 1, P2P_OK, "");
     expect("numa", -1, P2P_OK, "node 0: 0; node 1: 1 (PCIe between nodes crosses sockets)");
-    assert_int_equal(facts.path[0][1], P2P_PATH_OTHER_ROOT);
+    assert_int_equal(facts.path[0][1], SYSTEM_PATH_OTHER_ROOT);
 }
 
 static void a_virtual_machine_hides_its_host(void **state)

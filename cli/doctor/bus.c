@@ -1,0 +1,275 @@
+/* bus.c - facts that /sys and the kernel log have of devices on the bus, and of the ways between them.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/doctor/collect.h"
+
+enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680, XIDS_MAX = 16, LOG_RECORD = 8192 };
+
+#define DEVICES "/sys/bus/pci/devices"
+
+int doctor_bus_number(doctor_buses *buses, const char *given)
+{
+    char bus_id[SYSTEM_BUS_ID];
+    system_bus_id(given, bus_id);
+    for (int i = 0; i < buses->n; i++) {
+        if (strcmp(buses->id[i], bus_id) == 0) {
+            return i;
+        }
+    }
+    if (buses->n == DOCTOR_GPUS_MAX) {
+        return -1;
+    }
+    memcpy(buses->id[buses->n], bus_id, sizeof(bus_id));
+    return buses->n++;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
+{
+    char path[SYSTEM_PATH_BYTES];
+    int switches = 0;
+    snprintf(path, sizeof(path), "%s" DEVICES, root);
+    DIR *directory = opendir(path);
+    if (!directory) {
+        doctor_miss(s, DEVICES " cannot be read", "system.bus");
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        const char *name = entry->d_name;
+        if (!system_is_bus_id(name, strlen(name)) ||
+            system_read_number(root, 0, DEVICES "/%s/vendor", name) != VENDOR) {
+            continue;
+        }
+        long long class = system_read_number(root, 0, DEVICES "/%s/class", name);
+        switches += class >> 8 == CLASS_BRIDGE_OTHER;
+        if (class >> 16 == CLASS_DISPLAY) {
+            doctor_bus_number(buses, name);
+        }
+    }
+    closedir(directory);
+    qsort(buses->id, (size_t)buses->n, sizeof(buses->id[0]), compare);
+    doctor_put_number(s, switches, "system.nvswitches");
+}
+
+/* ---- of a device ---- */
+
+static void read_bound(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+{
+    char path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
+    unsigned char config[4] = {0};
+    snprintf(path, sizeof(path), "%s" DEVICES "/%s/driver", root, bus_id);
+    ssize_t length = readlink(path, target, sizeof(target) - 1);
+    target[length > 0 ? length : 0] = 0;
+    const char *slash = strrchr(target, '/');
+    doctor_put(s, length <= 0 ? "none" : slash ? slash + 1 : target, "gpu.%d.kernel_driver", i);
+    snprintf(path, sizeof(path), "%s" DEVICES "/%s/config", root, bus_id);
+    FILE *file = fopen(path, "re");
+    if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) { /* what is gone reads as ones */
+        doctor_put(s, config[0] == 0xff && config[1] == 0xff ? "gone" : "ok", "gpu.%d.config", i);
+    } else {
+        doctor_miss(s, "its configuration cannot be read", "gpu.%d.config", i);
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
+static void read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+{
+    char group[64], type[64];
+    switch (system_read_iommu(root, bus_id, group, type)) {
+    case SYSTEM_IOMMU_OFF:
+        doctor_put(s, "off", "gpu.%d.iommu", i);
+        break;
+    case SYSTEM_IOMMU_TYPED:
+        doctor_put(s, type, "gpu.%d.iommu", i);
+        break;
+    case SYSTEM_IOMMU_UNTYPED:
+        doctor_miss(s, "the type of its group cannot be read", "gpu.%d.iommu", i);
+        break;
+    case SYSTEM_IOMMU_UNGROUPED:
+        doctor_miss(s, "there is one, but the device is in none of its groups", "gpu.%d.iommu", i);
+        break;
+    default:
+        doctor_miss(s, "/sys/class/iommu cannot be read", "gpu.%d.iommu", i);
+        break;
+    }
+    if (group[0]) {
+        doctor_put(s, group, "gpu.%d.iommu_group", i);
+    }
+}
+
+static void read_acs(const char *root, const system_chain *chain, int i, doctor_snapshot *s)
+{
+    char found[DOCTOR_VALUE_BYTES] = "";
+    size_t used = 0;
+    bool unread = false;
+    if (chain->n < 0) {
+        doctor_miss(s, "/sys does not have what is above the device", "gpu.%d.acs", i);
+        return;
+    }
+    for (int k = 0; k < chain->n; k++) {
+        int control = system_read_acs(root, chain->bridge[k]);
+        unread |= control < 0;
+        if (control > 0 && control & SYSTEM_ACS_REDIRECT && used + 40 < sizeof(found)) {
+            used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s=0x%04x", used ? " " : "",
+                                     chain->bridge[k], (unsigned)control);
+        }
+    }
+    if (used) {
+        doctor_put(s, found, "gpu.%d.acs", i);
+    } else if (unread) {
+        doctor_miss(s, DOCTOR_ROOT, "gpu.%d.acs", i);
+    } else {
+        doctor_put(s, "none", "gpu.%d.acs", i);
+    }
+}
+
+static void put_positive(doctor_snapshot *s, double value, const char *name, int i)
+{
+    if (value > 0) {
+        doctor_put_number(s, (long long)(value + 0.5), "gpu.%d.%s", i, name);
+    }
+}
+
+/* The slot is the bridge right above the device. */
+static void read_link(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+{
+    system_link link, slot;
+    if (!system_read_link(root, bus_id, &link)) {
+        doctor_miss(s, "/sys does not have its speed and width", "gpu.%d.link_width", i);
+    }
+    put_positive(s, link.speed * 1000, "link_mts", i);
+    put_positive(s, link.max_speed * 1000, "link_mts_max", i);
+    put_positive(s, link.width, "link_width", i);
+    put_positive(s, link.max_width, "link_width_max", i);
+    if (chain->n > 0) {
+        system_read_link(root, chain->bridge[chain->n - 1], &slot);
+        put_positive(s, slot.max_speed * 1000, "slot_mts_max", i);
+        put_positive(s, slot.max_width, "slot_width_max", i);
+    }
+}
+
+static void read_device(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+{
+    doctor_put(s, bus_id, "gpu.%d.bus", i);
+    read_bound(root, bus_id, i, s);
+    read_iommu(root, bus_id, i, s);
+    read_acs(root, chain, i, s);
+    read_link(root, bus_id, chain, i, s);
+    uint64_t window = system_read_window(root, bus_id);
+    if (window) {
+        doctor_put_number(s, (long long)(window >> 20), "gpu.%d.window_mib", i);
+    } else {
+        doctor_miss(s, "/sys does not have its size", "gpu.%d.window_mib", i);
+    }
+    doctor_put_number(s, system_read_number(root, -1, DEVICES "/%s/numa_node", bus_id), "gpu.%d.node", i);
+}
+
+/* ---- the kernel log ---- */
+
+typedef struct xids {
+    long number[XIDS_MAX];
+    int n;
+} xids;
+
+static void add_xid(xids *x, long number)
+{
+    for (int i = 0; i < x->n; i++) {
+        if (x->number[i] == number) {
+            return;
+        }
+    }
+    if (x->n < XIDS_MAX) {
+        x->number[x->n++] = number;
+    }
+}
+
+/* "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus." */
+static void read_record(const char *record, const doctor_buses *buses, xids *of)
+{
+    const char *at = strstr(record, "NVRM: Xid (PCI:");
+    const char *close = at ? strstr(at, "): ") : NULL;
+    if (!close) {
+        return;
+    }
+    at += strlen("NVRM: Xid (PCI:");
+    for (int i = 0; i < buses->n; i++) {
+        size_t length = strcspn(buses->id[i], "."); /* the log has no function */
+        if ((size_t)(close - at) >= length && strncasecmp(at, buses->id[i], length) == 0) {
+            add_xid(&of[i], strtol(close + 3, NULL, 10));
+        }
+    }
+}
+
+static void put_xids(const doctor_buses *buses, const xids *of, doctor_snapshot *s)
+{
+    for (int i = 0; i < buses->n; i++) {
+        char text[XIDS_MAX * 8] = "none";
+        size_t used = 0;
+        for (int k = 0; k < of[i].n; k++) {
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%ld", k ? ", " : "", of[i].number[k] % 100000);
+        }
+        doctor_put(s, text, "gpu.%d.xid", i);
+    }
+}
+
+/* A read of /dev/kmsg gives one record; EPIPE: records were lost meanwhile. For tests it is a file of lines. */
+static void read_log(const char *root, const doctor_buses *buses, doctor_snapshot *s)
+{
+    char path[SYSTEM_PATH_BYTES], record[LOG_RECORD + 1];
+    xids of[DOCTOR_GPUS_MAX] = {{{0}, 0}};
+    snprintf(path, sizeof(path), "%s/dev/kmsg", root);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    ssize_t got = fd >= 0 ? read(fd, record, LOG_RECORD) : -1;
+    if (fd < 0 || (got < 0 && errno != EAGAIN && errno != EPIPE)) {
+        for (int i = 0; i < buses->n; i++) {
+            doctor_miss(s, DOCTOR_ROOT, "gpu.%d.xid", i);
+        }
+    } else {
+        while (got > 0 || (got < 0 && errno == EPIPE)) {
+            record[got > 0 ? got : 0] = 0;
+            char *rest = record;
+            for (char *line; (line = strtok_r(rest, "\n", &rest));) {
+                read_record(line, buses, of);
+            }
+            got = read(fd, record, LOG_RECORD);
+        }
+        put_xids(buses, of, s);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s)
+{
+    static system_chain chains[DOCTOR_GPUS_MAX];
+    find_devices(root, buses, s);
+    for (int i = 0; i < buses->n; i++) {
+        system_read_chain(root, buses->id[i], &chains[i]);
+        read_device(root, buses->id[i], &chains[i], i, s);
+    }
+    for (int a = 0; a < buses->n; a++) {
+        for (int b = 0; b < buses->n; b++) {
+            if (a != b) {
+                doctor_put(s, system_path_text(system_path_between(&chains[a], &chains[b])), "pair.%d.%d.path", a, b);
+            }
+        }
+    }
+    read_log(root, buses, s);
+}

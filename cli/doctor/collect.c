@@ -1,0 +1,53 @@
+/* collect.c - goes through the sources of facts, in an order in which a later one completes an earlier one.
+ *
+ * Threads: one. Locks: none. Blocking: see collect.h.
+ */
+#include "cli/doctor/collect.h"
+
+#include <string.h>
+#include "cli/doctor/driver.h"
+#include "cli/doctor/nvml.h"
+
+static void read_nvml(void *context, doctor_snapshot *s)
+{
+    nvml n;
+    char reason[NVML_TEXT];
+    if (doctor_nvml_open(&n, reason)) {
+        doctor_nvml_read(&n, context, s);
+    } else {
+        doctor_miss(s, reason, "nvml.state");
+    }
+}
+
+static void read_driver(void *context, doctor_snapshot *s)
+{
+    doctor_driver_read(context, s);
+}
+
+/* What a child process has added to the devices. */
+static void take_devices(doctor_buses *buses, const doctor_snapshot *s)
+{
+    for (;;) {
+        char key[DOCTOR_KEY_BYTES];
+        snprintf(key, sizeof(key), "gpu.%d.bus", buses->n);
+        const doctor_fact *f = doctor_find(s, key);
+        if (!f || !f->value || doctor_bus_number(buses, f->value) != buses->n - 1) {
+            return;
+        }
+    }
+}
+
+void doctor_collect(doctor_snapshot *s)
+{
+    static doctor_buses buses;
+    doctor_snapshot more = {0};
+    doctor_read_system("", s);
+    doctor_read_bus("", &buses, s);
+    doctor_isolate("nvml", read_nvml, &buses, DOCTOR_LIMIT_S, &more);
+    take_devices(&buses, &more);
+    doctor_isolate("driver", read_driver, &buses, DOCTOR_LIMIT_S, &more);
+    take_devices(&buses, &more);
+    doctor_put_number(s, buses.n, "gpus");
+    doctor_add_all(s, &more);
+    doctor_release(&more);
+}

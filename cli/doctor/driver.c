@@ -1,0 +1,170 @@
+/* driver.c - asks the driver which devices reach each other, and reads the result files of pairs.
+ *
+ * Threads: one at a time. Locks: the driver's.
+ */
+#include "cli/doctor/driver.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/options.h"
+#include "engine/providers.h"
+#include "peer/peers.h"
+#include "peer/test.h"
+#include "process/spawn.h"
+
+typedef struct one {
+    hdcu_device device;
+    hdcu_uuid uuid;
+    char bus_id[64]; /* as the driver has it */
+    int number;      /* in the snapshot; -1: there are too many */
+} one;
+
+typedef struct look {
+    const hdi_driver *driver;
+    hdi_options options;
+    hdi_result_machine machine;
+    char folder[PATH_MAX]; /* of results; "": none */
+    one list[DOCTOR_GPUS_MAX];
+    int n;
+} look;
+
+/* ---- results of earlier tests ---- */
+
+static void find_results(look *l)
+{
+    char program[PATH_MAX] = "";
+    const hdi_provider *provider = l->driver->provider;
+    if (hdi_program_find(HDI_PROBE_NAME, "probe", l->options.probe, "a test of peer access", program,
+                         sizeof(program)) != HD_OK) {
+        program[0] = 0;
+    }
+    hdi_result_machine_read(provider->version_file, l->driver->version, program, &l->machine);
+    if (!l->machine.boot[0] || !hdi_results_folder(l->options.cache, l->folder, sizeof(l->folder))) {
+        l->folder[0] = 0;
+    }
+}
+
+static bool load(const look *l, const one *d, const one *o, const char *placement, hd_peer_info *out)
+{
+    static hdi_result_key key;
+    const hdi_provider *provider = l->driver->provider;
+    const hdi_result_facts facts = {
+        .boot = l->machine.boot,
+        .kernel = l->machine.kernel,
+        .driver = l->machine.driver,
+        .program = l->machine.program,
+        .provider = provider->name,
+        .placement = placement,
+        .faults = provider->is_host ? l->options.host_corrupt : "",
+        .device_bus = d->bus_id,
+        .owner_bus = o->bus_id,
+        .device_uuid = (const uint8_t *)d->uuid.bytes,
+        .owner_uuid = (const uint8_t *)o->uuid.bytes,
+    };
+    return hdi_result_key_make(&facts, &key) && hdi_result_load(l->folder, &key, out);
+}
+
+static void read_result(const look *l, const one *d, const one *o, doctor_snapshot *s)
+{
+    static const char *const placements[] = {"thread", "process"};
+    hd_peer_info info;
+    int first = l->options.placement == HDI_PLACEMENT_PROCESS;
+    if (!l->folder[0] || (!load(l, d, o, placements[first], &info) && !load(l, d, o, placements[!first], &info))) {
+        return;
+    }
+    doctor_put(s, hd_peer_verdict_text(info.verdict), "pair.%d.%d.verdict", d->number, o->number);
+    doctor_put_number(s, info.driver_code, "pair.%d.%d.code", d->number, o->number);
+    doctor_put_number(s, (long long)(info.direct_bytes_per_s / 1e6), "pair.%d.%d.direct_mb_per_s", d->number,
+                      o->number);
+    doctor_put_number(s, (long long)(info.staged_bytes_per_s / 1e6), "pair.%d.%d.staged_mb_per_s", d->number,
+                      o->number);
+}
+
+/* ---- the driver ---- */
+
+static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
+{
+    const hdi_driver *d = l->driver;
+    int count = 0;
+    if (d->cuDeviceGetCount(&count) != HDCU_SUCCESS) {
+        return;
+    }
+    for (int i = 0; i < count && l->n < DOCTOR_GPUS_MAX; i++) {
+        one *o = &l->list[l->n];
+        char name[128] = "";
+        if (d->cuDeviceGet(&o->device, i) != HDCU_SUCCESS ||
+            d->cuDeviceGetPCIBusId(o->bus_id, sizeof(o->bus_id), o->device) != HDCU_SUCCESS ||
+            d->cuDeviceGetUuid(&o->uuid, o->device) != HDCU_SUCCESS) {
+            continue;
+        }
+        o->number = doctor_bus_number(buses, o->bus_id);
+        if (o->number < 0) {
+            continue;
+        }
+        l->n++;
+        doctor_put(s, buses->id[o->number], "gpu.%d.bus", o->number);
+        doctor_put_number(s, i, "gpu.%d.cuda_number", o->number);
+        if (d->cuDeviceGetName(name, sizeof(name), o->device) == HDCU_SUCCESS) {
+            doctor_put(s, name, "gpu.%d.name", o->number);
+        }
+    }
+    doctor_put_number(s, count, "driver.devices");
+}
+
+static void read_pairs(look *l, doctor_snapshot *s)
+{
+    for (int a = 0; a < l->n; a++) {
+        for (int b = 0; b < l->n; b++) {
+            const one *d = &l->list[a], *o = &l->list[b];
+            int can = 0;
+            if (a != b && l->driver->cuDeviceCanAccessPeer(&can, d->device, o->device) == HDCU_SUCCESS) {
+                doctor_put(s, can ? "yes" : "no", "pair.%d.%d.cuda", d->number, o->number);
+                read_result(l, d, o, s);
+            }
+        }
+    }
+}
+
+static void read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
+{
+    char version[64];
+    hdcu_result code = l->driver->cuInit(0);
+    if (code != HDCU_SUCCESS) {
+        char text[128];
+        snprintf(text, sizeof(text), "%d (%s)", (int)code, hdi_driver_code_name(code));
+        doctor_put(s, text, "driver.init");
+        return;
+    }
+    doctor_put(s, "0 (ok)", "driver.init");
+    doctor_put_number(s, l->driver->version, "driver.cuda");
+    if (system_read_library("", version, sizeof(version))) {
+        doctor_put(s, version, "driver.libcuda");
+    }
+    find_results(l);
+    read_devices(l, buses, s);
+    read_pairs(l, s);
+}
+
+void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
+{
+    static look l;
+    if (hdi_options_parse(NULL, &l.options) != HD_OK) {
+        doctor_miss(s, hd_message(), "driver.init");
+        doctor_put_number(s, buses->n, "gpus");
+        return;
+    }
+    bool host = l.options.driver == HDI_DRIVER_HOST;
+    hd_status status = host ? hdi_driver_open(&l.options, &l.driver) : hdi_provider_named("nvidia")->open(&l.driver);
+    doctor_put(s, host ? "host" : "nvidia", "driver.provider");
+    if (status == HD_OK) {
+        doctor_put(s, "opens", "driver.library");
+        read_started(&l, buses, s);
+    } else {
+        doctor_put(s, "cannot be opened", "driver.library");
+        doctor_miss(s, hd_message(), "driver.init");
+    }
+    doctor_put_number(s, buses->n, "gpus");
+    hdi_options_release(&l.options);
+}

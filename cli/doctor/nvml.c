@@ -1,0 +1,314 @@
+/* nvml.c - opens NVML, and reads facts about devices and pairs from it.
+ *
+ * Threads: one at a time. Locks: NVML's.
+ */
+#include "cli/doctor/nvml.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+enum { COUNTER_VOLATILE = 0, ERROR_UNCORRECTED = 1, CLOCK_SM = 1, P2P_READ = 0, P2P_WRITE = 1, P2P_ATOMICS = 3 };
+
+/* Calls an entry that may be missing. */
+#define CALL(n, name, ...) ((n)->name ? (n)->name(__VA_ARGS__) : NVML_FUNCTION_MISSING)
+
+bool doctor_nvml_open(nvml *out, char *reason)
+{
+    memset(out, 0, sizeof(*out));
+    out->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!out->library) {
+        snprintf(reason, NVML_TEXT, "libnvidia-ml.so.1 cannot be opened");
+        return false;
+    }
+#define NVML_TAKE(name, parameters)                                                                                    \
+    {                                                                                                                  \
+        void *object = dlsym(out->library, #name);                                                                     \
+        memcpy(&out->name, &object, sizeof(object));                                                                   \
+    }
+    NVML_ENTRIES(NVML_TAKE)
+#undef NVML_TAKE
+    if (!out->nvmlInit_v2 || !out->nvmlShutdown || !out->nvmlDeviceGetCount_v2 || !out->nvmlDeviceGetHandleByIndex_v2 ||
+        !out->nvmlDeviceGetPciInfo_v3) {
+        snprintf(reason, NVML_TEXT, "libnvidia-ml.so.1 is too old, or another library");
+        dlclose(out->library);
+        return false;
+    }
+    return true;
+}
+
+static const char *error_text(int code, char out[NVML_TEXT])
+{
+    switch (code) {
+    case NVML_OK:
+        return "ok";
+    case NVML_DRIVER_NOT_LOADED:
+        return "the kernel module is not loaded";
+    case NVML_GPU_LOST:
+        return "the device is lost";
+    case NVML_VERSION_MISMATCH:
+        return "version mismatch of library and kernel module";
+    default:
+        snprintf(out, NVML_TEXT, "NVML's error %d", code);
+        return out;
+    }
+}
+
+static const char *yes_no(bool yes)
+{
+    return yes ? "yes" : "no";
+}
+
+/* ---- the machine ---- */
+
+static void read_machine(const nvml *n, doctor_snapshot *s)
+{
+    char text[NVML_TEXT] = "";
+    nvml_confidential c = {.version = sizeof(c) | 1u << 24};
+    if (CALL(n, nvmlSystemGetNVMLVersion, text, sizeof(text)) == NVML_OK) {
+        const char *dot = strchr(text, '.'); /* "12.570.124.06": the driver's version behind NVML's own */
+        bool four = dot && strchr(dot + 1, '.') && strchr(strchr(dot + 1, '.') + 1, '.');
+        doctor_put(s, four ? dot + 1 : text, "driver.nvml");
+    }
+    if (CALL(n, nvmlSystemGetDriverVersion, text, sizeof(text)) == NVML_OK) {
+        doctor_put(s, text, "driver.module");
+    }
+    if (CALL(n, nvmlSystemGetConfComputeSettings, &c) == NVML_OK) {
+        doctor_put(s, yes_no(c.feature != 0), "confidential.on");
+        doctor_put(s, c.multi_gpu ? "protected" : "none", "confidential.multi_gpu");
+    }
+}
+
+/* ---- of a device ---- */
+
+static void read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+{
+    char name[NVML_TEXT] = "";
+    nvml_amounts amounts;
+    nvml_utilization use;
+    if (CALL(n, nvmlDeviceGetName, d, name, sizeof(name)) == NVML_OK) {
+        doctor_put(s, name, "gpu.%d.name", i);
+    }
+    if (CALL(n, nvmlDeviceGetMemoryInfo, d, &amounts) == NVML_OK) {
+        doctor_put_number(s, (long long)(amounts.total >> 20), "gpu.%d.memory_mib", i);
+    }
+    if (CALL(n, nvmlDeviceGetBAR1MemoryInfo, d, &amounts) == NVML_OK) {
+        doctor_put_number(s, (long long)(amounts.total >> 20), "gpu.%d.window_mib", i);
+    }
+    if (CALL(n, nvmlDeviceGetUtilizationRates, d, &use) == NVML_OK) {
+        doctor_put_number(s, use.gpu, "gpu.%d.utilization", i);
+    }
+}
+
+static void put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
+{
+    if (code == NVML_OK) {
+        doctor_put(s, yes_no(value != 0), "gpu.%d.%s", i, name);
+    }
+}
+
+static void read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+{
+    static const char *const compute[] = {"default", "exclusive", "prohibited", "exclusive"};
+    static const char *const virtual[] = {"none", "passthrough", "vGPU", "host of vGPU", "host of vSGA"};
+    int value = 0;
+    unsigned now = 0, next = 0;
+    put_flag(s, CALL(n, nvmlDeviceGetPersistenceMode, d, &value), value, "persistence", i);
+    put_flag(s, CALL(n, nvmlDeviceGetDisplayActive, d, &value), value, "display", i);
+    if (CALL(n, nvmlDeviceGetComputeMode, d, &value) == NVML_OK && value >= 0 && value < 4) {
+        doctor_put(s, compute[value], "gpu.%d.compute_mode", i);
+    }
+    if (CALL(n, nvmlDeviceGetVirtualizationMode, d, &value) == NVML_OK && value >= 0 && value < 5) {
+        doctor_put(s, virtual[value], "gpu.%d.virtualization", i);
+    }
+    int code = CALL(n, nvmlDeviceGetMigMode, d, &now, &next);
+    put_flag(s, code, (int)now, "mig", i);
+    put_flag(s, code, (int)next, "mig_pending", i);
+}
+
+static void put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
+{
+    if (code == NVML_OK) {
+        doctor_put_number(s, (long long)value, "gpu.%d.%s", i, name);
+    }
+}
+
+static void read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+{
+    unsigned long long reasons = 0;
+    unsigned value = 0;
+    int code = CALL(n, nvmlDeviceGetCurrentClocksThrottleReasons, d, &reasons);
+    put_count(s, code, reasons, "clock_reasons", i);
+    code = CALL(n, nvmlDeviceGetTemperature, d, 0, &value);
+    put_count(s, code, value, "temperature", i);
+    code = CALL(n, nvmlDeviceGetPowerManagementLimit, d, &value);
+    put_count(s, code, value, "power_limit_mw", i);
+    code = CALL(n, nvmlDeviceGetPowerManagementDefaultLimit, d, &value);
+    put_count(s, code, value, "power_default_mw", i);
+    code = CALL(n, nvmlDeviceGetClockInfo, d, CLOCK_SM, &value);
+    put_count(s, code, value, "clock_mhz", i);
+    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, CLOCK_SM, &value);
+    put_count(s, code, value, "clock_max_mhz", i);
+    code = CALL(n, nvmlDeviceGetApplicationsClock, d, CLOCK_SM, &value);
+    put_count(s, code, value, "clock_application_mhz", i);
+    code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, CLOCK_SM, &value);
+    put_count(s, code, value, "clock_application_default_mhz", i);
+}
+
+/* With room for none, NVML gives the number of processes. */
+static void read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+{
+    unsigned count = 0;
+    int code = CALL(n, nvmlDeviceGetComputeRunningProcesses_v3, d, &count, NULL);
+    put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "compute_processes", i);
+    count = 0;
+    code = CALL(n, nvmlDeviceGetGraphicsRunningProcesses_v3, d, &count, NULL);
+    put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "graphics_processes", i);
+}
+
+static void read_memory_health(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+{
+    unsigned long long errors = 0;
+    unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+    int pages = 0;
+    int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, ERROR_UNCORRECTED, COUNTER_VOLATILE, &errors);
+    put_count(s, code, errors, "ecc_uncorrected", i);
+    put_flag(s, CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages), pages, "pages_pending", i);
+    code = CALL(n, nvmlDeviceGetRemappedRows, d, &corrected, &uncorrected, &pending, &failed);
+    put_flag(s, code, (int)pending, "rows_pending", i);
+    put_flag(s, code, (int)failed, "rows_failed", i);
+}
+
+/* Links that are up, those of them to a switch, and those to each other device. */
+static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+{
+    int up = 0, known = 0, switched = 0, to[DOCTOR_GPUS_MAX] = {0};
+    for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
+        int state = 0;
+        nvml_pci remote;
+        memset(&remote, 0, sizeof(remote));
+        if (CALL(n, nvmlDeviceGetNvLinkState, d, link, &state) != NVML_OK) {
+            continue;
+        }
+        known++;
+        up += state != 0;
+        if (state && CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK) {
+            char bus_id[SYSTEM_BUS_ID];
+            int other = -1;
+            remote.bus_id[sizeof(remote.bus_id) - 1] = 0;
+            system_bus_id(remote.bus_id, bus_id);
+            for (int k = 0; k < buses->n; k++) {
+                other = strcmp(buses->id[k], bus_id) == 0 ? k : other;
+            }
+            if (other >= 0) {
+                to[other]++;
+            } else {
+                switched++;
+            }
+        }
+    }
+    if (known) {
+        doctor_put_number(s, up, "gpu.%d.nvlinks", i);
+        doctor_put_number(s, switched, "gpu.%d.nvlinks_switch", i);
+    }
+    for (int k = 0; k < buses->n; k++) {
+        if (to[k] && k != i) {
+            doctor_put_number(s, to[k], "pair.%d.%d.nvlinks", i, k);
+        }
+    }
+}
+
+static void read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+{
+    nvml_fabric fabric;
+    memset(&fabric, 0, sizeof(fabric));
+    read_basics(n, d, i, s);
+    read_modes(n, d, i, s);
+    read_clocks(n, d, i, s);
+    read_processes(n, d, i, s);
+    read_memory_health(n, d, i, s);
+    read_links(n, d, i, buses, s);
+    if (CALL(n, nvmlDeviceGetGpuFabricInfo, d, &fabric) == NVML_OK) {
+        doctor_put_number(s, fabric.state, "gpu.%d.fabric_state", i);
+        doctor_put_number(s, fabric.status, "gpu.%d.fabric_status", i);
+    }
+}
+
+/* ---- of a pair ---- */
+
+static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b, doctor_snapshot *s)
+{
+    static const char *const states[] = {"ok",
+                                         "chipset not supported",
+                                         "GPU not supported",
+                                         "topology not supported",
+                                         "disabled by registry key",
+                                         "not supported",
+                                         "unknown"};
+    static const struct {
+        int capability;
+        const char *name;
+    } of[] = {{P2P_READ, "read"}, {P2P_WRITE, "write"}, {P2P_ATOMICS, "atomics"}};
+    for (size_t k = 0; k < sizeof(of) / sizeof(of[0]); k++) {
+        int state = -1;
+        if (CALL(n, nvmlDeviceGetP2PStatus, d, o, of[k].capability, &state) == NVML_OK && state >= 0) {
+            doctor_put(s, states[state < 6 ? state : 6], "pair.%d.%d.%s", a, b, of[k].name);
+        }
+    }
+}
+
+/* ---- all ---- */
+
+static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
+{
+    nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
+    char text[NVML_TEXT];
+    int lost = 0;
+    for (unsigned i = 0; i < count; i++) {
+        nvml_device d = NULL;
+        nvml_pci pci;
+        memset(&pci, 0, sizeof(pci));
+        int code = n->nvmlDeviceGetHandleByIndex_v2(i, &d);
+        lost += code == NVML_GPU_LOST;
+        if (code == NVML_OK) {
+            code = n->nvmlDeviceGetPciInfo_v3(d, &pci);
+        }
+        pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
+        int number = pci.bus_id[0] ? doctor_bus_number(buses, pci.bus_id) : -1;
+        if (number >= 0) {
+            doctor_put(s, buses->id[number], "gpu.%d.bus", number);
+            doctor_put(s, error_text(code, text), "gpu.%d.nvml", number);
+            device[number] = code == NVML_OK ? d : NULL;
+        }
+    }
+    for (int i = 0; i < buses->n; i++) {
+        if (device[i]) {
+            read_device(n, device[i], i, buses, s);
+        } else {
+            doctor_put(s, lost ? "the device is lost" : "absent", "gpu.%d.nvml", i);
+        }
+    }
+    for (int a = 0; a < buses->n; a++) {
+        for (int b = 0; b < buses->n; b++) {
+            if (a != b && device[a] && device[b]) {
+                read_pair(n, device[a], device[b], a, b, s);
+            }
+        }
+    }
+}
+
+void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s)
+{
+    char text[NVML_TEXT];
+    unsigned count = 0;
+    int code = n->nvmlInit_v2();
+    read_machine(n, s); /* the library's version is there without a driver */
+    if (code == NVML_OK) {
+        code = n->nvmlDeviceGetCount_v2(&count);
+        if (code == NVML_OK) {
+            read_devices(n, count, buses, s);
+        }
+        n->nvmlShutdown();
+    }
+    doctor_put(s, error_text(code, text), "nvml.state");
+    doctor_put_number(s, buses->n, "gpus");
+}

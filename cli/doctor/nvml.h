@@ -1,0 +1,100 @@
+/* nvml.h - what `heddle doctor` calls of NVML, and the facts that it gets from there.
+ *
+ * The declarations are those of NVIDIA's public reference of NVML. Nothing is linked: the library is opened at run time. A
+ * function that it lacks costs its own facts.
+ * Threads: one at a time. Locks: NVML's. Blocking: NVML's calls, without a limit; see isolate.c.
+ */
+#ifndef CLI_DOCTOR_NVML_H
+#define CLI_DOCTOR_NVML_H
+
+#include "cli/doctor/collect.h"
+
+typedef struct nvml_device_ *nvml_device;
+
+enum {
+    NVML_OK = 0,
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_DRIVER_NOT_LOADED = 9,
+    NVML_FUNCTION_MISSING = 13,
+    NVML_GPU_LOST = 15,
+    NVML_VERSION_MISMATCH = 18,
+    NVML_TEXT = 96,
+    NVML_LINKS_MAX = 18
+};
+
+typedef struct nvml_pci {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+} nvml_pci;
+
+typedef struct nvml_amounts { /* memory, and BAR1: total first in both */
+    unsigned long long total, second, third;
+} nvml_amounts;
+
+typedef struct nvml_utilization {
+    unsigned gpu, memory;
+} nvml_utilization;
+
+typedef struct nvml_fabric {
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+} nvml_fabric;
+
+typedef struct nvml_confidential {
+    unsigned version, environment, feature, tools, multi_gpu;
+} nvml_confidential;
+
+/* X(name, parameters): any may be missing, but for the first five. */
+#define NVML_ENTRIES(X)                                                                                                \
+    X(nvmlInit_v2, (void))                                                                                             \
+    X(nvmlShutdown, (void))                                                                                            \
+    X(nvmlDeviceGetCount_v2, (unsigned *))                                                                             \
+    X(nvmlDeviceGetHandleByIndex_v2, (unsigned, nvml_device *))                                                        \
+    X(nvmlDeviceGetPciInfo_v3, (nvml_device, nvml_pci *))                                                              \
+    X(nvmlSystemGetDriverVersion, (char *, unsigned))                                                                  \
+    X(nvmlSystemGetNVMLVersion, (char *, unsigned))                                                                    \
+    X(nvmlSystemGetConfComputeSettings, (nvml_confidential *))                                                         \
+    X(nvmlDeviceGetName, (nvml_device, char *, unsigned))                                                              \
+    X(nvmlDeviceGetMemoryInfo, (nvml_device, nvml_amounts *))                                                          \
+    X(nvmlDeviceGetBAR1MemoryInfo, (nvml_device, nvml_amounts *))                                                      \
+    X(nvmlDeviceGetUtilizationRates, (nvml_device, nvml_utilization *))                                                \
+    X(nvmlDeviceGetPersistenceMode, (nvml_device, int *))                                                              \
+    X(nvmlDeviceGetComputeMode, (nvml_device, int *))                                                                  \
+    X(nvmlDeviceGetDisplayActive, (nvml_device, int *))                                                                \
+    X(nvmlDeviceGetMigMode, (nvml_device, unsigned *, unsigned *))                                                     \
+    X(nvmlDeviceGetVirtualizationMode, (nvml_device, int *))                                                           \
+    X(nvmlDeviceGetTemperature, (nvml_device, int, unsigned *))                                                        \
+    X(nvmlDeviceGetCurrentClocksThrottleReasons, (nvml_device, unsigned long long *))                                  \
+    X(nvmlDeviceGetPowerManagementLimit, (nvml_device, unsigned *))                                                    \
+    X(nvmlDeviceGetPowerManagementDefaultLimit, (nvml_device, unsigned *))                                             \
+    X(nvmlDeviceGetClockInfo, (nvml_device, int, unsigned *))                                                          \
+    X(nvmlDeviceGetMaxClockInfo, (nvml_device, int, unsigned *))                                                       \
+    X(nvmlDeviceGetApplicationsClock, (nvml_device, int, unsigned *))                                                  \
+    X(nvmlDeviceGetDefaultApplicationsClock, (nvml_device, int, unsigned *))                                           \
+    X(nvmlDeviceGetTotalEccErrors, (nvml_device, int, int, unsigned long long *))                                      \
+    X(nvmlDeviceGetRetiredPagesPendingStatus, (nvml_device, int *))                                                    \
+    X(nvmlDeviceGetRemappedRows, (nvml_device, unsigned *, unsigned *, unsigned *, unsigned *))                        \
+    X(nvmlDeviceGetComputeRunningProcesses_v3, (nvml_device, unsigned *, void *))                                      \
+    X(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvml_device, unsigned *, void *))                                     \
+    X(nvmlDeviceGetGpuFabricInfo, (nvml_device, nvml_fabric *))                                                        \
+    X(nvmlDeviceGetNvLinkState, (nvml_device, unsigned, int *))                                                        \
+    X(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvml_device, unsigned, nvml_pci *))                                        \
+    X(nvmlDeviceGetP2PStatus, (nvml_device, nvml_device, int, int *))
+
+typedef struct nvml {
+    void *library;
+#define NVML_MEMBER(name, parameters) int(*name) parameters;
+    NVML_ENTRIES(NVML_MEMBER)
+#undef NVML_MEMBER
+} nvml;
+
+/* Opens libnvidia-ml.so.1. False: *reason has why not, of NVML_TEXT bytes. */
+bool doctor_nvml_open(nvml *out, char *reason);
+
+/* Reads all that NVML has. Devices that are not in *buses are added. */
+void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s);
+
+#endif

@@ -1,0 +1,60 @@
+/* rules.h - what a rule of `heddle doctor` is, and how it reads facts: a table of each part, in files rules_*.c.
+ *
+ * A rule is a question about the machine, about each device, or about each ordered pair of devices. It answers from facts alone. What it
+ * has read is the evidence of its finding. A rule for which a fact is missing answers false. The facts that it lacked are noted.
+ *
+ * Threads: one at a time. Locks: none.
+ * Always: a rule reads nothing but the snapshot, and changes nothing.
+ */
+#ifndef CLI_DOCTOR_RULES_H
+#define CLI_DOCTOR_RULES_H
+
+#include <stdbool.h>
+#include "cli/doctor/snapshot.h"
+
+typedef enum doctor_severity { DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_ERROR } doctor_severity;
+typedef enum doctor_scope { DOCTOR_MACHINE, DOCTOR_GPU, DOCTOR_PAIR } doctor_scope;
+
+enum { DOCTOR_CASE_FACTS = 16 };
+
+/* One question: a rule for one machine, device or pair. */
+typedef struct doctor_case {
+    const doctor_snapshot *s;
+    int a, b; /* the device, or the pair: a uses memory of b; -1: none */
+    const doctor_fact *read[DOCTOR_CASE_FACTS];
+    int n;       /* facts that are evidence */
+    int present; /* facts that were there */
+    bool lacked; /* one was missing that the answer needs */
+    bool root;   /* root could read one that was missing */
+} doctor_case;
+
+typedef struct doctor_rule {
+    const char *id; /* NULL: the end of the table */
+    doctor_severity severity;
+    doctor_scope scope;
+    const char *area, *title, *why, *fix; /* fix "": nothing can be done */
+    bool fix_needs_root;
+    bool (*judge)(doctor_case *c);
+} doctor_rule;
+
+/* Causes come before what they lead to. */
+extern const doctor_rule doctor_rules_driver[], doctor_rules_health[], doctor_rules_peers[], doctor_rules_links[],
+    doctor_rules_process[];
+
+/* The value of a fact; NULL: it is missing. */
+const char *doctor_look(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether the fact is there and is this text. */
+bool doctor_is(doctor_case *c, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
+
+/* Whether the fact is missing, or another text. It is no evidence. */
+bool doctor_is_not(doctor_case *c, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
+
+/* The whole number that a fact begins with; `otherwise` where it is missing or has none. */
+long long doctor_number(doctor_case *c, long long otherwise, const char *key, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Takes back what was read from the position on: it is no evidence. */
+void doctor_drop(doctor_case *c, int position);
+
+#endif

@@ -1,0 +1,186 @@
+/* rules_driver.c - rules about the driver: whether it is there, of one version, and starts, and about what runs beside it.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include "cli/doctor/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AREA "driver"
+
+static bool has_devices(doctor_case *c)
+{
+    return doctor_number(c, 0, "gpus") > 0;
+}
+
+static bool is_wsl(doctor_case *c)
+{
+    return doctor_is(c, "yes", "system.wsl");
+}
+
+static bool judge_nouveau(doctor_case *c)
+{
+    return doctor_is(c, "nouveau", "gpu.%d.kernel_driver", c->a);
+}
+
+static bool judge_missing(doctor_case *c)
+{
+    const char *bound = doctor_look(c, "gpu.%d.kernel_driver", c->a);
+    return bound && strcmp(bound, "none") == 0 && doctor_is(c, "no", "module.nvidia") &&
+           doctor_is_not(c, "yes", "system.wsl");
+}
+
+static bool judge_skew(doctor_case *c)
+{
+    const char *nvml = doctor_look(c, "nvml.state");
+    if (nvml && strstr(nvml, "version mismatch")) {
+        doctor_look(c, "driver.module");
+        doctor_look(c, "driver.nvml");
+        return true;
+    }
+    const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.nvml");
+    return module && library && strcmp(module, library) != 0 && doctor_is_not(c, "yes", "system.wsl");
+}
+
+/* A newer libcuda is what NVIDIA's packages for forward compatibility bring; they are for data center cards. */
+static bool judge_libcuda(doctor_case *c)
+{
+    const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.libcuda");
+    return module && library && strcmp(module, library) != 0 && doctor_is_not(c, "yes", "system.wsl");
+}
+
+/* 802: the fabric that connects the devices has not been set up. */
+static bool judge_fabric(doctor_case *c)
+{
+    if (doctor_number(c, 0, "driver.init") == 802) {
+        doctor_look(c, "fabric.manager");
+        doctor_look(c, "system.nvswitches");
+        return true;
+    }
+    return false;
+}
+
+/* 0: the device has no such state; 3: completed. */
+static bool judge_fabric_state(doctor_case *c)
+{
+    long long state = doctor_number(c, 0, "gpu.%d.fabric_state", c->a);
+    if (state == 1 || state == 2) {
+        doctor_look(c, "fabric.manager");
+        return true;
+    }
+    return state == 3 && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
+}
+
+static bool judge_init(doctor_case *c)
+{
+    const char *state = doctor_look(c, "driver.init");
+    long long code = doctor_number(c, 0, "driver.init");
+    return state && code != 0 && code != 802 && code != 803 && has_devices(c);
+}
+
+static bool judge_library(doctor_case *c)
+{
+    return doctor_is(c, "cannot be opened", "driver.library") && doctor_is(c, "yes", "module.nvidia") && has_devices(c);
+}
+
+static bool judge_silent(doctor_case *c)
+{
+    const char *end = doctor_look(c, "driver.end");
+    return end && strcmp(end, "ordinary") != 0;
+}
+
+static bool judge_nvml_silent(doctor_case *c)
+{
+    const char *end = doctor_look(c, "nvml.end");
+    return end && strcmp(end, "ordinary") != 0;
+}
+
+static bool judge_nvml(doctor_case *c)
+{
+    const char *state = doctor_look(c, "nvml.state");
+    return state && strcmp(state, "ok") != 0 && !strstr(state, "version mismatch") &&
+           doctor_is(c, "yes", "module.nvidia");
+}
+
+static bool judge_files(doctor_case *c)
+{
+    return doctor_is(c, "yes", "module.nvidia") &&
+           (doctor_is(c, "no", "device_files.control") || doctor_is(c, "no", "device_files.uvm"));
+}
+
+static bool judge_wsl(doctor_case *c)
+{
+    return is_wsl(c);
+}
+
+static bool judge_confidential(doctor_case *c)
+{
+    return doctor_is(c, "yes", "confidential.on") && doctor_is(c, "none", "confidential.multi_gpu") &&
+           doctor_number(c, 0, "gpus") > 1;
+}
+
+static bool judge_mps(doctor_case *c)
+{
+    return doctor_is(c, "yes", "mps.server");
+}
+
+const doctor_rule doctor_rules_driver[] = {
+    {"nouveau", DOCTOR_ERROR, DOCTOR_GPU, AREA, "nouveau has the device",
+     "CUDA needs NVIDIA's kernel module, and a device has one driver at a time",
+     "echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf, make the initial RAM disk anew, restart", true,
+     judge_nouveau},
+    {"driver-missing", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no driver has the device",
+     "the kernel module nvidia is not loaded, so CUDA finds no device",
+     "modprobe nvidia; if that fails, install the driver for this kernel (dmesg | grep NVRM has the reason)", true,
+     judge_missing},
+    {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver's library and kernel module are of two versions",
+     "an update has replaced the libraries, and the module from before is still loaded; nothing new can be started",
+     "restart the machine, or stop what uses the devices, then rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
+     "modprobe nvidia",
+     true, judge_skew},
+    {"fabric-manager", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the fabric of the devices is not set up (CUDA error 802)",
+     "on machines with NVSwitch CUDA does not start before the fabric manager has set them up",
+     "install nvidia-fabricmanager of exactly the driver's version, then systemctl enable --now nvidia-fabricmanager",
+     true, judge_fabric},
+    {"fabric-state", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has not joined the fabric",
+     "peer access over NVSwitch needs it, and CUDA may fail with error 802",
+     "systemctl status nvidia-fabricmanager; its version must be the driver's", true, judge_fabric_state},
+    {"driver-init", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA does not start",
+     "there are devices, but cuInit fails, so no program can use them",
+     "nvidia-smi and dmesg | grep -i nvrm have more; restart the machine after an update of the driver", true,
+     judge_init},
+    {"libcuda-missing", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "libcuda cannot be opened",
+     "the kernel module is loaded, but programs find no library to call it with",
+     "install the driver's libraries in the module's version; for a container, the NVIDIA container toolkit", true,
+     judge_library},
+    {"driver-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA hangs or crashes when it starts",
+     "a device that no longer answers stops every program that starts CUDA",
+     "dmesg | grep -i xid shows the device; reset it with nvidia-smi --gpu-reset, or restart the machine", true,
+     judge_silent},
+    {"nvml-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML hangs or crashes",
+     "a device that no longer answers stops nvidia-smi and NVML, too",
+     "dmesg | grep -i xid shows the device; restart the machine", true, judge_nvml_silent},
+    {"device-files", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "files of the driver in /dev are missing",
+     "without /dev/nvidiactl and /dev/nvidia-uvm CUDA does not start",
+     "nvidia-modprobe -c 0 -u; for a container, start it with --gpus or with those devices", true, judge_files},
+    {"libcuda-skew", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "libcuda and the kernel module are of two versions",
+     "this is meant only for NVIDIA's packages for forward compatibility, which work on data center cards alone",
+     "take the folder of the other libcuda out of LD_LIBRARY_PATH, or install both in one version", false,
+     judge_libcuda},
+    {"wsl", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "this is the Windows subsystem for Linux",
+     "the devices belong to Windows: there is no peer access, and much of NVML is missing; copies between devices are "
+     "staged",
+     "for peer access start Linux itself", false, judge_wsl},
+    {"confidential", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
+     "confidential computing is on, without a mode for several devices",
+     "peer access is off, and copies are encrypted on their way",
+     "where several devices are to work together, use protected PCIe mode, or turn confidential computing off", true,
+     judge_confidential},
+    {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
+     "clocks, links, errors and refusals of peer access were not checked",
+     "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true, judge_nvml},
+    {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
+     "programs share one server: a fault of one ends the work of the others",
+     "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, judge_mps},
+    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};

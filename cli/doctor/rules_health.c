@@ -1,0 +1,233 @@
+/* rules_health.c - rules about each device: whether it is there and sound, its clocks, its modes, and what else uses it.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include "cli/doctor/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AREA "devices"
+#define CLOCKS "clocks"
+
+/* Bits of NVML's clocks event reasons. */
+enum {
+    CLOCKS_SETTING = 0x2,
+    CLOCKS_POWER_CAP = 0x4,
+    CLOCKS_HW_SLOWDOWN = 0x8,
+    CLOCKS_SW_THERMAL = 0x20,
+    CLOCKS_HW_THERMAL = 0x40,
+    CLOCKS_POWER_BRAKE = 0x80
+};
+
+/* Whether a list such as "31, 79" has the number. */
+static bool has_number(const char *list, long number)
+{
+    while (list && *list) {
+        char *end;
+        long is = strtol(list, &end, 10);
+        if (end > list && is == number) {
+            return true;
+        }
+        list = end > list ? end : list + 1;
+    }
+    return false;
+}
+
+static bool judge_lost(doctor_case *c)
+{
+    const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
+    if (state && strstr(state, "lost")) {
+        doctor_look(c, "gpu.%d.xid", c->a);
+        return true;
+    }
+    doctor_drop(c, 0);
+    if (doctor_is(c, "gone", "gpu.%d.config", c->a)) {
+        return true;
+    }
+    doctor_drop(c, 0);
+    return has_number(doctor_look(c, "gpu.%d.xid", c->a), 79);
+}
+
+/* In a container NVML shows a part of the devices. */
+static bool judge_absent(doctor_case *c)
+{
+    return doctor_is(c, "absent", "gpu.%d.nvml", c->a) && doctor_is(c, "ok", "nvml.state") &&
+           doctor_is(c, "nvidia", "gpu.%d.kernel_driver", c->a) && doctor_is_not(c, "yes", "system.container") &&
+           doctor_is_not(c, "gone", "gpu.%d.config", c->a) && !has_number(doctor_look(c, "gpu.%d.xid", c->a), 79);
+}
+
+/* Numbers of the kernel log that a program alone does not cause; 79 has a rule of its own. */
+static bool judge_xid(doctor_case *c)
+{
+    static const short hardware[] = {48, 62, 64, 74, 92, 94, 95, 119, 120, 122, 140, 143};
+    const char *list = doctor_look(c, "gpu.%d.xid", c->a);
+    for (size_t i = 0; list && i < sizeof(hardware) / sizeof(hardware[0]); i++) {
+        if (has_number(list, hardware[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool judge_remap_failed(doctor_case *c)
+{
+    return doctor_is(c, "yes", "gpu.%d.rows_failed", c->a);
+}
+
+static bool judge_remap_pending(doctor_case *c)
+{
+    return doctor_is(c, "yes", "gpu.%d.rows_pending", c->a) || doctor_is(c, "yes", "gpu.%d.pages_pending", c->a);
+}
+
+static bool judge_ecc(doctor_case *c)
+{
+    return doctor_number(c, 0, "gpu.%d.ecc_uncorrected", c->a) > 0;
+}
+
+/* ---- clocks ---- */
+
+static bool has_reason(doctor_case *c, long long bits)
+{
+    return doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) & bits;
+}
+
+static bool judge_hardware_slow(doctor_case *c)
+{
+    if (!has_reason(c, CLOCKS_HW_SLOWDOWN | CLOCKS_HW_THERMAL | CLOCKS_POWER_BRAKE)) {
+        return false;
+    }
+    doctor_look(c, "gpu.%d.temperature", c->a);
+    doctor_look(c, "gpu.%d.clock_mhz", c->a);
+    return true;
+}
+
+static bool judge_hot(doctor_case *c)
+{
+    if (!has_reason(c, CLOCKS_SW_THERMAL)) {
+        return false;
+    }
+    doctor_look(c, "gpu.%d.temperature", c->a);
+    return true;
+}
+
+static bool judge_power_limit(doctor_case *c)
+{
+    long long limit = doctor_number(c, 0, "gpu.%d.power_limit_mw", c->a);
+    long long usual = doctor_number(c, 0, "gpu.%d.power_default_mw", c->a);
+    return limit > 0 && limit < usual;
+}
+
+/* At the usual limit a device under full load does that. */
+static bool judge_power_cap(doctor_case *c)
+{
+    if (!has_reason(c, CLOCKS_POWER_CAP) || judge_power_limit(c)) {
+        return false;
+    }
+    doctor_look(c, "gpu.%d.clock_mhz", c->a);
+    doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
+    return true;
+}
+
+static bool judge_clock_setting(doctor_case *c)
+{
+    if (has_reason(c, CLOCKS_SETTING)) {
+        doctor_look(c, "gpu.%d.clock_application_mhz", c->a);
+        doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
+        return true;
+    }
+    long long set = doctor_number(c, 0, "gpu.%d.clock_application_mhz", c->a);
+    long long usual = doctor_number(c, 0, "gpu.%d.clock_application_default_mhz", c->a);
+    return set > 0 && set < usual;
+}
+
+/* ---- modes ---- */
+
+static bool judge_mig(doctor_case *c)
+{
+    return doctor_is(c, "yes", "gpu.%d.mig", c->a);
+}
+
+static bool judge_mig_pending(doctor_case *c)
+{
+    const char *now = doctor_look(c, "gpu.%d.mig", c->a), *next = doctor_look(c, "gpu.%d.mig_pending", c->a);
+    return now && next && strcmp(now, next) != 0;
+}
+
+static bool judge_prohibited(doctor_case *c)
+{
+    return doctor_is(c, "prohibited", "gpu.%d.compute_mode", c->a);
+}
+
+static bool judge_exclusive(doctor_case *c)
+{
+    return doctor_is(c, "exclusive", "gpu.%d.compute_mode", c->a) && doctor_is_not(c, "yes", "mps.server");
+}
+
+static bool judge_persistence(doctor_case *c)
+{
+    return doctor_is(c, "no", "gpu.%d.persistence", c->a) && doctor_is_not(c, "yes", "system.wsl") &&
+           doctor_number(c, 0, "gpu.%d.graphics_processes", c->a) == 0;
+}
+
+/* ---- other users ---- */
+
+static bool judge_shared(doctor_case *c)
+{
+    return doctor_number(c, 0, "gpu.%d.compute_processes", c->a) > 1 && doctor_is_not(c, "yes", "mps.server");
+}
+
+static bool judge_graphics(doctor_case *c)
+{
+    return doctor_number(c, 0, "gpus") > 1 &&
+           (doctor_number(c, 0, "gpu.%d.graphics_processes", c->a) > 0 || doctor_is(c, "yes", "gpu.%d.display", c->a));
+}
+
+const doctor_rule doctor_rules_health[] = {
+    {"gpu-lost", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has fallen off the bus",
+     "it no longer answers (Xid 79): work on it is lost, and on GeForce and older drivers other devices stop, too",
+     "restart the machine, off and on; if it comes back: power cables, riser, slot, temperature", true, judge_lost},
+    {"gpu-absent", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device is on the bus, but the driver does not show it",
+     "the driver could not start it", "dmesg | grep -i nvrm has the reason", true, judge_absent},
+    {"xid", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the kernel log has errors of the device itself",
+     "these numbers stand for memory, links, power or firmware, not for a program's mistake",
+     "look them up in NVIDIA's list of Xid errors; reset the device with nvidia-smi --gpu-reset", true, judge_xid},
+    {"rows-failed", DOCTOR_ERROR, DOCTOR_GPU, AREA, "memory of the device cannot be repaired any more",
+     "a row with errors could not be replaced by a spare one", "have the device exchanged", false, judge_remap_failed},
+    {"compute-prohibited", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no program may compute on the device",
+     "its compute mode is prohibited", "nvidia-smi -c DEFAULT", true, judge_prohibited},
+    {"rows-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bad memory waits for a reset to be replaced",
+     "an uncorrectable error was found, and the spare memory is used only after a reset",
+     "stop what uses the device, then nvidia-smi --gpu-reset -i N", true, judge_remap_pending},
+    {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA, "uncorrectable memory errors since the driver was loaded",
+     "each has ended the work that touched it",
+     "nvidia-smi -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true, judge_ecc},
+    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down",
+     "too hot, or the power supply asks for it: the clocks are halved or worse",
+     "look at fans, air flow, power cables and the power supply", false, judge_hardware_slow},
+    {"clocks-hot", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the driver holds the clocks down because of the temperature",
+     "the device is above the temperature for full clocks", "look at fans and air flow", false, judge_hot},
+    {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below the usual one",
+     "under load the clocks go down sooner", "nvidia-smi -i N -pl WATTS, with the default of nvidia-smi -q -d POWER",
+     true, judge_power_limit},
+    {"clocks-set", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "clocks are limited by a setting",
+     "application clocks or locked clocks are in force", "nvidia-smi -rac; nvidia-smi -rgc", true, judge_clock_setting},
+    {"mig", DOCTOR_WARNING, DOCTOR_GPU, AREA, "MIG is on",
+     "a part of a MIG device has no peer access, and a process sees one part at most",
+     "where whole devices are wanted: nvidia-smi -i N -mig 0", true, judge_mig},
+    {"mig-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a change of MIG waits for a reset",
+     "the mode that was asked for is not in force", "nvidia-smi --gpu-reset -i N", true, judge_mig_pending},
+    {"shared", DOCTOR_WARNING, DOCTOR_GPU, AREA, "several processes compute on the device",
+     "they take turns in slices of time, and each has its own context in the memory",
+     "one process for each device, or the multi-process service (nvidia-cuda-mps-control -d)", false, judge_shared},
+    {"clocks-power", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "the power limit holds the clocks down",
+     "that is usual under full load, at the usual limit", "", false, judge_power_cap},
+    {"compute-exclusive", DOCTOR_NOTE, DOCTOR_GPU, AREA, "one process at a time may use the device",
+     "a second program fails with \"all CUDA-capable devices are busy\"", "nvidia-smi -i N -c DEFAULT", true,
+     judge_exclusive},
+    {"persistence", DOCTOR_NOTE, DOCTOR_GPU, AREA, "persistence mode is off",
+     "the driver sets the device up anew for each program that finds it unused, which takes seconds",
+     "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1", true, judge_persistence},
+    {"graphics", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a display or a graphics program uses the device",
+     "it takes memory and time from what computes there", "let the display use another device", false, judge_graphics},
+    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};

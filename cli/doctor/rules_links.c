@@ -1,0 +1,116 @@
+/* rules_links.c - rules about the ways to devices: PCIe links, NVLink, and the NUMA nodes of devices and processes.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include "cli/doctor/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/thread.h"
+
+#define AREA "links"
+#define NUMA "NUMA"
+
+/* ---- PCIe ---- */
+
+/* The lanes that both ends can do. */
+static long long width_of_both(doctor_case *c)
+{
+    long long device = doctor_number(c, 0, "gpu.%d.link_width_max", c->a);
+    long long slot = doctor_number(c, device, "gpu.%d.slot_width_max", c->a);
+    return slot < device ? slot : device;
+}
+
+static bool judge_narrow(doctor_case *c)
+{
+    long long width = doctor_number(c, 0, "gpu.%d.link_width", c->a);
+    return width > 0 && width < width_of_both(c);
+}
+
+static bool judge_slot_narrow(doctor_case *c)
+{
+    long long device = doctor_number(c, 0, "gpu.%d.link_width_max", c->a);
+    long long slot = doctor_number(c, 0, "gpu.%d.slot_width_max", c->a);
+    return slot > 0 && slot < device;
+}
+
+/* In MT/s. A device without work lowers its speed, so only one at work counts. */
+static bool judge_slow(doctor_case *c)
+{
+    long long speed = doctor_number(c, 0, "gpu.%d.link_mts", c->a);
+    long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
+    long long slot = doctor_number(c, device, "gpu.%d.slot_mts_max", c->a);
+    return speed > 0 && speed < (slot < device ? slot : device) && doctor_number(c, 0, "gpu.%d.utilization", c->a) > 0;
+}
+
+static bool judge_slot_slow(doctor_case *c)
+{
+    long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
+    long long slot = doctor_number(c, 0, "gpu.%d.slot_mts_max", c->a);
+    return slot > 0 && slot < device;
+}
+
+/* ---- NVLink ---- */
+
+/* Fewer than another device of the same name has. Where all lack the same links, the machine is built so. */
+static bool judge_nvlink(doctor_case *c)
+{
+    const char *name = doctor_look(c, "gpu.%d.name", c->a);
+    long long mine = doctor_number(c, -1, "gpu.%d.nvlinks", c->a);
+    for (int b = 0; b < doctor_gpus(c->s) && name && mine >= 0; b++) {
+        int before = c->n;
+        if (b != c->a && doctor_is(c, name, "gpu.%d.name", b) && doctor_number(c, -1, "gpu.%d.nvlinks", b) > mine) {
+            return true;
+        }
+        doctor_drop(c, before);
+    }
+    return false;
+}
+
+/* ---- NUMA ---- */
+
+static bool several_nodes(doctor_case *c)
+{
+    return doctor_number(c, 1, "system.nodes") > 1;
+}
+
+static bool judge_far(doctor_case *c)
+{
+    long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
+    const char *mine = doctor_look(c, "process.cpus");
+    const char *near = node >= 0 ? doctor_look(c, "node.%lld.cpus", node) : NULL;
+    hdi_cpus a, b, both;
+    return several_nodes(c) && mine && near && hdi_cpus_parse(mine, &a) && hdi_cpus_parse(near, &b) &&
+           !hdi_cpus_common(&a, &b, &both);
+}
+
+static bool judge_no_node(doctor_case *c)
+{
+    return doctor_is(c, "-1", "gpu.%d.node", c->a) && several_nodes(c) && doctor_is_not(c, "yes", "system.hypervisor");
+}
+
+const doctor_rule doctor_rules_links[] = {
+    {"link-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link has fewer lanes than both ends can do",
+     "copies are slower by as much",
+     "seat the card and the riser anew, clean the contacts; look at the firmware's setting of the slot", false,
+     judge_narrow},
+    {"link-slow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link is slower than both ends can do, under load",
+     "the link did not train to its speed, or errors have lowered it",
+     "another riser or cable, the firmware's setting of the slot; dmesg | grep -i aer shows errors", false, judge_slow},
+    {"slot-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the slot or riser has fewer lanes than the device",
+     "copies are slower by as much", "use a slot with all lanes, not one of the chipset, and no x1 or x4 riser", false,
+     judge_slot_narrow},
+    {"nvlink", DOCTOR_WARNING, DOCTOR_GPU, AREA, "links of NVLink are down",
+     "other devices of the same kind have more of them up",
+     "nvidia-smi nvlink -s -i N; reset the device, seat the bridge anew, look for Xid 74 in dmesg", false,
+     judge_nvlink},
+    {"numa-far", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process may not run near the device",
+     "its threads and Heddle's copying threads work across sockets, and pinned memory lies there, too",
+     "numactl --cpunodebind=NODE, another --cpuset-cpus of the container, or another --cpu-bind of the batch system",
+     false, judge_far},
+    {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot is of an older PCIe generation than the device",
+     "the link cannot be faster than its slower end", "", false, judge_slot_slow},
+    {"numa-unknown", DOCTOR_NOTE, DOCTOR_GPU, NUMA, "the firmware does not report the device's NUMA node",
+     "threads and pinned memory cannot be placed near it", "update the firmware; nvidia-smi topo -m", false,
+     judge_no_node},
+    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};

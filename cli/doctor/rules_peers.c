@@ -1,0 +1,285 @@
+/* rules_peers.c - rules about peer access: what refuses it, what makes it lose bytes, and what `heddle p2p` has verified.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include "cli/doctor/rules.h"
+
+#include <string.h>
+
+#define AREA "peers"
+
+enum { PEERS_MOST = 8, CODE_MAP_FAILED = 205, CODE_TOO_MANY = 711 };
+
+/* ---- of a pair ---- */
+
+/* What the driver reports of the pair is that access is given. Nothing is reported: false. */
+static bool is_given(doctor_case *c, int a, int b)
+{
+    const char *read = doctor_look(c, "pair.%d.%d.read", a, b);
+    const char *cuda = doctor_look(c, "pair.%d.%d.cuda", a, b);
+    bool refused = (read && strcmp(read, "ok") != 0) || (cuda && strcmp(cuda, "no") == 0);
+    return (read || cuda) && !refused;
+}
+
+/* Both are at an NVSwitch, or have links to each other. */
+static bool is_nvlink(doctor_case *c, int a, int b)
+{
+    return doctor_number(c, 0, "pair.%d.%d.nvlinks", a, b) > 0 ||
+           (doctor_number(c, 0, "gpu.%d.nvlinks_switch", a) > 0 && doctor_number(c, 0, "gpu.%d.nvlinks_switch", b) > 0);
+}
+
+static bool is_verified(doctor_case *c, int a, int b)
+{
+    const char *verdict = doctor_look(c, "pair.%d.%d.verdict", a, b);
+    return verdict && (strcmp(verdict, "usable") == 0 || strcmp(verdict, "slow") == 0);
+}
+
+/* Access is given, over PCIe, and no test has shown that bytes arrive. What was read for this is no evidence. */
+static bool is_at_risk(doctor_case *c, int a, int b)
+{
+    int before = c->n;
+    bool risk = is_given(c, a, b) && !is_nvlink(c, a, b) && !is_verified(c, a, b);
+    doctor_drop(c, before);
+    return risk;
+}
+
+/* The first device for which that is so with c->a, in one direction or the other; -1: none. */
+static int risky_peer(doctor_case *c)
+{
+    int n = doctor_gpus(c->s);
+    for (int b = 0; b < n; b++) {
+        if (b != c->a && (is_at_risk(c, c->a, b) || is_at_risk(c, b, c->a))) {
+            return b;
+        }
+    }
+    return -1;
+}
+
+/* ---- what loses bytes ---- */
+
+static bool judge_corrupt(doctor_case *c)
+{
+    return doctor_is(c, "corrupt", "pair.%d.%d.verdict", c->a, c->b);
+}
+
+static bool translates(doctor_case *c)
+{
+    const char *type = doctor_look(c, "gpu.%d.iommu", c->a);
+    return type && strncmp(type, "DMA", 3) == 0;
+}
+
+static bool judge_iommu(doctor_case *c)
+{
+    return translates(c) && risky_peer(c) >= 0;
+}
+
+static bool judge_acs(doctor_case *c)
+{
+    const char *bridges = doctor_look(c, "gpu.%d.acs", c->a);
+    return bridges && strcmp(bridges, "none") != 0 && risky_peer(c) >= 0;
+}
+
+/* The registers cannot be read, but what is behind one switch would be in one group without ACS. */
+static bool judge_acs_hint(doctor_case *c)
+{
+    const char *a = doctor_look(c, "gpu.%d.iommu_group", c->a), *b = doctor_look(c, "gpu.%d.iommu_group", c->b);
+    int before = c->n;
+    bool unread = !doctor_look(c, "gpu.%d.acs", c->a);
+    doctor_drop(c, before);
+    return a && b && strcmp(a, b) != 0 && unread && doctor_is(c, "same switch", "pair.%d.%d.path", c->a, c->b) &&
+           is_at_risk(c, c->a, c->b);
+}
+
+static bool judge_machine(doctor_case *c)
+{
+    return (doctor_is(c, "yes", "system.hypervisor") || doctor_is(c, "passthrough", "gpu.%d.virtualization", c->a)) &&
+           doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "host", "driver.provider") && risky_peer(c) >= 0;
+}
+
+static bool judge_window(doctor_case *c)
+{
+    long long window = doctor_number(c, 0, "gpu.%d.window_mib", c->a);
+    long long memory = doctor_number(c, 0, "gpu.%d.memory_mib", c->a);
+    if (window <= 0 || window >= memory) {
+        return false;
+    }
+    for (int b = 0; b < doctor_gpus(c->s); b++) { /* a program of device b maps memory of this one */
+        int before = c->n;
+        if (b != c->a && doctor_number(c, 0, "pair.%d.%d.code", b, c->a) == CODE_MAP_FAILED) {
+            return true;
+        }
+        doctor_drop(c, before);
+    }
+    return false;
+}
+
+static bool judge_registry(doctor_case *c)
+{
+    const char *keys = doctor_look(c, "driver.registry");
+    return keys && strcmp(keys, "none") != 0;
+}
+
+/* ---- what refuses ---- */
+
+static bool is_refused_as(doctor_case *c, const char *reason)
+{
+    return doctor_is(c, reason, "pair.%d.%d.read", c->a, c->b) || doctor_is(c, reason, "pair.%d.%d.write", c->a, c->b);
+}
+
+static bool judge_refused_registry(doctor_case *c)
+{
+    return is_refused_as(c, "disabled by registry key");
+}
+
+static bool judge_refused_chipset(doctor_case *c)
+{
+    if (!is_refused_as(c, "chipset not supported")) {
+        return false;
+    }
+    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    return true;
+}
+
+static bool judge_refused_topology(doctor_case *c)
+{
+    if (!is_refused_as(c, "topology not supported")) {
+        return false;
+    }
+    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    return true;
+}
+
+static bool judge_refused_kind(doctor_case *c)
+{
+    if (!is_refused_as(c, "GPU not supported")) {
+        return false;
+    }
+    doctor_look(c, "gpu.%d.name", c->a);
+    doctor_look(c, "driver.module");
+    return true;
+}
+
+/* MIG, WSL and confidential computing have rules of their own. */
+static bool judge_refused_other(doctor_case *c)
+{
+    int before = c->n;
+    bool explained = doctor_is(c, "yes", "gpu.%d.mig", c->a) || doctor_is(c, "yes", "gpu.%d.mig", c->b) ||
+                     doctor_is(c, "yes", "system.wsl") || doctor_is(c, "yes", "confidential.on");
+    doctor_drop(c, before);
+    if (explained || is_refused_as(c, "not supported") || is_refused_as(c, "unknown")) {
+        return !explained;
+    }
+    if (doctor_look(c, "pair.%d.%d.read", c->a, c->b) || !doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b)) {
+        return false;
+    }
+    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    return true;
+}
+
+static bool judge_refused_test(doctor_case *c)
+{
+    long long code = doctor_number(c, 0, "pair.%d.%d.code", c->a, c->b);
+    return is_given(c, c->a, c->b) && doctor_is(c, "refused", "pair.%d.%d.verdict", c->a, c->b) &&
+           code != CODE_TOO_MANY;
+}
+
+/* The driver gives a device eight peers over PCIe at a time. */
+static bool judge_too_many(doctor_case *c)
+{
+    int peers = 0;
+    for (int b = 0; b < doctor_gpus(c->s); b++) {
+        int before = c->n;
+        if (b != c->a && doctor_number(c, 0, "pair.%d.%d.code", c->a, b) == CODE_TOO_MANY) {
+            return true;
+        }
+        peers += b != c->a && is_given(c, c->a, b) && !is_nvlink(c, c->a, b);
+        doctor_drop(c, before);
+    }
+    return peers > PEERS_MOST && doctor_number(c, 0, "gpus") > PEERS_MOST;
+}
+
+static bool judge_one_way(doctor_case *c)
+{
+    const char *there = doctor_look(c, "pair.%d.%d.read", c->a, c->b);
+    const char *back = doctor_look(c, "pair.%d.%d.read", c->b, c->a);
+    return there && back && strcmp(there, "ok") == 0 && strcmp(back, "ok") != 0;
+}
+
+/* ---- what is slow, or not verified ---- */
+
+static bool judge_slow(doctor_case *c)
+{
+    if (doctor_is_not(c, "slow", "pair.%d.%d.verdict", c->a, c->b)) {
+        return false;
+    }
+    doctor_look(c, "pair.%d.%d.direct_mb_per_s", c->a, c->b);
+    doctor_look(c, "pair.%d.%d.staged_mb_per_s", c->a, c->b);
+    return true;
+}
+
+static bool judge_untested(doctor_case *c)
+{
+    return is_given(c, c->a, c->b) && !doctor_look(c, "pair.%d.%d.verdict", c->a, c->b);
+}
+
+const doctor_rule doctor_rules_peers[] = {
+    {"pair-corrupt", DOCTOR_ERROR, DOCTOR_PAIR, AREA, "bytes do not arrive as they were sent",
+     "a test has moved bytes, and the owner saw other ones; programs that trust the driver compute wrong results",
+     "see the causes here (IOMMU, bridges, virtual machine), mend them, then heddle p2p --verdicts --again; until then "
+     "hd_copy goes another way, and NCCL needs NCCL_P2P_DISABLE=1",
+     false, judge_corrupt},
+    {"iommu", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU translates addresses of a device that has peers",
+     "what one device writes into another one's memory may get lost, without any error",
+     "start the kernel with iommu=pt (or amd_iommu=off, intel_iommu=off), then heddle p2p --verdicts", true,
+     judge_iommu},
+    {"acs", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bridges send what is between peers up to the processor (ACS)",
+     "peer copies are slow, hang, or get lost where an IOMMU translates",
+     "setpci -s BRIDGE ECAP_ACS+0x6.w=0 for each bridge named, after each start; not where virtual machines need "
+     "isolation",
+     true, judge_acs},
+    {"vm-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a virtual machine was given peer access that no test has verified",
+     "the grant may lead to a private copy: the writer sees its bytes, and the owner does not",
+     "heddle p2p --verdicts; the host's operator passes devices through as one clique where the hardware can do it",
+     false, judge_machine},
+    {"window-small", DOCTOR_WARNING, DOCTOR_GPU, AREA,
+     "the memory window (BAR1) is smaller than the memory, and mapping fails",
+     "peers over PCIe go through the window, and code 205 is the driver's answer where it is too small",
+     "turn on \"above 4G decoding\" and resizable BAR in the firmware", true, judge_window},
+    {"registry", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "settings of the kernel module force a kind of peer access",
+     "forced access is given where the hardware may not carry it, or withheld where it does",
+     "take the keys out of /etc/modprobe.d, and load the module nvidia again", true, judge_registry},
+    {"refused-registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "a registry key of the driver turns peer access off",
+     "copies between these devices are staged",
+     "take the key out of /etc/modprobe.d (NVreg_RegistryDwords), and load the "
+     "module nvidia again",
+     true, judge_refused_registry},
+    {"refused-chipset", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver refuses peer access because of the chipset",
+     "the root complex between them is not one that the driver trusts with it; copies are staged",
+     "put both devices behind one PCIe switch; in a virtual machine it takes a clique of the host's", false,
+     judge_refused_chipset},
+    {"refused-topology", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
+     "the driver refuses peer access because of the way between the devices",
+     "they hang on different root complexes; copies are staged",
+     "put both devices into slots of one processor, or behind one switch", false, judge_refused_topology},
+    {"refused-other", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
+     "the driver refuses peer access without a reason that it names", "copies between these devices are staged",
+     "nvidia-smi topo -p2p r; dmesg | grep -i nvrm", false, judge_refused_other},
+    {"refused-test", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver offers peer access, and refuses it when it is used",
+     "copies between these devices are staged", "heddle p2p --verdicts --again shows the call and its code", false,
+     judge_refused_test},
+    {"one-way", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "peer access is given one way only",
+     "libraries that expect both ways fail or fall back", "nvidia-smi topo -p2p r", false, judge_one_way},
+    {"too-many-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the device has more peers than the driver serves at a time",
+     "each device has eight peers over PCIe at most; the next one is refused (code 711)",
+     "choose the pairs that matter; other copies are staged", false, judge_too_many},
+    {"pair-slow", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "direct copies are slower than staged ones",
+     "hd_copy therefore stages, and kernels may still use the memory directly", "see the links and the bridges of both",
+     false, judge_slow},
+    {"acs-hint", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "bridges between these devices probably isolate them (ACS)",
+     "both are behind one switch, yet in two IOMMU groups", "as root: heddle doctor, which then reads the bridges",
+     true, judge_acs_hint},
+    {"refused-kind", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "devices of this kind have no peer access with this driver",
+     "NVIDIA's driver gives it to few GeForce cards; copies are staged", "", false, judge_refused_kind},
+    {"untested", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "no test has verified the driver's word on peer access",
+     "a driver may report access that loses bytes", "heddle p2p --verdicts", false, judge_untested},
+    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};

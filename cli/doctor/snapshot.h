@@ -1,0 +1,65 @@
+/* snapshot.h - the facts of a machine that `heddle doctor` judges: an ordered list of keys and values, and its JSON.
+ *
+ * A key is such as "system.kernel", "gpu.0.mig" or "pair.0.1.read". Devices are numbered in the order of their bus ids. A fact that could
+ * not be found out is missing, with the reason. The JSON is one object: "heddle_snapshot": 1, then "facts" and "missing" with text
+ * and whole numbers. Other members, such as "source", are for people.
+ *
+ * Threads: one at a time. Locks: none.
+ * Always: nothing in it identifies an owner. A UUID is replaced by a hash wherever it stands in a value. A key has one value at most.
+ * Values are one line of text.
+ */
+#ifndef CLI_DOCTOR_SNAPSHOT_H
+#define CLI_DOCTOR_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum {
+    DOCTOR_KEY_BYTES = 80,
+    DOCTOR_VALUE_BYTES = 512,
+    DOCTOR_FACTS_MAX = 60000,
+    DOCTOR_GPUS_MAX = 64,
+    DOCTOR_ERROR_BYTES = 200,
+    DOCTOR_FILE_MAX = 16 << 20
+};
+
+/* The reason of what a user without privileges cannot read. */
+#define DOCTOR_ROOT "only root can read it"
+
+typedef struct doctor_fact {
+    char *key;
+    char *value;  /* NULL: it is missing */
+    char *reason; /* why it is missing, else NULL */
+} doctor_fact;
+
+typedef struct doctor_snapshot {
+    doctor_fact *list;
+    size_t n, room;
+    size_t *index, buckets; /* positions in the list, plus one, by the hash of the key */
+} doctor_snapshot;
+
+/* Zeroed is empty. */
+void doctor_release(doctor_snapshot *s);
+
+/* Each sets a fact. The first value of a key stays; a value takes the place of a reason. */
+void doctor_put(doctor_snapshot *s, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
+void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...) __attribute__((format(printf, 3, 4)));
+void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...) __attribute__((format(printf, 3, 4)));
+
+/* NULL: there is nothing under this key. */
+const doctor_fact *doctor_find(const doctor_snapshot *s, const char *key);
+
+/* The number of devices. */
+int doctor_gpus(const doctor_snapshot *s);
+
+/* Sets all facts of another one. */
+void doctor_add_all(doctor_snapshot *s, const doctor_snapshot *other);
+
+/* Writes the whole document. */
+void doctor_write(const doctor_snapshot *s, FILE *out);
+
+/* Reads a document into an empty snapshot. False: it is none, with one line in `error`, and the snapshot is empty. */
+bool doctor_read(doctor_snapshot *s, const char *text, size_t bytes, char error[DOCTOR_ERROR_BYTES]);
+
+#endif
