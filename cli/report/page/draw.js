@@ -43,7 +43,8 @@ function table(caption, heads, rows, most = 200) {
         el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 || isText(i) ? 'text' : null }, head)))),
         el('tbody', null, shown.map(row => el('tr', null, row.map(cell)))));
     const more = rows.length - shown.length;
-    return el('div', { class: 'scroll' }, out, more > 0 ? el('p', { class: 'quiet' }, more + ' more rows are not shown.') : null);
+    return el('div', { class: 'scroll' }, out, more > 0 ? el('p', { class: 'quiet screen' }, more + ' more rows are not shown.') : null,
+        rows.length > 60 ? el('p', { class: 'paper' }, 'Paper has the first 60 of ' + rows.length + ' rows.') : null);
 }
 
 function facts(pairs) {

@@ -175,6 +175,7 @@ function showDetails() {
     const t = trace(), s = app.selected;
     const parts = !s ? [el('p', { class: 'quiet' }, 'Select an operation or a gap: its details and what it waited for stand here.')] :
         s.kind === 'op' ? opDetails(t, s.op) : s.kind === 'piece' ? pieceDetails(t, s) : itemDetails(t, s);
+    lanes.details.classList.toggle('empty', !s);
     lanes.details.replaceChildren(...parts.flat(Infinity).filter(Boolean));
     if (s) lanes.details.append(el('div', { class: 'bar' }, button('Zoom to it', () => {
         const room = Math.max(100, (s.to - s.from) * 1.5);

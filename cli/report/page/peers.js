@@ -65,9 +65,9 @@ function peerMatrix(data, figure, onPair) {
 }
 
 function buildPeers(body, data) {
-    const figures = peerFigures(data), holder = el('div'), details = el('div', { class: 'detail', 'aria-live': 'polite', id: 'pair' });
+    const figures = peerFigures(data), holder = el('div'), details = el('div', { class: 'detail empty', 'aria-live': 'polite', id: 'pair' });
     let figure = figures.find(f => f.id === 'ce_write') || figures[0];
-    const show = pair => details.replaceChildren(...pairDetails(pair, figures, significant));
+    const show = pair => details.classList.remove('empty') || details.replaceChildren(...pairDetails(pair, figures, significant));
     const draw = () => holder.replaceChildren(peerMatrix(data, figure, show));
     const choice = el('select', { id: 'peer-figure', on: { change: () => {
         figure = figures[choice.selectedIndex];
@@ -76,7 +76,7 @@ function buildPeers(body, data) {
     body.append(el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
         el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
     const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
-    details.append(el('p', { class: 'quiet' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
+    details.append(el('p', { class: 'quiet screen' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
     if (troubled.length > 0) {
         body.append(table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
@@ -112,16 +112,22 @@ function buildMachine(body, data) {
     }
 }
 
-/* A list of findings: title, severity, evidence, what to do, the command that does it. */
+/* What `heddle doctor --json` found: the worst first; what could not be looked at. */
 function buildDoctor(body, data) {
-    const rank = { error: 0, warning: 1 };
-    const severity = f => String(f.severity || f.level || f.state || 'note');
-    const findings = (data.findings || []).filter(f => f && typeof f === 'object').sort((a, b) => (rank[severity(a)] ?? 2) - (rank[severity(b)] ?? 2));
+    const rank = { error: 0, warning: 1 }, findings = (data.findings || []).filter(f => f && typeof f === 'object');
     if (findings.length === 0) body.append(el('p', { class: 'quiet' }, 'Nothing is wrong.'));
-    for (const finding of findings) {
-        const evidence = [finding.evidence].flat().filter(Boolean).map(plain).join('; ');
-        const command = finding.command || finding.fix;
-        body.append(findingCard(plain(finding.title || finding.text || finding.id), severity(finding), severity(finding), evidence,
-            finding.remedy ? plain(finding.remedy) : '', command ? el('p', null, el('code', null, plain(command))) : null));
+    for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
+        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
+        const evidence = Object.entries(finding.evidence || {}).map(([key, value]) => key + ': ' + plain(value)).join('\n');
+        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.map(d => Array.isArray(d) ? d.join('→') : d).join(', ') : '';
+        body.append(findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
+            where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,
+            finding.fix ? el('p', null, 'To do' + (finding.fix_needs_root ? ', as root' : '') + ': ', el('code', null, plain(finding.fix))) : null,
+            evidence ? el('details', null, el('summary', null, 'Evidence'), el('pre', null, evidence)) : null]));
+    }
+    const areas = Object.entries(data.areas || {}), missing = Object.entries(data.missing || {});
+    if (areas.length > 0) body.append(table('What was looked at', ['area', 'outcome'], areas.map(([area, text]) => [area, { text: plain(text), class: 'text' }])));
+    if (missing.length > 0) {
+        body.append(asTable(() => table('', ['fact', 'why it is missing'], missing.map(([key, text]) => [key, { text: plain(text), class: 'text' }])), 'Facts that could not be had (' + missing.length + ')'));
     }
 }
