@@ -2,7 +2,7 @@
  *
  * For Perfetto a device is a process and a lane is a thread; the program is a process with its threads. Arrows go from a submit to its
  * run, and from what was waited for to what waited. Memory is a counter.
- * For HTA a file is what its reader takes for one rank: streams count from 1, each run has the launch that it belongs to, and launches have
+ * For HTA a file is what its reader takes for one rank. Streams count from 1, each run has the launch that it belongs to, and launches have
  * the names of CUDA's runtime. A run without times of its own is left out there, so that no time is made up.
  *
  * Threads, Locks: see model.h.

@@ -1,7 +1,7 @@
 /* findings.c - what of a trace is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
  *
- * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound: other
- * devices' work still has to be done, so filling the idle time of one device cannot make the window shorter than that.
+ * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
+ * the devices still has to be done, so filling the idle time of one cannot make the window shorter than that.
  * Idle time without submitted work is taken apart in findings_host.c, by what the program's threads did meanwhile.
  *
  * Threads, Locks: see model.h.
@@ -141,8 +141,9 @@ static void idle_for_devices(finder *f, int d)
         if (turns) {
             PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
                 finding_time(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
-            PUT(one->remedy, "Divide the work so that neither needs the other's last result: two halves in turns, or "
-                             "name with hd_in_range and hd_out_range only the bytes that an operation uses.");
+            PUT(one->remedy,
+                "Divide the work so that neither needs the other's last result, for example into two halves. With "
+                "hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
         } else {
             PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, finding_time(ns, time),
                 finding_percent(ns, f->window), e);

@@ -75,7 +75,7 @@ typedef struct trace_piece {
     int64_t begin, end;
     uint8_t state;  /* trace_state */
     uint8_t cause;  /* trace_cause, of IDLE */
-    int16_t other;  /* DEVICE: the device that was waited for; COPY: the device at its other end; else TRACE_NONE */
+    int16_t other;  /* DEVICE: the device that was waited for. COPY: the device at its other end; else TRACE_NONE */
     int32_t op;     /* IDLE: the operation that was held up, TRACE_NONE. Else one that ran */
     int32_t holder; /* IDLE: the operation that it was held up by */
     int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
@@ -85,8 +85,7 @@ typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
     uint64_t memory;
-    int64_t begin,
-        end; /* its window: the same for all: from the first submit or work of any to the end of the last work */
+    int64_t begin, end; /* its window, the same for all: first submit or work of any to the last end of work */
     int64_t compute, transfer, idle, overlap; /* overlap: part of compute in which a transfer ran, too */
     int64_t cause[TRACE_CAUSES];
     int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
@@ -162,7 +161,7 @@ typedef struct trace_thread {
 typedef struct trace_label {
     uint8_t kind, device;
     int32_t label;                  /* index of names, TRACE_NONE */
-    uint64_t peak, at_peak, left;   /* bytes: the most of it; when its device had most; when the trace ended */
+    uint64_t peak, at_peak, left;   /* bytes: the most of it, when its device had most, when the trace ended */
     uint64_t allocs, frees, beyond; /* beyond: allocations that took a rung above the arena's */
     int64_t paused;                 /* ns that these took */
 } trace_label;
@@ -206,9 +205,8 @@ typedef struct trace_launch {
     uint64_t count;
     uint64_t measured;                       /* how many of them were measured by themselves */
     int64_t total, least, median, p99, most; /* ns on the device, of those; 0: there are none */
-    int64_t
-        shared; /* ns of stretches of several operations, by the number of them; exact where all are of this kernel */
-    bool mixed; /* not all were */
+    int64_t shared;                          /* ns of stretches of several operations, divided by their number */
+    bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
     int64_t submit_to_begin_p50, submit_to_begin_p99;
 } trace_launch;
 

@@ -359,7 +359,7 @@ static void hold(const trace *t, trace_op *op)
     consider(t, op, op->before, TRACE_NONE);
 }
 
-/* Marks and claims have no time on the device: a mark ends with what is in front of it, a claim when its program ends it. */
+/* Marks and claims have no time on the device. A mark ends with what is in front of it, a claim when the program ends it. */
 static void end_without_work(trace_op *op)
 {
     if (op->kind == HDI_RECORD_OP_CLAIM) {
