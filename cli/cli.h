@@ -14,6 +14,7 @@ int cli_info(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_cc(int argc, char **argv);
 int cli_p2p(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_report(int argc, char **argv);
 

@@ -31,6 +31,12 @@ static bool is_kind(const hdi_json_value *value, hdi_json_kind kind)
     return value && value->kind == kind;
 }
 
+/* A list of objects, as some results are. */
+static bool is_rows(const hdi_json_value *root)
+{
+    return is_kind(root, HDI_JSON_ARRAY) && is_kind(root->first, HDI_JSON_OBJECT);
+}
+
 /* By its members; PAGE_KINDS: it is none that a report shows. */
 static page_kind kind_of(const hdi_json_value *root)
 {
@@ -46,7 +52,7 @@ static page_kind kind_of(const hdi_json_value *root)
         is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
         return PAGE_INFO;
     }
-    return PAGE_KINDS;
+    return is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
 }
 
 /* A JSON object a line, as an array of them. False: one of the lines is none. */

@@ -5,7 +5,7 @@
 #include "cli/report/parts.h"
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-static const int64_t most = INT64_C(1) << 53;
+static const int64_t most = (INT64_C(1) << 52) - 1; /* so that a difference has at most 53 bits */
 
 static void put_group(page_column *c, int characters)
 {

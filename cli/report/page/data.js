@@ -38,16 +38,14 @@ function decodeNumbers(bytes, out, none) {
     const n = out.length;
     let at = 0, last = 0, value = none;
     for (let i = 0; i < n && at < bytes.length;) {
-        let byte = bytes[at++], number = byte & 127;
-        if (byte > 127) {
+        /* the lowest bit apart, since a number may have 54 */
+        let byte = bytes[at++], half = byte >> 1 & 63;
+        const odd = byte & 1;
+        for (let scale = 64; byte > 127 && at < bytes.length; scale *= 128) {
             byte = bytes[at++];
-            number += (byte & 127) * 128;
-            for (let scale = 16384; byte > 127 && at < bytes.length; scale *= 128) {
-                byte = bytes[at++];
-                number += (byte & 127) * scale;
-            }
+            half += (byte & 127) * scale;
         }
-        if (number === 1) { /* the value before, repeated */
+        if (half === 0 && odd) { /* the value before, repeated */
             let repeats = 0, scale = 1;
             do {
                 byte = bytes[at++];
@@ -59,11 +57,10 @@ function decodeNumbers(bytes, out, none) {
             i = end;
             continue;
         }
-        if (number === 0) {
+        if (half === 0) {
             value = none;
         } else {
-            const half = Math.floor((number - 2) / 2);
-            last += number % 2 === 0 ? half : -half - 1;
+            last += odd ? -half : half - 1;
             value = last;
         }
         out[i++] = value;
