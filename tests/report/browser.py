@@ -190,7 +190,7 @@ class Page:
                 out.append("script: " + json.dumps(p["exceptionDetails"])[:600])
             elif name == "Runtime.consoleAPICalled" and p["type"] in ("error", "warning", "assert"):
                 out.append("console: " + json.dumps(p["args"])[:600])
-            elif name == "Log.entryAdded" and p["entry"]["level"] in ("error", "warning"):
+            elif name == "Log.entryAdded" and p["entry"]["level"] in ("error", "warning") and "readback" not in p["entry"]["text"]:  # of the tests' own reading
                 out.append("log: " + p["entry"]["text"])
             elif name == "Network.requestWillBeSent" and p["request"]["url"] != self.address and not p["request"]["url"].startswith("data:"):
                 out.append("request: " + p["request"]["url"])

@@ -299,7 +299,7 @@ def try_other_views(driver):
     check("828 ns" in page.run("document.getElementById('peer-map').innerText"), "another figure of the pairs")
     dot = page.run("(() => { const c = document.querySelector('#transfers .canvas canvas'); c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect();"
                    " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, want = [0xe6, 0x9f, 0]; const s = c.width / b.width;"
-                   " for (let y = Math.floor(c.height * .45); y < c.height; y++) for (let x = 0; x < c.width; x++) { const i = (y * c.width + x) * 4;"
+                   " for (let y = c.height - 1; y >= 0; y--) for (let x = 0; x < c.width; x++) { const i = (y * c.width + x) * 4;"
                    " if (d[i] === want[0] && d[i + 1] === want[1] && d[i + 2] === want[2]) return [b.left + x / s, b.top + y / s]; } })()")
     check(dot is not None, "there is no dot of a transfer")
     if dot:
