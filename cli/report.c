@@ -25,7 +25,7 @@ static int print_help(void)
            "Two traces are laid side by side, too.\n"
            "\n"
            "options:\n"
-           "  --output FILE, -o FILE  the page (default: report.html)\n"
+           "  --output FILE, -o FILE  the page (default: report.html); -: the output\n"
            "  --help, -h              this text\n"
            "\n"
            "Exit status:\n"
@@ -77,7 +77,11 @@ static int write_page(const report_words *words)
         fprintf(stderr, "heddle report: there is no memory for the page; give fewer files\n");
         return CLI_FAILED;
     }
-    bool ok = output_write(words->output, page, bytes);
+    bool on_output = strcmp(words->output, "-") == 0;
+    bool ok = on_output || output_write(words->output, page, bytes);
+    if (on_output) {
+        fwrite(page, 1, bytes, stdout); /* cli_finish reports what failed */
+    }
     if (!ok) {
         fprintf(stderr, "heddle report: cannot write '%s': %s\n", words->output, strerror(errno));
     }
@@ -93,7 +97,7 @@ int cli_report(int argc, char **argv)
     if (status != CLI_OK || words.help) {
         return words.help ? print_help() : status;
     }
-    if (!output_may(words.output)) {
+    if (strcmp(words.output, "-") != 0 && !output_may(words.output)) {
         fprintf(stderr, "heddle report: cannot write '%s': %s\n", words.output, strerror(errno));
         return CLI_FAILED;
     }

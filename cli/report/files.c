@@ -41,6 +41,9 @@ static bool is_rows(const hdi_json_value *root)
 static page_kind kind_of(const hdi_json_value *root)
 {
     const hdi_json_value *benchmark = hdi_json_member(root, "benchmark");
+    if (is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) { /* a single line of such results */
+        return PAGE_BENCH;
+    }
     if (is_kind(benchmark, HDI_JSON_STRING)) {
         bool pairs = is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
         return strcmp(benchmark->text, "p2p") == 0 && pairs ? PAGE_P2P : PAGE_BENCH;
@@ -100,7 +103,7 @@ static bool read_json(page_file *file, char *content, size_t bytes, char *error)
         file->bytes = bytes;
         return true;
     }
-    if (read_lines(content, bytes, &file->text, &file->bytes)) {
+    if (!whole && read_lines(content, bytes, &file->text, &file->bytes)) {
         file->kind = PAGE_BENCH;
         free(content);
         return true;

@@ -43,7 +43,7 @@ const char *page_kind_text(page_kind kind);
 bool page_read_files(page_file *out, int n, char error[PAGE_ERROR]);
 void page_release_files(page_file *files, int n);
 
-/* A column of n numbers as one text: base64 of numbers of seven bits a byte, least first, where the top bit states that more follow.
+/* A column of n numbers as one text: base64 of numbers of seven bits a byte, the lowest first. The top bit states that more follow.
  * 0: the value is unseen (INT64_MIN). 1: the value before once more, as often as the next number states.
  * Others: 2 more than the difference to the last seen value, with its sign in the lowest bit.
  * Values beyond 2^52 become that: the page's numbers have 53 bits, and so have differences. */

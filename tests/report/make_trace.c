@@ -1,16 +1,6 @@
 /* make_trace.c - writes trace files of a given shape and size, for the tests of `heddle report`: src/record/format.h has the format.
  *
- * usage: make_trace SHAPE FILE [COUNT]
- *   usual    two devices that wait for each other, transfers, memory, pauses, ranges, and a loss; COUNT: rounds
- *   slow     the same with a slower second device, to be laid beside it
- *   lost     the device does not come back
- *   many     COUNT launches, each measured by itself, on two devices
- *   empty    no device
- *   idle     devices without work
- *   one      a single operation
- *   wide     32 devices
- *   odd      names with quotes, markup, emoji and great length
- *   cut      usual, ends within a record
+ * usage: make_trace SHAPE FILE [COUNT], where `shapes` at the end has what each shape is; COUNT: rounds, or launches of `many`
  * Threads: one. Locks: none. The same arguments give the same file.
  */
 #include <stdbool.h>
@@ -287,20 +277,65 @@ static void put_round_memory(int i, int64_t t)
     }
 }
 
+/* The second device's part: the halo comes over, it computes, and the first one waits for it. When all of that is over. */
+static int64_t put_other(int i, int64_t t, int64_t began, uint64_t bytes, int64_t run)
+{
+    work peer = {.lane = 3,
+                 .kind = HDI_RECORD_OP_COPY,
+                 .kernel = HDI_RECORD_WAY_PEER,
+                 .other = 0,
+                 .buffer = 2,
+                 .label = 2,
+                 .submitted = t + 11000,
+                 .began = began,
+                 .ended = began + 1000 + (int64_t)(bytes / 80),
+                 .bytes = bytes / 2,
+                 .thread = MAIN,
+                 .ring = 2,
+                 .dst = 1};
+    put_work(&peer);
+    put_transfer(&peer, HDI_RECORD_WAY_PEER, 2);
+    work b = {.device = 1,
+              .kind = HDI_RECORD_OP_LAUNCH,
+              .kernel = 2,
+              .other = 0,
+              .other_lane = 3,
+              .buffer = 2,
+              .label = 2,
+              .submitted = t + 13000,
+              .began = peer.ended + 5000,
+              .ended = peer.ended + 5000 + run,
+              .thread = MAIN,
+              .ring = (uint32_t)(3 + i * 31 % 900)};
+    put_work(&b);
+    work back = {.kind = HDI_RECORD_OP_FILL,
+                 .other = 1,
+                 .buffer = 2,
+                 .label = 2,
+                 .bytes = 4096,
+                 .submitted = t + 15000,
+                 .began = b.ended + 3000,
+                 .ended = b.ended + 9000,
+                 .thread = MAIN,
+                 .ring = 5};
+    put_work(&back);
+    return back.ended + (i % 5 == 4 ? 250000 : 30000);
+}
+
 /* One step: each device computes, the second one waits for the first one's halo, and the other way round. */
 static int64_t put_round(int i, int64_t t, int64_t slow, bool lost)
 {
     put_range(true, MAIN, 1, t);
     put_round_memory(i, t);
     uint64_t bytes = (uint64_t)(1 + next_random() % 64) * (i % 4 == 0 ? 4096 : MIB);
-    int64_t took = 2000 + (int64_t)(bytes / 40), run = 300000 + (int64_t)(next_random() % 120000);
+    int64_t run = 300000 + (int64_t)(next_random() % 120000);
     work in = {.lane = 1,
                .kind = HDI_RECORD_OP_COPY,
                .kernel = HDI_RECORD_WAY_TO_DEVICE,
                .other = -1,
                .submitted = t + 8000,
                .began = t + 12000,
-               .ended = t + 12000 + took,
+               .ended = t + 14000 + (int64_t)(bytes / 40),
                .bytes = bytes,
                .thread = HELPER,
                .ring = 2,
@@ -319,49 +354,7 @@ static int64_t put_round(int i, int64_t t, int64_t slow, bool lost)
               .thread = MAIN,
               .ring = (uint32_t)(4 + i * 17 % 1021)};
     put_work(&a);
-    work peer = {.lane = 3,
-                 .kind = HDI_RECORD_OP_COPY,
-                 .kernel = HDI_RECORD_WAY_PEER,
-                 .other = 0,
-                 .buffer = 2,
-                 .label = 2,
-                 .submitted = t + 11000,
-                 .began = a.ended + 4000,
-                 .ended = a.ended + 4000 + took / 2,
-                 .bytes = bytes / 2,
-                 .thread = MAIN,
-                 .ring = 2,
-                 .dst = 1};
-    int64_t after = a.ended + 20000;
-    if (!lost) {
-        work b = {.device = 1,
-                  .kind = HDI_RECORD_OP_LAUNCH,
-                  .kernel = 2,
-                  .other = 0,
-                  .other_lane = 3,
-                  .buffer = 2,
-                  .label = 2,
-                  .submitted = t + 13000,
-                  .began = peer.ended + 5000,
-                  .ended = peer.ended + 5000 + run * slow / 2,
-                  .thread = MAIN,
-                  .ring = (uint32_t)(3 + i * 31 % 900)};
-        put_work(&peer);
-        put_transfer(&peer, HDI_RECORD_WAY_PEER, 2);
-        put_work(&b);
-        work back = {.kind = HDI_RECORD_OP_FILL,
-                     .other = 1,
-                     .buffer = 2,
-                     .label = 2,
-                     .bytes = 4096,
-                     .submitted = t + 15000,
-                     .began = b.ended + 3000,
-                     .ended = b.ended + 9000,
-                     .thread = MAIN,
-                     .ring = 5};
-        put_work(&back);
-        after = back.ended + (i % 5 == 4 ? 250000 : 30000);
-    }
+    int64_t after = lost ? a.ended + 20000 : put_other(i, t, a.ended + 4000, bytes, run * slow / 2);
     put_range(true, MAIN, 2, a.ended);
     put_range(false, MAIN, 2, after - 9000);
     put_range(false, MAIN, 1, after - 4000);
@@ -491,40 +484,74 @@ static void odd(void)
     end(START + 600000);
 }
 
-int main(int argc, char **argv)
+typedef struct shape {
+    const char *name, *what;
+} shape;
+
+static const shape shapes[] = {
+    {"usual", "two devices that wait for each other, transfers, memory, pauses, ranges, a loss"},
+    {"slow", "the same with a slower second device, to be laid beside it"},
+    {"lost", "the device does not come back"},
+    {"cut", "usual, ends within a record"},
+    {"many", "launches, each measured by itself, on two devices"},
+    {"empty", "no device"},
+    {"idle", "devices without work"},
+    {"one", "a single operation"},
+    {"wide", "32 devices"},
+    {"odd", "names with quotes, markup, emoji and great length"},
+};
+
+static void make(int which, int count)
 {
-    const char *shape = argc > 2 ? argv[1] : "";
-    int count = argc > 3 ? atoi(argv[3]) : 40;
-    out = argc > 2 ? fopen(argv[2], "wb") : NULL;
-    if (!out) {
-        fprintf(stderr, "usage: make_trace SHAPE FILE [COUNT]\n");
-        return 2;
-    }
-    if (strcmp(shape, "usual") == 0 || strcmp(shape, "cut") == 0) {
+    switch (which) {
+    case 0:
+    case 3:
         usual(count, 2, true);
-    } else if (strcmp(shape, "slow") == 0) {
+        break;
+    case 1:
         usual(count, 4, true);
-    } else if (strcmp(shape, "lost") == 0) {
+        break;
+    case 2:
         usual(count, 2, false);
-    } else if (strcmp(shape, "many") == 0) {
+        break;
+    case 4:
         many(count);
-    } else if (strcmp(shape, "empty") == 0) {
+        break;
+    case 5:
         begin(0, HDI_RECORD_DETAIL_EDGES);
         end(START + 10);
-    } else if (strcmp(shape, "idle") == 0) {
+        break;
+    case 6:
         wide(2, false, "NVIDIA H200");
-    } else if (strcmp(shape, "one") == 0) {
+        break;
+    case 7:
         one();
-    } else if (strcmp(shape, "wide") == 0) {
+        break;
+    case 8:
         wide(32, true, "NVIDIA H100 80GB HBM3");
-    } else if (strcmp(shape, "odd") == 0) {
+        break;
+    default:
         odd();
-    } else {
-        fprintf(stderr, "make_trace: there is no shape '%s'\n", shape);
-        return 2;
     }
-    if (strcmp(shape, "cut") == 0) {
+    if (which == 3) {
         fwrite("half a record", 13, 1, out);
     }
+}
+
+int main(int argc, char **argv)
+{
+    int n = (int)(sizeof(shapes) / sizeof(shapes[0])), which = 0;
+    while (argc > 2 && which < n && strcmp(argv[1], shapes[which].name) != 0) {
+        which++;
+    }
+    out = argc > 2 && which < n ? fopen(argv[2], "wb") : NULL;
+    if (!out) {
+        fprintf(stderr, "usage: make_trace SHAPE FILE [COUNT]\n");
+        for (int i = 0; i < n; i++) {
+            fprintf(stderr, "  %-6s %s\n", shapes[i].name, shapes[i].what);
+        }
+        return 2;
+    }
+    make(which, argc > 3 ? atoi(argv[3]) : 40);
     return fclose(out) == 0 ? 0 : 1;
 }
