@@ -16,6 +16,12 @@ enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680, XIDS_
 
 #define DEVICES "/sys/bus/pci/devices"
 
+/* In a container not even root may read all. */
+static const char *unreadable(void)
+{
+    return geteuid() == 0 ? "it cannot be read, even by root; in a container, look from outside" : DOCTOR_ROOT;
+}
+
 int doctor_bus_number(doctor_buses *buses, const char *given)
 {
     char bus_id[SYSTEM_BUS_ID];
@@ -132,7 +138,7 @@ static void read_acs(const char *root, const system_chain *chain, int i, doctor_
     if (used) {
         doctor_put(s, found, "gpu.%d.acs", i);
     } else if (unread) {
-        doctor_miss(s, DOCTOR_ROOT, "gpu.%d.acs", i);
+        doctor_miss(s, unreadable(), "gpu.%d.acs", i);
     } else {
         doctor_put(s, "none", "gpu.%d.acs", i);
     }
@@ -238,7 +244,7 @@ static void read_log(const char *root, const doctor_buses *buses, doctor_snapsho
     ssize_t got = fd >= 0 ? read(fd, record, LOG_RECORD) : -1;
     if (fd < 0 || (got < 0 && errno != EAGAIN && errno != EPIPE)) {
         for (int i = 0; i < buses->n; i++) {
-            doctor_miss(s, DOCTOR_ROOT, "gpu.%d.xid", i);
+            doctor_miss(s, unreadable(), "gpu.%d.xid", i);
         }
     } else {
         while (got > 0 || (got < 0 && errno == EPIPE)) {

@@ -14,7 +14,7 @@
 #include "cli/common/system.h"
 #include "cli/doctor/snapshot.h"
 
-enum { DOCTOR_LIMIT_S = 30 };
+enum { DOCTOR_LIMIT_S = 60 };
 
 /* The devices by their bus ids; what a source adds comes behind the others. */
 typedef struct doctor_buses {

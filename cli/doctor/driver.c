@@ -151,7 +151,7 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
 {
     static look l;
     if (hdi_options_parse(NULL, &l.options) != HD_OK) {
-        doctor_miss(s, hd_message(), "driver.init");
+        doctor_miss(s, "a variable HEDDLE_* has a wrong value (heddle info has the message)", "driver.init");
         doctor_put_number(s, buses->n, "gpus");
         return;
     }
@@ -163,7 +163,8 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
         read_started(&l, buses, s);
     } else {
         doctor_put(s, "cannot be opened", "driver.library");
-        doctor_miss(s, hd_message(), "driver.init");
+        /* the message may have a path of the owner's */
+        doctor_miss(s, "libcuda.so.1 cannot be used (heddle info has the message)", "driver.init");
     }
     doctor_put_number(s, buses->n, "gpus");
     hdi_options_release(&l.options);

@@ -178,6 +178,20 @@ static void read_memory_health(const nvml *n, nvml_device d, int i, doctor_snaps
     put_flag(s, code, (int)failed, "rows_failed", i);
 }
 
+/* The number of a device; -1: it is not in the list. */
+static int find_bus(const doctor_buses *buses, nvml_pci *pci)
+{
+    char bus_id[SYSTEM_BUS_ID];
+    pci->bus_id[sizeof(pci->bus_id) - 1] = 0;
+    system_bus_id(pci->bus_id, bus_id);
+    for (int k = 0; k < buses->n; k++) {
+        if (strcmp(buses->id[k], bus_id) == 0) {
+            return k;
+        }
+    }
+    return -1;
+}
+
 /* Links that are up, those of them to a switch, and those to each other device. */
 static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
@@ -191,19 +205,11 @@ static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses,
         }
         known++;
         up += state != 0;
-        if (state && CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK) {
-            char bus_id[SYSTEM_BUS_ID];
-            int other = -1;
-            remote.bus_id[sizeof(remote.bus_id) - 1] = 0;
-            system_bus_id(remote.bus_id, bus_id);
-            for (int k = 0; k < buses->n; k++) {
-                other = strcmp(buses->id[k], bus_id) == 0 ? k : other;
-            }
-            if (other >= 0) {
-                to[other]++;
-            } else {
-                switched++;
-            }
+        if (state) { /* what is no device in the list is a switch, or NVML does not name it */
+            int other = CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK
+                            ? find_bus(buses, &remote)
+                            : -1;
+            (*(other >= 0 ? &to[other] : &switched))++;
         }
     }
     if (known) {
@@ -280,11 +286,15 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
             device[number] = code == NVML_OK ? d : NULL;
         }
     }
+    int absent = 0;
+    for (int i = 0; i < buses->n; i++) {
+        absent += device[i] == NULL;
+    }
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
             read_device(n, device[i], i, buses, s);
-        } else {
-            doctor_put(s, lost ? "the device is lost" : "absent", "gpu.%d.nvml", i);
+        } else { /* NVML counts lost devices, and does not name them */
+            doctor_put(s, absent == lost ? error_text(NVML_GPU_LOST, text) : "absent", "gpu.%d.nvml", i);
         }
     }
     for (int a = 0; a < buses->n; a++) {

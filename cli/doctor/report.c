@@ -44,7 +44,7 @@ static void put_subjects(const doctor_snapshot *s, const doctor_finding *f, FILE
 /* "LABEL text", with further lines under the text. */
 static void put_wrapped(const char *label, const char *text, FILE *out)
 {
-    int column = fprintf(out, "  %-5s", label);
+    int column = fprintf(out, "  %s", label);
     while (*text) {
         int word = (int)strcspn(text, " ");
         if (column + 1 + word > LINE && column > 8) {
@@ -68,9 +68,9 @@ static void put_finding(const doctor_snapshot *s, const doctor_finding *f, FILE 
     if (f->n_evidence > SHOWN_FACTS) {
         fprintf(out, "  %-5s and %zu more facts (--json has all)\n", "", f->n_evidence - SHOWN_FACTS);
     }
-    put_wrapped("why", f->rule->why, out);
+    put_wrapped("why  ", f->rule->why, out);
     if (f->rule->fix[0]) {
-        put_wrapped(f->rule->fix_needs_root ? "root" : "fix", f->rule->fix, out);
+        put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", f->rule->fix, out);
     }
     fputc('\n', out);
 }

@@ -129,16 +129,20 @@ static bool judge_power_cap(doctor_case *c)
     return true;
 }
 
+/* Older data center cards start with application clocks below their highest; those are no setting of this machine's. */
 static bool judge_clock_setting(doctor_case *c)
 {
-    if (has_reason(c, CLOCKS_SETTING)) {
-        doctor_look(c, "gpu.%d.clock_application_mhz", c->a);
-        doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
-        return true;
-    }
     long long set = doctor_number(c, 0, "gpu.%d.clock_application_mhz", c->a);
     long long usual = doctor_number(c, 0, "gpu.%d.clock_application_default_mhz", c->a);
-    return set > 0 && set < usual;
+    if (set > 0 && usual > 0) {
+        return set < usual;
+    }
+    if (!has_reason(c, CLOCKS_SETTING)) {
+        return false;
+    }
+    doctor_look(c, "gpu.%d.clock_mhz", c->a);
+    doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
+    return true;
 }
 
 /* ---- modes ---- */
@@ -185,7 +189,7 @@ static bool judge_graphics(doctor_case *c)
 
 const doctor_rule doctor_rules_health[] = {
     {"gpu-lost", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has fallen off the bus",
-     "it no longer answers (Xid 79): work on it is lost, and on GeForce and older drivers other devices stop, too",
+     "it no longer answers, and all work on it is lost; programs and nvidia-smi may hang",
      "restart the machine, off and on; if it comes back: power cables, riser, slot, temperature", true, judge_lost},
     {"gpu-absent", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device is on the bus, but the driver does not show it",
      "the driver could not start it", "dmesg | grep -i nvrm has the reason", true, judge_absent},

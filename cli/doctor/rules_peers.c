@@ -21,7 +21,7 @@ static bool is_given(doctor_case *c, int a, int b)
     return (read || cuda) && !refused;
 }
 
-/* Both are at an NVSwitch, or have links to each other. */
+/* Both are at an NVSwitch or have joined its fabric, or have links to each other. */
 static bool is_nvlink(doctor_case *c, int a, int b)
 {
     return doctor_number(c, 0, "pair.%d.%d.nvlinks", a, b) > 0 ||
@@ -209,7 +209,7 @@ static bool judge_one_way(doctor_case *c)
 
 static bool judge_slow(doctor_case *c)
 {
-    if (doctor_is_not(c, "slow", "pair.%d.%d.verdict", c->a, c->b)) {
+    if (!doctor_is(c, "slow", "pair.%d.%d.verdict", c->a, c->b)) {
         return false;
     }
     doctor_look(c, "pair.%d.%d.direct_mb_per_s", c->a, c->b);

@@ -106,8 +106,7 @@ void hdi_results_read_line(const char *path, char *out, size_t bytes)
     }
 }
 
-void hdi_result_machine_read(const char *version_file, int driver_version, const char *program,
-                             hdi_result_machine *out)
+void hdi_result_machine_read(const char *version_file, int driver_version, const char *program, hdi_result_machine *out)
 {
     char module[200] = "";
     struct stat facts;

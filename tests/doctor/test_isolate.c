@@ -1,0 +1,86 @@
+/* test_isolate.c - a source of facts in a child process: what it finds, and what becomes of one that crashes, hangs or ends.
+ *
+ * Promise: A source that crashes or hangs costs its own facts alone, and that it did is a fact.
+ * Threads: one. Locks: none.
+ */
+#include "support/check.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "cli/doctor/collect.h"
+
+enum { AMPLE_S = 120 };
+
+static void find(void *context, doctor_snapshot *s)
+{
+    printf("a library prints\n");
+    doctor_put_number(s, *(int *)context, "found");
+    doctor_miss(s, "no reason", "lost");
+    for (int i = 0; i < 20000; i++) { /* more than a pipe holds */
+        doctor_put_number(s, i, "n.%d", i);
+    }
+}
+
+static void crash(void *context, doctor_snapshot *s)
+{
+    (void)context;
+    doctor_put(s, "yes", "found");
+    signal(SIGABRT, SIG_DFL);
+    raise(SIGABRT);
+}
+
+static void leave(void *context, doctor_snapshot *s)
+{
+    (void)context, (void)s;
+    _exit(7);
+}
+
+static void hang(void *context, doctor_snapshot *s)
+{
+    (void)context, (void)s;
+    for (;;) {
+        pause();
+    }
+}
+
+static void expect_end(doctor_source source, void *context, int limit_s, const char *end)
+{
+    doctor_snapshot s = {0};
+    doctor_isolate("it", source, context, limit_s, &s);
+    const doctor_fact *f = doctor_find(&s, "it.end");
+    assert_non_null(f);
+    assert_string_equal(f->value, end);
+    doctor_release(&s);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+
+static void takes_over_what_is_found(void **unused)
+{
+    (void)unused;
+    int value = 42;
+    doctor_snapshot s = {0};
+    doctor_isolate("it", find, &value, AMPLE_S, &s);
+    assert_string_equal(doctor_find(&s, "it.end")->value, "ordinary");
+    assert_string_equal(doctor_find(&s, "found")->value, "42");
+    assert_string_equal(doctor_find(&s, "lost")->reason, "no reason");
+    assert_string_equal(doctor_find(&s, "n.19999")->value, "19999");
+    doctor_release(&s);
+}
+
+static void says_how_it_ended(void **unused)
+{
+    (void)unused;
+    expect_end(crash, NULL, AMPLE_S, "crashed with signal 6");
+    expect_end(leave, NULL, AMPLE_S, "ended with status 7");
+    expect_end(hang, NULL, 1, "no answer within 1 s");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_over_what_is_found),
+        cmocka_unit_test(says_how_it_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

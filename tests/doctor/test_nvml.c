@@ -1,0 +1,255 @@
+/* test_nvml.c - facts from an NVML that the test plays: values, entries that are missing, failures, a device that is lost.
+ *
+ * Promise: What NVML reports becomes facts, and an entry that is missing or fails costs its own facts alone.
+ * Threads: one. Locks: none.
+ */
+#include "support/check.h"
+
+#include <stdbool.h>
+#include "cli/doctor/findings.h"
+#include "cli/doctor/nvml.h"
+
+enum { DEVICES = 3 };
+
+static struct {
+    int init, handle[DEVICES];
+    unsigned mig[DEVICES];
+    unsigned long long reasons[DEVICES];
+    int p2p;
+} plan;
+
+static const char *const buses[DEVICES] = {"00000000:1B:00.0", "00000000:1C:00.0", "00000000:9C:00.0"};
+static struct nvml_device_ {
+    int number;
+} devices[DEVICES] = {{0}, {1}, {2}};
+
+static int init(void)
+{
+    return plan.init;
+}
+
+static int end(void)
+{
+    return NVML_OK;
+}
+
+static int get_count(unsigned *out)
+{
+    *out = DEVICES;
+    return NVML_OK;
+}
+
+static int get_handle(unsigned i, nvml_device *out)
+{
+    *out = &devices[i];
+    return plan.handle[i];
+}
+
+static int get_pci(nvml_device d, nvml_pci *out)
+{
+    snprintf(out->bus_id, sizeof out->bus_id, "%s", buses[d->number]);
+    return NVML_OK;
+}
+
+static int get_version(char *out, unsigned bytes)
+{
+    snprintf(out, bytes, "12.570.124.06");
+    return NVML_OK;
+}
+
+static int get_driver(char *out, unsigned bytes)
+{
+    snprintf(out, bytes, "570.124.06");
+    return NVML_OK;
+}
+
+static int get_memory(nvml_device d, nvml_amounts *out)
+{
+    *out = (nvml_amounts){(unsigned long long)(d->number + 1) << 30, 0, 0};
+    return NVML_OK;
+}
+
+static int get_mig(nvml_device d, unsigned *now, unsigned *next)
+{
+    *now = plan.mig[d->number];
+    *next = 1;
+    return NVML_OK;
+}
+
+static int get_reasons(nvml_device d, unsigned long long *out)
+{
+    *out = plan.reasons[d->number];
+    return NVML_OK;
+}
+
+static int get_compute(nvml_device d, unsigned *count, void *out)
+{
+    (void)out;
+    *count = (unsigned)d->number;
+    return d->number ? NVML_INSUFFICIENT_SIZE : NVML_OK;
+}
+
+static int refuse(nvml_device d, unsigned *count, void *out)
+{
+    (void)d, (void)count, (void)out;
+    return 3;
+}
+
+/* Device 0 has two links to device 1, and one to a switch; one is down. */
+static int get_link(nvml_device d, unsigned link, int *up)
+{
+    *up = link < 3;
+    return d->number == 0 && link < 4 ? NVML_OK : 3;
+}
+
+static int get_remote(nvml_device d, unsigned link, nvml_pci *out)
+{
+    (void)d;
+    snprintf(out->bus_id, sizeof out->bus_id, "%s", link < 2 ? buses[1] : "00000000:C0:00.0");
+    return NVML_OK;
+}
+
+static int get_p2p(nvml_device a, nvml_device b, int capability, int *out)
+{
+    (void)a, (void)b;
+    *out = capability == 0 ? plan.p2p : 0;
+    return NVML_OK;
+}
+
+static nvml library(void)
+{
+    return (nvml){.nvmlInit_v2 = init,
+                  .nvmlShutdown = end,
+                  .nvmlDeviceGetCount_v2 = get_count,
+                  .nvmlDeviceGetHandleByIndex_v2 = get_handle,
+                  .nvmlDeviceGetPciInfo_v3 = get_pci,
+                  .nvmlSystemGetNVMLVersion = get_version,
+                  .nvmlSystemGetDriverVersion = get_driver,
+                  .nvmlDeviceGetMemoryInfo = get_memory,
+                  .nvmlDeviceGetMigMode = get_mig,
+                  .nvmlDeviceGetCurrentClocksThrottleReasons = get_reasons,
+                  .nvmlDeviceGetComputeRunningProcesses_v3 = get_compute,
+                  .nvmlDeviceGetGraphicsRunningProcesses_v3 = refuse,
+                  .nvmlDeviceGetNvLinkState = get_link,
+                  .nvmlDeviceGetNvLinkRemotePciInfo_v2 = get_remote,
+                  .nvmlDeviceGetP2PStatus = get_p2p};
+}
+
+static void expect(const doctor_snapshot *s, const char *key, const char *value)
+{
+    const doctor_fact *f = doctor_find(s, key);
+    if (!f || !f->value || strcmp(f->value, value) != 0) {
+        fail_msg("%s is %s, not %s", key, f && f->value ? f->value : "missing", value);
+    }
+}
+
+static bool finds(const doctor_snapshot *s, const char *id)
+{
+    doctor_findings f;
+    bool found = false;
+    doctor_judge(s, &f);
+    for (int i = 0; i < f.n; i++) {
+        found |= strcmp(f.list[i].rule->id, id) == 0;
+    }
+    doctor_findings_release(&f);
+    return found;
+}
+
+static void reads_values(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.id = {"0000:1b:00.0"}, .n = 1};
+    doctor_snapshot s = {0};
+    nvml n = library();
+    memset(&plan, 0, sizeof plan);
+    plan.mig[1] = 1;
+    plan.reasons[2] = 0x80;
+    plan.p2p = 4;
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "nvml.state", "ok");
+    expect(&s, "gpus", "3");
+    expect(&s, "driver.nvml", "570.124.06");
+    expect(&s, "driver.module", "570.124.06");
+    expect(&s, "gpu.2.bus", "0000:9c:00.0");
+    expect(&s, "gpu.2.memory_mib", "3072");
+    expect(&s, "gpu.0.mig", "no");
+    expect(&s, "gpu.0.mig_pending", "yes");
+    expect(&s, "gpu.1.mig", "yes");
+    expect(&s, "gpu.0.compute_processes", "0");
+    expect(&s, "gpu.2.compute_processes", "2");
+    expect(&s, "gpu.0.nvlinks", "3");
+    expect(&s, "gpu.0.nvlinks_switch", "1");
+    expect(&s, "pair.0.1.nvlinks", "2");
+    expect(&s, "pair.1.0.read", "disabled by registry key");
+    expect(&s, "pair.1.0.write", "ok");
+    assert_null(doctor_find(&s, "gpu.0.graphics_processes")); /* its entry fails */
+    assert_null(doctor_find(&s, "gpu.0.power_limit_mw"));     /* its entry is missing */
+    assert_true(finds(&s, "mig") && finds(&s, "mig-pending") && finds(&s, "clocks-hardware"));
+    assert_true(finds(&s, "refused-registry") && finds(&s, "shared"));
+    doctor_release(&s);
+}
+
+static void a_lost_device_is_found(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.id = {"0000:1b:00.0", "0000:1c:00.0", "0000:9c:00.0"}, .n = 3};
+    doctor_snapshot s = {0};
+    nvml n = library();
+    memset(&plan, 0, sizeof plan);
+    plan.handle[1] = NVML_GPU_LOST;
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "gpu.0.nvml", "ok");
+    expect(&s, "gpu.1.nvml", "the device is lost");
+    assert_null(doctor_find(&s, "gpu.1.mig"));
+    assert_null(doctor_find(&s, "pair.0.1.read"));
+    expect(&s, "pair.0.2.read", "ok");
+    assert_true(finds(&s, "gpu-lost"));
+    doctor_release(&s);
+}
+
+static void a_library_of_another_version_is_found(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.n = 0};
+    doctor_snapshot s = {0};
+    nvml n = library();
+    memset(&plan, 0, sizeof plan);
+    plan.init = NVML_VERSION_MISMATCH;
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "nvml.state", "version mismatch of library and kernel module");
+    expect(&s, "gpus", "0");
+    assert_true(finds(&s, "version-skew"));
+    doctor_release(&s);
+}
+
+static void only_five_entries_are_needed(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.n = 0};
+    doctor_snapshot s = {0};
+    nvml full = library(), n = {.nvmlInit_v2 = full.nvmlInit_v2,
+                                .nvmlShutdown = full.nvmlShutdown,
+                                .nvmlDeviceGetCount_v2 = full.nvmlDeviceGetCount_v2,
+                                .nvmlDeviceGetHandleByIndex_v2 = full.nvmlDeviceGetHandleByIndex_v2,
+                                .nvmlDeviceGetPciInfo_v3 = full.nvmlDeviceGetPciInfo_v3};
+    memset(&plan, 0, sizeof plan);
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "gpus", "3");
+    expect(&s, "gpu.1.bus", "0000:1c:00.0");
+    doctor_findings f;
+    doctor_judge(&s, &f);
+    assert_int_equal(f.n, 0);
+    doctor_findings_release(&f);
+    doctor_release(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_values),
+        cmocka_unit_test(a_lost_device_is_found),
+        cmocka_unit_test(a_library_of_another_version_is_found),
+        cmocka_unit_test(only_five_entries_are_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# test_doctor.sh - `heddle doctor`: findings, exit statuses, snapshots written and judged, an NVML that the test builds, command lines.
+#
+# Promise: `heddle doctor` finds a planted cause with its evidence, judges a snapshot as the machine that wrote it, and ends with 0, 1 or 2.
+set -u
+tool=$2/heddle
+[ -x "$tool" ] || {
+    echo "skipped: $tool is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(doctor)
+. "$1/tests/tools/support.sh"
+machines=$1/tests/doctor/machines
+export HEDDLE_CACHE=$work/cache HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2
+unset CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS CUDA_MODULE_LOADING NCCL_P2P_DISABLE HEDDLE_PEERS
+
+# run STATUS ARGUMENT...: ends with that status
+run() {
+    local status=$1
+    shift
+    "$tool" doctor "$@" >"$work/out" 2>"$work/err"
+    local got=$?
+    [ $got -eq "$status" ] || fail "$*: status $got, not $status: $(cat "$work/out" "$work/err")"
+}
+has() {
+    grep -qF -- "$1" "$work/out" || fail "$2: no \"$1\" in: $(cat "$work/out")"
+}
+has_not() {
+    grep -qF -- "$1" "$work/out" && fail "$2: \"$1\" in: $(cat "$work/out")"
+}
+
+# ---- statuses, from snapshots
+run 0 --from "$machines/h100-eight-healthy.json"
+has '8 devices: nothing wrong' healthy
+for area in driver devices clocks peers links NUMA limits environment; do
+    grep -qE "^$area +nothing wrong\$" "$work/out" || fail "healthy: $area is not there: $(cat "$work/out")"
+done
+run 0 --from "$machines/exclusive-k40.json"
+has 'note [compute-exclusive]' note
+run 1 --from "$machines/power-limit-lowered.json"
+has 'warning [power-limit]' warning
+has 'gpu.0.power_limit_mw = 350000' evidence
+run 2 --from "$machines/nouveau.json"
+has 'error [nouveau]' error
+has 'gpu.0.kernel_driver = nouveau' evidence
+run 2 --json --from - <"$machines/vm-private-mirror.json"
+for text in '"status": 2' '"id": "pair-corrupt"' '"pair.0.1.verdict": "corrupt"' '"fix_needs_root": false'; do
+    has "$text" json
+done
+
+# ---- this machine: what heddle p2p has verified of host devices, and that a snapshot of it is judged alike
+run 0
+HEDDLE_HOST_CORRUPT='0>1' "$tool" p2p --verdicts >"$work/p2p" 2>&1
+[ $? -eq 3 ] || fail "p2p does not find the corrupt pair: $(cat "$work/p2p")"
+HEDDLE_HOST_CORRUPT='0>1' run 2 --snapshot "$work/snapshot.json"
+has 'error [pair-corrupt]' 'corrupt pair'
+has 'pair 0 -> 1' 'corrupt pair'
+cp "$work/out" "$work/first"
+run 2 --from "$work/snapshot.json"
+cmp -s "$work/first" "$work/out" || fail "a snapshot is judged otherwise: $(diff "$work/first" "$work/out")"
+HEDDLE_HOST_CORRUPT='0>1' run 2 --snapshot -
+has '"heddle_snapshot": 1' 'snapshot to the output'
+has_not 'pair-corrupt' 'snapshot to the output'
+for secret in "$(uname -n)" "${USER:-no-such-user}" "$HOME" "$work"; do
+    [ ${#secret} -gt 3 ] && grep -qF -- "$secret" "$work/snapshot.json" && fail "the snapshot has $secret"
+done
+grep -qE '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-' "$work/snapshot.json" && fail "the snapshot has a UUID"
+CUDA_VISIBLE_DEVICES='' CUDA_DEVICE_MAX_CONNECTIONS=1 CUDA_LAUNCH_BLOCKING=1 CUDA_MODULE_LOADING=LAZY HEDDLE_PEERS=trust run 2
+for id in devices-hidden max-connections launch-blocking lazy-loading peers-trusted; do
+    has "[$id]" environment
+done
+HEDDLE_PLACEMENT=nonsense run 0
+has 'not found out: driver.init' 'a wrong option'
+
+# ---- an NVML with planted values, which the tool opens as it opens NVIDIA's
+cat >"$work/nvml.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef struct { char old[16]; unsigned n[5]; char bus[32]; } pci;
+int nvmlInit_v2(void)
+{
+    const char *how = getenv("PLAYED_NVML");
+    if (how && strcmp(how, "crash") == 0)
+        abort();
+    if (how && strcmp(how, "mismatch") == 0)
+        return 18;
+    puts("NVML prints");
+    return 0;
+}
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(size_t)(i + 1); return 0; }
+int nvmlDeviceGetPciInfo_v3(void *d, pci *p) { sprintf(p->bus, "00000000:%02zX:00.0", (size_t)d + 0xa0); return 0; }
+int nvmlDeviceGetName(void *d, char *name, unsigned n) { (void)d; snprintf(name, n, "Played GPU"); return 0; }
+int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *next) { *now = *next = d == (void *)2; return 0; }
+int nvmlDeviceGetP2PStatus(void *a, void *b, int what, int *state) { (void)a, (void)b, (void)what; *state = 4; return 0; }
+END
+if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/err"; then
+    export HEDDLE_DRIVER=nvidia LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    run 1
+    has 'warning [mig] MIG is on' 'played NVML'
+    has 'gpu.1.mig = yes' 'played NVML'
+    has '1 (0000:a2:00.0)' 'played NVML'
+    has '[refused-registry]' 'played NVML'
+    has_not 'NVML prints' 'played NVML'
+    PLAYED_NVML=mismatch run 2
+    has '[version-skew]' 'an NVML of another version'
+    PLAYED_NVML=crash run 2
+    has '[nvml-silent]' 'an NVML that crashes'
+    has 'nvml.end = crashed with signal 6' 'an NVML that crashes'
+    echo 'no library' >"$work/libnvidia-ml.so.1"
+    run 0
+    has 'not found out: nvml.state' 'no NVML'
+else
+    fail "the played NVML does not compile: $(cat "$work/err")"
+fi
+
+# ---- files and command lines
+refused 1 'cannot be read' --from "$work/none.json"
+echo '{"heddle_snapshot": 1,' >"$work/half.json"
+refused 1 'line 2' --from "$work/half.json"
+refused 1 'is no snapshot' --from "$1/CMakePresets.json"
+refused 2 '--from wants' --from
+refused 2 '--snapshot wants' --snapshot
+refused 2 'unexpected' something
+refused 2 'unknown option' --no-such-option
+refused 2 'cannot both' --json --snapshot -
+"$tool" doctor --from "$machines/wsl.json" --snapshot "$work/none/s.json" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] && grep -qF 'cannot be written' "$work/err" || fail "a snapshot that cannot be written: $(cat "$work/err")"
+"$tool" doctor --from "$machines/nouveau.json" --snapshot "$work/copy.json" >/dev/null 2>&1
+run 2 --from "$work/copy.json"
+"$tool" doctor --help | grep -qF -- '--snapshot FILE' || fail "--help does not name --snapshot"
+"$tool" help doctor | grep -qF 'Exit status' || fail "help doctor does not explain the status"
+if [ -w /dev/full ]; then
+    "$tool" doctor --from "$machines/wsl.json" >/dev/full 2>"$work/err"
+    [ $? -eq 1 ] || fail "a full disk is not noticed"
+fi
+exit $failed
