@@ -91,10 +91,16 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
     return g;
 }
 
-/* The window can get shorter by idle time only as far as the work of all devices allows. */
-static int64_t bound(const finder *f, int64_t ns, bool moves)
+/* The window can get shorter by idle time only as far as the work of all devices allows, however it is divided. */
+static int64_t bound(const finder *f, int64_t ns)
 {
-    return trace_least(ns, f->window - (moves ? f->mean_busy : f->most_busy));
+    return trace_least(ns, f->window - f->mean_busy);
+}
+
+/* By copies only as far as computing allows, since all of them can run beside it. */
+static int64_t bound_copies(const finder *f, int64_t ns)
+{
+    return trace_least(ns, f->window - f->most_compute);
 }
 
 /* " for the buffer 'x' (80 % of it)", "". */
@@ -134,7 +140,7 @@ static void idle_for_devices(finder *f, int d)
         if (turns && e < d) {
             continue; /* once for both */
         }
-        int64_t gain = turns ? bound(f, trace_least(ns, back), true) : bound(f, ns, true);
+        int64_t gain = turns ? bound(f, trace_least(ns, back)) : bound(f, ns);
         trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
         gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
         put_gaps(one, f->t, &g, ns);
@@ -155,18 +161,18 @@ static void idle_for_devices(finder *f, int d)
     }
 }
 
-/* Copies that ran while the device computed nothing count where computing could have hidden them. */
+/* Copies that ran while the device computed nothing count where computing could have hidden them, and their path is not the reason. */
 static void idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
-    int64_t alone = trace_least(device->transfer, device->compute - device->overlap);
+    int64_t alone = trace_least(device->transfer - f->slow[d], device->compute - device->overlap);
     alone = finding_counts(f, alone, 10) ? alone : 0;
     int64_t waits = device->cause[TRACE_CAUSE_COPY] - g.own, gain = waits;
     trace_add(&gain, alone);
     char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
     if (finding_counts(f, gain, 3)) {
-        trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound(f, gain, true));
+        trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound_copies(f, gain));
         gain = trace_least(gain, f->window);
         put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
         PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
@@ -182,7 +188,7 @@ static void idle_for_copies(finder *f, int d)
             "lanes of their own, so the two overlap.");
     }
     if (finding_counts(f, g.own, 3)) {
-        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound(f, g.own, false));
+        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound(f, g.own));
         PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
             finding_time(g.own, time), finding_percent(g.own, f->window));
         PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
@@ -215,7 +221,7 @@ static void idle_for_rest(finder *f, int d)
             continue;
         }
         char time[HDI_AMOUNT_BYTES];
-        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, bound(f, ns, false));
+        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, bound(f, ns));
         gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
         put_gaps(one, f->t, &g, ns);
         PUT(one->title, "device %d stood still for %s (%d %%): %s", d, finding_time(ns, time),
@@ -276,7 +282,7 @@ static void find_memory(finder *f)
         }
         char time[HDI_AMOUNT_BYTES], a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES];
         if (limit > 0 && (double)most > 0.95 * (double)limit && finding_counts(f, waited[d], 3)) {
-            trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, bound(f, waited[d], false));
+            trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, bound(f, waited[d]));
             PUT(one->title, "memory of device %d was full: threads waited %s for it", d, finding_time(waited[d], time));
             PUT(one->evidence, "buffers had up to %s of %s", hdi_bytes_text(most, a), hdi_bytes_text(limit, b));
             PUT(one->remedy,
@@ -284,7 +290,7 @@ static void find_memory(finder *f)
                 "`heddle trace --all` has the holders by label.");
         }
         if (finding_counts(f, moved[d], 3)) {
-            trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, bound(f, moved[d], false));
+            trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, bound(f, moved[d]));
             PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
                 finding_time(moved[d], time));
             PUT(one->evidence, "buffers had up to %s", hdi_bytes_text(most, a));
@@ -344,7 +350,8 @@ static void find_slow_paths(finder *f)
             gain = trace_least(l->busy, open);
             char src[32], dst[32], bytes[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
             if (finding_counts(f, gain, 3)) {
-                trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound(f, gain, true));
+                trace_add(&f->slow[device], gain);
+                trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
                 PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src),
                     place(l->dst, dst));
                 PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count,
@@ -358,7 +365,8 @@ static void find_slow_paths(finder *f)
         gain = slow ? (int64_t)((double)l->busy * (1 - l->rate / peak)) : 0;
         gain = trace_least(gain, open);
         if (slow && l->count >= 16 && finding_counts(f, gain, 5)) {
-            slow_link(f, l, peak, bound(f, gain, true));
+            trace_add(&f->slow[device], gain);
+            slow_link(f, l, peak, bound_copies(f, gain));
         }
     }
 }
@@ -377,7 +385,7 @@ static void find_imbalance(finder *f)
     }
     int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
     const trace_device *light = least == TRACE_NONE ? NULL : &t->devices[least];
-    bool waits = light && light->cause[TRACE_CAUSE_DEVICE] > light->idle / 2;
+    bool waits = light && light->cause[TRACE_CAUSE_NOTHING] < light->idle / 2;
     if (f->n_used < 2 || waits || !finding_counts(f, gain, 10)) {
         return;
     }
@@ -406,6 +414,7 @@ static void prepare(finder *f)
         f->n_used += f->used[d];
         trace_add(&sum, f->busy[d]);
         f->most_busy = trace_most(f->most_busy, f->busy[d]);
+        f->most_compute = trace_most(f->most_compute, t->devices[d].compute);
     }
     f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
 }
@@ -434,6 +443,7 @@ bool trace_find(trace *t)
     if (ok) {
         prepare(f);
         find_losses(f);
+        find_slow_paths(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
                 idle_for_devices(f, d);
@@ -443,7 +453,6 @@ bool trace_find(trace *t)
             }
         }
         find_memory(f);
-        find_slow_paths(f);
         find_imbalance(f);
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */

@@ -11,7 +11,8 @@
 typedef struct finder {
     trace *t;
     int64_t window;
-    int64_t busy[TRACE_DEVICES], most_busy, mean_busy; /* mean: of the devices that are used */
+    int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
+    int64_t slow[TRACE_DEVICES]; /* time of copies that findings about paths explain */
     bool used[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum of each name */

@@ -119,19 +119,54 @@ static void put_devices(const trace *t, bool all, FILE *out)
     fprintf(out, "\n");
 }
 
+/* Whether a finding before this one is of the same kind. */
+static bool is_again(const trace *t, size_t index)
+{
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(t->findings[i].id, t->findings[index].id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The other devices that a kind of finding is about. */
+static void put_again(const trace *t, size_t index, FILE *out)
+{
+    const char *comma = "   also";
+    size_t n = 0;
+    for (size_t i = index + 1; i < t->n_findings; i++) {
+        const trace_finding *f = &t->findings[i];
+        if (strcmp(f->id, t->findings[index].id) == 0 && n++ < DEVICES_SHOWN) {
+            fprintf(out, "%s device %d (%s)", comma, f->device, TIME(f->gain));
+            comma = ",";
+        }
+    }
+    fprintf(out, "%s%s", n > DEVICES_SHOWN ? " and more" : "", n > 0 ? "\n" : "");
+}
+
 static void put_findings(const trace *t, bool all, FILE *out)
 {
     if (t->n_findings == 0) {
         fprintf(out, "findings: none\n");
         return;
     }
+    size_t kinds = 0;
     fprintf(out, "findings, by what can be gained at most:\n");
-    for (size_t i = 0; i < shown(t->n_findings, FINDINGS_SHOWN, all); i++) {
+    for (size_t i = 0; i < t->n_findings; i++) {
         const trace_finding *f = &t->findings[i];
-        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", i + 1, f->id, f->title, TIME(f->gain), f->evidence,
+        bool again = !all && is_again(t, i);
+        kinds += !again;
+        if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
+            continue;
+        }
+        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
                 f->remedy);
+        if (!all) {
+            put_again(t, i, out);
+        }
     }
-    put_more(t->n_findings, FINDINGS_SHOWN, all, out);
+    put_more(kinds, FINDINGS_SHOWN, all, out);
 }
 
 /* ------------------------------------------------------------------------------------------------------- tables -- */
