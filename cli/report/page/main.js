@@ -39,7 +39,7 @@ function addTraceViews() {
             buildLanes(body);
             return drawLanes;
         });
-        addView('idle', 'Who idles for whom', 'How long each device stood still, and for which one.', buildMatrix);
+        addView('idle', 'Idle time', 'How long each device stood still, and for which other one.', buildMatrix);
     }
     if (t.count('memory') > 0 || t.count('figures') > 0) {
         addView('memory', 'Memory', 'What buffers took, by label.', buildMemory);

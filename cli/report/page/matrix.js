@@ -1,4 +1,4 @@
-/* matrix.js - who idles for whom: a row per device, what it waited for, exact to the nanosecond. */
+/* matrix.js - idle time: a row per device, what it waited for, exact to the nanosecond. */
 
 function shade(cell, share) {
     if (share > 0) cell.style.background = 'color-mix(in srgb, ' + colour('back') + ' ' + Math.round(100 - Math.min(1, share) * 55) + '%, #d55e00)';
@@ -29,7 +29,7 @@ function matrixTable(t, exact) {
                 return cell;
             }), ...sums.map(time => el('td', { title: exactly(time) }, text(time), !exact ? el('span', { class: 'share' }, percent(time / window)) : null)));
         })));
-    return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Who idles for whom' }, out);
+    return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Idle time of each device by cause' }, out);
 }
 
 function buildMatrix(body) {
