@@ -264,7 +264,7 @@ function clippedText(g, text, x, y, width) {
     const characters = Array.from(text);
     let n = Math.min(characters.length, Math.floor(width / 4));
     for (; n > 0 && g.measureText(characters.slice(0, n).join('') + '…').width > width; n--);
-    if (n > 0) g.fillText(characters.slice(0, n).join('') + '…', x, y);
+    if (n > 2) g.fillText(characters.slice(0, n).join('') + '…', x, y);
 }
 
 function verticalAxis(g, box, ticks, text, title) {
@@ -307,7 +307,7 @@ function horizontalAxis(g, box, ticks, text) {
 }
 
 function timeAxis(g, box, from, to) {
-    const { step, values } = steps(from, to, box.w / (box.w < 500 ? 75 : 110));
+    const { step, values } = steps(from, to, box.w / (box.w < 500 ? 60 : 110));
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }
 

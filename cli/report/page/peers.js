@@ -119,7 +119,8 @@ function buildDoctor(body, data) {
     for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
         const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
         const evidence = Object.entries(finding.evidence || {}).map(([key, value]) => key + ': ' + plain(value)).join('\n');
-        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.map(d => Array.isArray(d) ? d.join('→') : d).join(', ') : '';
+        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
+            (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
         body.append(findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
             where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,
             finding.fix ? el('p', null, 'To do' + (finding.fix_needs_root ? ', as root' : '') + ': ', el('code', null, plain(finding.fix))) : null,
