@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test_trace.sh - `heddle trace`: its output, exit statuses, chains of waits, and rules.
 #
-# Promise: The output has at most 40 lines unless --all is given. A broken rule is a failure with its value, a wrong one a usage error.
+# Promise: The output has at most 40 lines unless --all is given. A broken rule fails with its value, a wrong one is a usage error.
 set -u
 tool=$2/heddle
 maker=$2/tests/test_trace_maker
