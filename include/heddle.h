@@ -16,6 +16,7 @@
  *   - heddle/claim.h     bytes that something outside of Heddle uses: claims, streams, functions of the program
  *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
  *   - heddle/dlpack.h    tensors given to other libraries, and taken from them
+ *   - heddle/trace.h     traces: what was submitted, what it waited for, when it ran
  *   - heddle/kernel_file.h  making and describing kernel files
  *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  *
@@ -46,6 +47,7 @@
 #include <heddle/claim.h>
 #include <heddle/tensor.h>
 #include <heddle/dlpack.h>
+#include <heddle/trace.h>
 #include <heddle/kernel_file.h>
 #include <heddle/driver.h>
 

@@ -18,6 +18,7 @@
     X(MEMORY_DEBUG, OFF, "off") X(MEMORY_DEBUG, ON, "on") X(MEMORY_DEBUG, REPORT, "report")
 #define HDI_CHOICES_MODULES(X) X(MODULES, USED, "used") X(MODULES, ALL, "all")
 #define HDI_CHOICES_PEERS(X) X(PEERS, VERIFY, "verify") X(PEERS, TRUST, "trust") X(PEERS, OFF, "off")
+#define HDI_CHOICES_TRACE_DETAIL(X) X(TRACE_DETAIL, EDGES, "edges") X(TRACE_DETAIL, FULL, "full")
 #define HDI_CHOICES_HOST_PEERS(X) X(HOST_PEERS, ALL, "all") X(HOST_PEERS, NONE, "none") X(HOST_PEERS, RING, "ring")
 
 #define HDI_CHOICE_NUMBER(option, word, text) HDI_##option##_##word,
@@ -27,6 +28,7 @@ enum { HDI_CHOICES_SWITCH(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_MEMORY_DEBUG(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_MODULES(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_PEERS(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_TRACE_DETAIL(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
 #undef HDI_CHOICE_NUMBER
 
@@ -115,6 +117,15 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "library that links device code for hd_module_link: auto (libnvJitLink of the CUDA toolkit), or a path")         \
     X(stats, "HEDDLE_STATS", TEXT, "0", 0, 0,                                                                          \
       "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
+    X(trace, "HEDDLE_TRACE", TEXT, "", 0, 0,                                                                           \
+      "file for a trace from hd_open to hd_close (heddle/trace.h); of several runtimes in a process the later ones "   \
+      "write FILE.2, FILE.3; empty: none")                                                                             \
+    X(trace_detail, "HEDDLE_TRACE_DETAIL", CHOICE, "edges", HDI_CHOICES_TRACE_DETAIL, 0,                               \
+      "device times in a trace: of busy stretches of lanes, or of each operation")                                     \
+    X(trace_limit, "HEDDLE_TRACE_LIMIT", BYTES, "4G", 1 << 16, (int64_t)1 << 46,                                       \
+      "bytes of a trace's file; what comes later is left out, and counted")                                            \
+    X(trace_memory, "HEDDLE_TRACE_MEMORY", BYTES, "64M", 1 << 22, (int64_t)1 << 36,                                    \
+      "memory of the program's threads for what is not in the file yet, 2 MiB for each; threads beyond share one")     \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
     X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", HDI_CHOICES_HOST_PEERS, 0,                                       \

@@ -77,6 +77,7 @@ static hdi_presence *take(void)
     if (p) {
         p->taken = true;
         p->outer = NULL;
+        p->records = NULL; /* the thread before had another number */
         p->library = hdi_thread_is_own();
     }
     hdi_mutex_unlock(&lock);

@@ -37,6 +37,8 @@ typedef struct hdi_presence {
     struct hdi_presence *outer; /* of a callback: the record of the call that made it */
     bool taken;                 /* under the lock, like */
     bool library;               /* whether the thread is the library's own */
+    /* The thread's ring of records (record/record.h), which it looks at before it uses it; NULL: none. */
+    struct hdi_record_thread *records;
 } hdi_presence;
 
 /* What a thread has here. */

@@ -17,6 +17,7 @@
     ENTRY(CHECKPOINT)        /* the saves of a buffer */                                                               \
     ENTRY(MATMUL_LIBRARY)    /* opening libraries of matrix products */                                                \
     ENTRY(STATS_PAGE)        /* collecting figures */                                                                  \
+    ENTRY(TRACER)            /* a trace that begins or ends */                                                         \
     ENTRY(COLD)              /* what is rare: kernels, modules, staging */                                             \
     ENTRY(LOADING)           /* code on its way to a device */                                                         \
     ENTRY(MODULES)           /* the lists of modules and kernels */                                                    \
@@ -53,6 +54,7 @@
     ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
     ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
     ENTRY(LATE_ENDS)         /* claims that are still to be ended */                                                   \
+    ENTRY(RECORD)            /* a thread's first record of a trace */                                                  \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \

@@ -20,6 +20,7 @@
 #include <heddle/runtime.h>
 #include <heddle/status.h>
 #include <heddle/tensor.h>
+#include <heddle/trace.h>
 
 /* X(structure, the last field of its first release). Fields are only ever added behind that one, so this table does not change
  * when they are. */
@@ -44,7 +45,9 @@
     X(hd_claim_options, label)                                                                                         \
     X(hd_import_options, context)                                                                                      \
     X(hd_export, fabric)                                                                                               \
-    X(hd_dlpack_options, label)
+    X(hd_dlpack_options, label)                                                                                        \
+    X(hd_trace_options, file_limit)                                                                                    \
+    X(hd_trace_info, bytes)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

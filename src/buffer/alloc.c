@@ -20,6 +20,7 @@
 #include "base/handle.h"
 #include "base/sized.h"
 #include "base/wait.h"
+#include "buffer/recorded.h"
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
@@ -139,6 +140,9 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     /* Before the thread leaves its cache: a loss drains the magazines first, and then marks the device's buffers. So it finds this one live. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
+    if (hdi_records(&rt->recorder)) {
+        hdi_record_allocation(b, bytes, 0);
+    }
     return b;
 }
 
@@ -239,7 +243,13 @@ typedef struct placing {
 static hd_status take_block(hdi_device *device, size_t bytes, void *context)
 {
     placing *to = context;
-    return hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
+    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    size_t mapped = began ? hdi_arena_mapped_bytes(device->arena) : 0;
+    hd_status status = hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
+    if (began && !status) {
+        hdi_record_mapping(device, bytes, began, mapped);
+    }
+    return status;
 }
 
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes)
@@ -384,12 +394,18 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
     hd_status status = equip(b, lane, bytes, kind);
     if (status) {
         hdi_buffer_give(rt, b);
+        if (hdi_records(&rt->recorder)) {
+            hdi_record_refusal(device, bytes, begin);
+        }
         hdi_counts_add(&device->memory->failures, 1);
     } else {
         b->call_site = call_site;
         hdi_buffer_label(b, label);
         hdi_buffer_count_allocation(rt, device->index, bytes, b);
         hdi_buffer_make_live(b);
+        if (hdi_records(&rt->recorder)) {
+            hdi_record_allocation(b, bytes, begin);
+        }
         *out = hdi_buffer_handle(b);
         if (b->item.class != HDI_CLASS_LARGE) {
             refill(lane, b);
@@ -628,6 +644,9 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
         }
         if (taken == HDI_TAKEN) {
             await_submitters(b);
+            if (hdi_records(&b->runtime->recorder)) {
+                hdi_record_free(b);
+            }
             end_buffer(b);
             return HD_OK;
         }
@@ -653,6 +672,9 @@ static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, cons
         return free_odd(b, handle, call_site);
     }
     await_submitters(b);
+    if (hdi_records(&b->runtime->recorder)) {
+        hdi_record_free(b);
+    }
     if (__builtin_expect(!put_cached(b), 0)) {
         if (call) {
             hdi_call_continue(call); /* for what memory_debug finds */

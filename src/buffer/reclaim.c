@@ -316,11 +316,15 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
+        int64_t began = hdi_pause_begin(&rt->recorder);
         inside = true;
         hdi_apart apart = hdi_presence_apart();
         freed = ((hd_reclaim_callback)now->function)(now->context, &what.known);
         hdi_presence_together(apart);
         inside = false;
+        hdi_pause_end(
+            &rt->recorder, began,
+            (hdi_pause){.kind = HDI_RECORD_PAUSE_CALLBACK, .device = (uint8_t)device->index, .bytes = wanted});
         hdi_hook_leave(&r->hook, now);
     }
     hdi_attempt_end(&calls);
@@ -577,7 +581,7 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
+static hd_status fall_back(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
     climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
     hd_status status = drain_and_try(&c);
@@ -602,6 +606,15 @@ hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *co
         return hdi_closed_meanwhile();
     }
     return status == HD_ERROR_MEMORY ? fail_full(&c) : status;
+}
+
+hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
+{
+    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    hd_status status = fall_back(device, bytes, take, context);
+    hdi_pause_end(&device->runtime->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
+    return status;
 }
 
 /* ---- the maintenance thread ---- */

@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
         return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, locks, link.quiet, out);
+    hdi_submit_publish(lane, uses, n_uses, command, locks, link.quiet, out);
     return HD_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <string.h>
 #include "base/thread.h"
+#include "buffer/recorded.h"
 #include "buffer/submit.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
@@ -128,9 +129,10 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
+/* Publishes the commands in the ring, of which `command` is the operation, and which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                                     uint64_t locks, bool *quiet, hd_ticket *out)
+                                                                     const hdi_command *command, uint64_t locks,
+                                                                     bool *quiet, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -141,6 +143,11 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         hdi_submit_end_access(uses, n_uses);
     }
     uint64_t position = lane->head;
+    hdi_submitted submitted;
+    bool records = hdi_records(&rt->recorder);
+    if (records) {
+        hdi_submitted_note(lane, &submitted);
+    }
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
@@ -154,6 +161,9 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     if (out) {
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;
+    }
+    if (__builtin_expect(records, 0)) {
+        hdi_record_submission(lane, uses, n_uses, command, &submitted);
     }
     if (quiet) {
         *quiet = true;
@@ -242,7 +252,7 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, locks, NULL, out);
+    hdi_submit_publish(lane, uses, n_uses, command, locks, NULL, out);
     return HD_OK;
 }
 

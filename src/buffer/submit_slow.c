@@ -708,6 +708,9 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
     }
     hdi_submit_write(lane, s->command, gap);
     hdi_point point = {lane->global, lane->head};
+    if (hdi_records(&s->rt->recorder)) {
+        hdi_record_waits(lane, s->uses, s->n_uses, lane->head);
+    }
     if (s->parked) {
         hdi_parked_note(lane, s->parked, point.position);
     }
@@ -885,7 +888,11 @@ static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool
     }
     attach_again(s);
     begin_waiting(s);
+    int64_t began = hdi_pause_begin(&s->rt->recorder);
     bool in_time = wait_for_room(s, need);
+    hdi_pause_end(
+        &s->rt->recorder, began,
+        (hdi_pause){.kind = HDI_RECORD_PAUSE_ROOM, .device = (uint8_t)lane->device->index, .lane = lane->global});
     hdi_submit_lock(s->lane->device, s->locks);
     return in_time ? HD_OK : not_in_time(s, "is full");
 }
@@ -952,7 +959,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
         status = try(&s, &garbage, &done);
     }
     if (!status) {
-        hdi_submit_publish(s.lane, uses, n_uses, locks, s.lane->waits.n ? NULL : link.quiet, out);
+        hdi_submit_publish(s.lane, uses, n_uses, command, locks, s.lane->waits.n ? NULL : link.quiet, out);
     }
     if (garbage) {
         hdi_leaves_free(garbage);

@@ -5,7 +5,7 @@
  * - engine: what concerns the device as a whole
  * - lanes: the state of each lane
  * - flags: one cache line per lane, which the device itself writes
- * - requests, rings, logs of failures (failures.h), and times of operations (times.h)
+ * - requests, rings, logs of failures (failures.h), times of operations (times.h), and the engine's records of a trace
  *
  * A position counts slots of a lane's command ring since the lane was made and never goes back. The slot's number is the
  * position modulo the ring's size. A ticket is the position behind its command. Long argument blocks continue in the
@@ -36,6 +36,7 @@
 #include <stdint.h>
 #include "base/shm.h"
 #include "driver/provider.h"
+#include "record/ring.h"
 
 /* ---- positions and commands ---- */
 
@@ -239,7 +240,9 @@ typedef struct hdi_engine_shared {
         lost_by; /* worker process: the code for which it ends itself; it may be wrong, see cause_of_end in workers.c */
     /* Worker process, before `lost_by`: what the kernel reported, of the same code; it may be wrong, too (hdi_provider.reason). */
     char reason[HDI_DRIVER_REASON_BYTES];
-    _Atomic uint32_t overdue; /* watchdog: 1 + the lane whose first operation took too long; 0: none */
+    _Atomic uint32_t recording; /* application: HDI_RECORD_DETAIL_*, 0: nothing is recorded */
+    _Atomic uint32_t recorded;  /* engine: the same, once it does so. 0: all that it had to record is in `records` */
+    _Atomic uint32_t overdue;   /* watchdog: 1 + the lane whose first operation took too long; 0: none */
     _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;
 
@@ -309,6 +312,7 @@ typedef struct hdi_channel {
     uint32_t failures_room;     /* records of a lane's log, a power of two */
     _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of failures_room records of HDI_FAILURE_WORDS words */
     hdi_time *times;            /* HDI_LANES_MAX tables with one for each slot */
+    hdi_record_ring *records;   /* engine: writes, application: reads */
 } hdi_channel;
 
 #define HDI_REQUEST_EVENT 1

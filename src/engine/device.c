@@ -21,7 +21,7 @@ static size_t round_up(size_t value, size_t unit)
 }
 
 typedef struct layout {
-    size_t lanes, flags, flags_bytes, requests, rings, failures, times, bytes;
+    size_t lanes, flags, flags_bytes, requests, rings, failures, times, records, bytes;
     uint32_t failures_room;
 } layout;
 
@@ -37,7 +37,8 @@ static layout layout_of(uint32_t slots)
     l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
     l.times = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
-    l.bytes = l.times + round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
+    l.records = l.times + round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
+    l.bytes = l.records + round_up(sizeof(hdi_record_ring), page);
     return l;
 }
 
@@ -54,6 +55,7 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
     channel->failures = (_Atomic uint64_t *)(base + l->failures);
     channel->failures_room = l->failures_room;
     channel->times = (hdi_time *)(base + l->times);
+    channel->records = (hdi_record_ring *)(base + l->records);
 }
 
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)

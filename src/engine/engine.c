@@ -290,6 +290,10 @@ static hdi_pass engine_pass(hdi_engine *engine)
     atomic_store_explicit(&engine->shared->heartbeat,
                           atomic_load_explicit(&engine->shared->heartbeat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
+    if (hdi_recording_is_wanted(engine->shared, &engine->recording)) {
+        hdi_recording_pass(engine);
+        pass.in_flight = engine->recording.ending;
+    }
     uint64_t active[WORDS];
     for (uint32_t w = 0; w < WORDS; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
@@ -393,7 +397,9 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
     } else if (engine->fences) {
         let_stores_be_seen();
     }
+    uint32_t recording = atomic_load_explicit(&engine->shared->recording, memory_order_seq_cst);
     bool needed = has_new_work(engine, in_flight) || (first && has_wishes(engine)) ||
+                  (recording != engine->recording.detail && !engine->recording.ending) ||
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
@@ -624,6 +630,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
     }
     const hdi_driver *driver = device->runtime->driver;
     hdi_chains_end(engine, driver_usable);
+    hdi_recording_end(engine, driver_usable);
     hdi_times_end(engine, driver_usable);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_stream *stream = &engine->streams[i];

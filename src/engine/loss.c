@@ -639,6 +639,25 @@ bool hdi_device_drain(hdi_device *device)
 
 /* ---- reporting ---- */
 
+/* For a trace. */
+static void record(hdi_device *device, const loss *l)
+{
+    hdi_recorder *recorder = &device->runtime->recorder;
+    if (!hdi_records(recorder)) {
+        return;
+    }
+    hdi_suspects suspects = l->suspects;
+    hdi_suspect first = suspects.n_named ? suspects.named[0] : (hdi_suspect){.count = 0};
+    hdi_record r = {.loss = {.time = hdi_clock_ns(),
+                             .code = l->code,
+                             .lane = first.lane,
+                             .kernel = first.kernel,
+                             .position = first.position}};
+    r.type = HDI_RECORD_LOSS;
+    r.device = (uint8_t)device->index;
+    hdi_record_put_text(recorder, &r, l->error.message);
+}
+
 /* Notes a loss. Drains the device, too, with `drains`. Both happen under the lock, which guarantees two things:
  * - A thread that has waited for a ticket finds the loss reported.
  * - A thread that has read the loss finds all tickets done. */
@@ -655,6 +674,7 @@ static void note(hdi_device *device, int code, bool drains)
     l->code = code;
     l->order = ++losses->order;
     l->losses = count;
+    record(device, l);
     if (drains) {
         drain(device);
     }

@@ -29,6 +29,7 @@
 #include "engine/channel.h"
 #include "engine/failures.h"
 #include "engine/port.h"
+#include "record/record.h"
 
 #define HDI_DEVICES_MAX 32
 /* hdi_device.peer_access: whether a device uses another one's memory, and whether it was granted. */
@@ -191,6 +192,7 @@ struct hd_runtime {
     int driver_version;
     int captures_before; /* of the thread that opens it (driver/current.h) */
     bool is_inline, is_process;
+    hdi_recorder recorder; /* of a trace; in a worker process all zeros */
     int64_t spin_ns;
     int n_devices;
     _Atomic int threads; /* that have lanes of their own here */

@@ -148,6 +148,9 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     if (atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
         hdi_stream_cut(engine, stream);
     }
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        hdi_span_close(engine, stream);
+    }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
     hdi_stream_release_event(other_stream, held);
     if (hdi_driver_code_is_fatal(r)) {
@@ -308,6 +311,9 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
 #ifdef HDI_DEBUG
     check_outcomes(engine, stream, position);
 #endif
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        hdi_record_done(engine, stream, position);
+    }
     uint64_t before = stream->done;
     stream->done = position;
     atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only for messages */
@@ -471,6 +477,9 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     unsigned position = (unsigned)stream->issued;
     hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
     want_sources(engine, stream);
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        hdi_span_signal(engine, stream);
+    }
     if (stream->tail != TAIL_KERNEL && driver->cuStreamWriteValue32) {
         r = driver->cuStreamWriteValue32(stream->handle, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
     }
@@ -771,7 +780,8 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     if (c->op != HDI_OP_LAUNCH) {
         return issue(engine, stream, c);
     }
-    bool alone = stream->failed || hdi_times_are_kept(&engine->device->channel.lanes[stream->number]);
+    bool alone = stream->failed || hdi_times_are_kept(&engine->device->channel.lanes[stream->number]) ||
+                 engine->recording.detail == HDI_RECORD_DETAIL_FULL;
     uint32_t n = alone ? 0 : hdi_chain_issue(engine, stream, head, most, end);
     if (n == 0) {
         return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, stream, c, signalled);
@@ -822,6 +832,10 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         bool at_rest = stream->passed == stream->issued;
         uint64_t entries = stream->entries;
         int64_t before = engine->now;
+        if (__builtin_expect(engine->recording.detail != 0, 0) && !stream->failed) {
+            hdi_span_before(engine, stream, c);
+            before = hdi_clock_ns();
+        }
         uint32_t n = issue_next(engine, stream, head, left, &end, &signalled);
         if (n == 0) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
@@ -830,6 +844,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         }
         if (hdi_device_lost(engine->device)) {
             return true;
+        }
+        if (__builtin_expect(engine->recording.detail != 0, 0)) {
+            hdi_span_behind(engine, stream, c, end, n, before);
         }
         left -= n;
         stream->issued = end;
@@ -924,6 +941,9 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         if (stream->issued != stream->signalled) {
             uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
             bool stands = stream->issued == head || atomic_load_explicit(&stream->blocked, memory_order_relaxed);
+            if (__builtin_expect(engine->recording.detail != 0, 0) && stands) {
+                hdi_span_stand(engine, stream, pass->now);
+            }
             if (stands && !stream->idle_since) {
                 stream->idle_since = pass->now;
             }

@@ -12,6 +12,7 @@
 #define HDI_ENGINE_STREAM_H
 
 #include "engine/engine.h"
+#include "engine/spans.h"
 #include "engine/times.h"
 
 /* ---- how long the kernels of a lane take (issue.c) ----
@@ -113,7 +114,8 @@ typedef struct hdi_stream {
     bool flag_missing;               /* no completion write could be made: query the stream's status instead */
     uint32_t bad_looks;              /* queries of the status in a row that failed without killing the device */
     _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
-    hdcu_event *timed; /* for each slot, what stands behind the operation that ends there; NULL: none was */
+    hdcu_event *timed;       /* for each slot, what stands behind the operation that ends there; NULL: none was */
+    struct hdi_spans *spans; /* NULL: nothing of the lane was ever recorded (spans.h) */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
@@ -152,6 +154,7 @@ struct hdi_engine {
     int64_t company_at;                             /* clock when a lane with little to do was beside others */
     bool has_company;                               /* whether that was within COMPANY_NS */
     hdi_times times;                                /* of all lanes that keep some */
+    hdi_recording recording;                        /* of a trace */
     /* Turns of full lanes so far, and the lanes that had the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
 };

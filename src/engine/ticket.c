@@ -234,7 +234,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
                                                                    : wait_position(rt, lane, position, deadline);
 }
 
-bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+static bool wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     void (*on_block)(hd_runtime *) = atomic_load_explicit(&rt->on_block, memory_order_relaxed);
     if (on_block && !is_done(hdi_lane_shared_of(rt, lane), position)) {
@@ -247,6 +247,21 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
         }
     }
     return hdi_wait_position(rt, lane, position, deadline);
+}
+
+bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    if (!hdi_records(&rt->recorder)) {
+        return wait_at_leisure(rt, lane, position, deadline);
+    }
+    int64_t began = is_done(hdi_lane_shared_of(rt, lane), position) ? 0 : hdi_clock_ns();
+    bool in_time = wait_at_leisure(rt, lane, position, deadline);
+    hdi_pause_end(&rt->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_WAIT,
+                              .device = (uint8_t)(lane / HDI_LANES_MAX),
+                              .lane = lane,
+                              .position = position});
+    return in_time;
 }
 
 void hdi_wake_sleepers(hdi_device *device)

@@ -28,14 +28,14 @@ static bool give_spare(hdi_times *times, hdcu_event event)
     return true;
 }
 
-static void give(hdi_engine *engine, hdcu_event event)
+void hdi_times_give(hdi_engine *engine, hdcu_event event)
 {
     if (event && !give_spare(&engine->times, event)) {
         engine->device->runtime->driver->cuEventDestroy(event);
     }
 }
 
-static hdcu_result take(hdi_engine *engine, hdcu_event *out)
+hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out)
 {
     if (engine->times.n_spare) {
         *out = engine->times.spare[--engine->times.n_spare];
@@ -77,7 +77,7 @@ void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
         stream->timed = calloc(slots, sizeof *stream->timed);
     }
     hdcu_event event = NULL;
-    hdcu_result r = stream->timed ? take(engine, &event) : HDCU_ERROR_OUT_OF_MEMORY;
+    hdcu_result r = stream->timed ? hdi_times_take(engine, &event) : HDCU_ERROR_OUT_OF_MEMORY;
     if (r == HDCU_SUCCESS) {
         r = engine->device->runtime->driver->cuEventRecord(event, stream->handle);
     }
@@ -86,7 +86,7 @@ void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
         stream->entries++;
         return;
     }
-    give(engine, event);
+    hdi_times_give(engine, event);
     store(engine, stream, end, HDI_TIME_REFUSED);
     if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
@@ -99,32 +99,40 @@ static bool is_not_yet(hdcu_result r)
     return r == HDCU_ERROR_NOT_READY || hdi_driver_code_is_capture(r);
 }
 
-/* Stores the time of an event that the device has passed, and takes the event over. False: it stays where it is, since the driver has no time yet. */
-static bool settle_one(hdi_engine *engine, const hdi_stream *stream, hdcu_event event, uint64_t position)
+hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
 {
     hdi_times *times = &engine->times;
     float milliseconds = 0;
     hdcu_result r = engine->device->runtime->driver->cuEventElapsedTime(&milliseconds,
                                                                         times->anchor ? times->anchor : event, event);
     if (is_not_yet(r)) {
-        return false;
+        return HDI_TIME_NOT_YET;
     }
     if (r != HDCU_SUCCESS) { /* a fatal one, too: the next look at the device finds it */
-        store(engine, stream, position, HDI_TIME_REFUSED);
-        give(engine, event);
-        return true;
+        hdi_times_give(engine, event);
+        return HDI_TIME_NEVER;
     }
     int64_t since = (int64_t)((double)milliseconds * 1e6 + (milliseconds < 0 ? -0.5 : 0.5));
-    int64_t ns = times->anchor_ns + since;
-    store(engine, stream, position, ns);
+    *ns = times->anchor_ns + since;
     if (!times->anchor || since > ANCHOR_NS || since < -ANCHOR_NS) {
-        give(engine, times->anchor);
+        hdi_times_give(engine, times->anchor);
         times->anchor = event;
-        times->anchor_ns = ns;
+        times->anchor_ns = *ns;
     } else {
-        give(engine, event);
+        hdi_times_give(engine, event);
     }
-    return true;
+    return HDI_TIME_READ;
+}
+
+/* Stores the time of an event that the device has passed, and takes the event over. False: it stays where it is, since the driver has no time yet. */
+static bool settle_one(hdi_engine *engine, const hdi_stream *stream, hdcu_event event, uint64_t position)
+{
+    int64_t ns;
+    hdi_time_read found = hdi_times_read(engine, event, &ns);
+    if (found != HDI_TIME_NOT_YET) {
+        store(engine, stream, position, found == HDI_TIME_READ ? ns : HDI_TIME_REFUSED);
+    }
+    return found != HDI_TIME_NOT_YET;
 }
 
 uint64_t hdi_times_settle(hdi_engine *engine, hdi_stream *stream, uint64_t end)

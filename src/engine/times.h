@@ -9,6 +9,8 @@
  *
  * A time is in the table of its lane at its slot, until a later operation ends in the same slot. So a lane keeps those of as many slots as it has.
  *
+ * Other events of the engine are read in the same time (spans.h).
+ *
  * Threads: the thread that runs the device's engine, with the device's context current. The table: also any thread that reads.
  * Locks: none.
  * Always:
@@ -39,6 +41,15 @@ static inline bool hdi_times_are_kept(const hdi_lane_shared *shared)
 }
 
 struct hdi_stream;
+
+/* An event with timing that is in no use, and back. Without room for it, it is destroyed. */
+hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out);
+void hdi_times_give(hdi_engine *engine, hdcu_event event); /* NULL: ignored */
+
+/* What hdi_times_read found. Unless it is NOT_YET, the event is back where hdi_times_take found it. */
+typedef enum hdi_time_read { HDI_TIME_NOT_YET, HDI_TIME_NEVER, HDI_TIME_READ } hdi_time_read;
+/* When the device passed an event, in its own time. */
+hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns);
 
 /* Records the end of what was issued last, which ends at `end`: a ticket may name it. The device may be lost when it returns. */
 void hdi_times_record(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);

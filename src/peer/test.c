@@ -101,7 +101,7 @@ const char *hd_peer_verdict_text(hd_peer_verdict verdict)
 }
 
 /* Describes the bytes or counts that are wrong. */
-static void describe_bytes(const hdi_record *step, char *out, size_t bytes)
+static void describe_bytes(const hdi_probe_record *step, char *out, size_t bytes)
 {
     static const struct {
         const char *what, *where;
@@ -121,7 +121,7 @@ static void describe_bytes(const hdi_record *step, char *out, size_t bytes)
 }
 
 /* Describes what the program did in a step. */
-static void describe_step(const hdi_record *step, char *out, size_t bytes)
+static void describe_step(const hdi_probe_record *step, char *out, size_t bytes)
 {
     unsigned long long n = step->bytes;
     switch (step->kind ? (hdi_step)step->step : HDI_STEP_OPEN) {
@@ -174,7 +174,7 @@ static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *fo
 }
 
 /* Copies the text of a record, which comes from another process and may be anything. */
-static void clean_text(const hdi_record *record, char *out)
+static void clean_text(const hdi_probe_record *record, char *out)
 {
     memcpy(out, record->text, sizeof record->text);
     out[sizeof record->text - 1] = 0;
@@ -185,7 +185,7 @@ static void clean_text(const hdi_record *record, char *out)
 
 /* ---- verdicts: records ---- */
 
-static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     int next = h->current + 1;
     if (h->in_pair || next >= h->n || r->device != h->pairs[next].device_at || r->owner != h->pairs[next].owner_at) {
@@ -200,7 +200,7 @@ static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_record *r)
     return HDI_PARSED_PAIR;
 }
 
-static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     bool opens = r->step == HDI_STEP_OPEN;
     if (r->step == 0 || r->step >= HDI_STEPS || opens != !h->in_pair || (opens && h->current >= 0)) {
@@ -212,11 +212,11 @@ static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_record *r)
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     bool counts = h->step.step == HDI_STEP_COUNT;
     if (h->step.step < HDI_STEP_COPY_TO || h->step.step > HDI_STEP_COUNT ||
-        counts != (r->kind == HDI_RECORD_MISCOUNT)) {
+        counts != (r->kind == HDI_PROBE_RECORD_MISCOUNT)) {
         return HDI_PARSED_MALFORMED;
     }
     char what[128];
@@ -225,7 +225,7 @@ static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_record *r)
     if (counts) {
         conclude(h, HD_PEER_CORRUPT, "%s: counter %lld is %llu instead of %llu", what, at, (unsigned long long)r->found,
                  (unsigned long long)r->expected);
-    } else if (r->kind == HDI_RECORD_WRONG) {
+    } else if (r->kind == HDI_PROBE_RECORD_WRONG) {
         conclude(h, HD_PEER_CORRUPT, "%s did not arrive: first wrong byte %lld, found 0x%02x instead of 0x%02x", what,
                  at, (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     } else {
@@ -237,7 +237,7 @@ static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_record *r)
 
 /* Whether a failed call means that its step ended the device. A driver's code decides where there is one: running out
  * of memory, for example, is no fault of the pair. */
-static bool is_loss(const hdi_record *r)
+static bool is_loss(const hdi_probe_record *r)
 {
     if (r->code > 0 && r->status != HD_ERROR_DEVICE_LOST) {
         return hdi_driver_code_is_fatal(r->code);
@@ -245,7 +245,7 @@ static bool is_loss(const hdi_record *r)
     return r->status == HD_ERROR_FAILED || r->status == HD_ERROR_LANE_FAILED || r->status == HD_ERROR_DEVICE_LOST;
 }
 
-static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     char text[sizeof r->text], what[128];
     clean_text(r, text);
@@ -263,7 +263,7 @@ static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_record *r)
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_refused(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed take_refused(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     if (h->step.step != HDI_STEP_GRANT || r->code <= 0) {
         return HDI_PARSED_MALFORMED;
@@ -276,7 +276,7 @@ static hdi_parsed take_refused(hdi_peer_parser *h, const hdi_record *r)
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_rates(hdi_peer_parser *h, const hdi_record *r)
+static hdi_parsed take_rates(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     if (!(r->direct >= 0 && r->direct < RATE_MOST && r->staged >= 0 && r->staged < RATE_MOST)) {
         return HDI_PARSED_MALFORMED;
@@ -304,37 +304,38 @@ static hdi_parsed end_pair(hdi_peer_parser *h)
     return HDI_PARSED_RESULT;
 }
 
-hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *r)
+hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     if (r->magic != HDI_PROBE_MAGIC || r->version != HDI_PROBE_VERSION || h->ended || h->failed_open) {
         return HDI_PARSED_MALFORMED;
     }
     /* after a verdict only the end of the pair may follow */
     bool over = h->in_pair && h->decided;
-    if (over ? r->kind != HDI_RECORD_PAIR_END : !h->in_pair && r->kind > HDI_RECORD_STEP && r->kind != HDI_RECORD_END) {
-        return r->kind == HDI_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_PARSED_MALFORMED;
+    if (over ? r->kind != HDI_PROBE_RECORD_PAIR_END
+             : !h->in_pair && r->kind > HDI_PROBE_RECORD_STEP && r->kind != HDI_PROBE_RECORD_END) {
+        return r->kind == HDI_PROBE_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_PARSED_MALFORMED;
     }
     switch (r->kind) {
-    case HDI_RECORD_PAIR:
+    case HDI_PROBE_RECORD_PAIR:
         return begin_pair(h, r);
-    case HDI_RECORD_STEP:
+    case HDI_PROBE_RECORD_STEP:
         return begin_step(h, r);
-    case HDI_RECORD_WRONG:
-    case HDI_RECORD_BESIDE:
-    case HDI_RECORD_MISCOUNT:
+    case HDI_PROBE_RECORD_WRONG:
+    case HDI_PROBE_RECORD_BESIDE:
+    case HDI_PROBE_RECORD_MISCOUNT:
         return take_wrong(h, r);
-    case HDI_RECORD_FAILED:
+    case HDI_PROBE_RECORD_FAILED:
         return take_failed(h, r);
-    case HDI_RECORD_REFUSED:
+    case HDI_PROBE_RECORD_REFUSED:
         return take_refused(h, r);
-    case HDI_RECORD_COUNTS:
+    case HDI_PROBE_RECORD_COUNTS:
         h->info.atomics = h->step.step == HDI_STEP_COUNT;
         return h->info.atomics ? HDI_PARSED_MORE : HDI_PARSED_MALFORMED;
-    case HDI_RECORD_RATES:
+    case HDI_PROBE_RECORD_RATES:
         return take_rates(h, r);
-    case HDI_RECORD_PAIR_END:
+    case HDI_PROBE_RECORD_PAIR_END:
         return end_pair(h);
-    case HDI_RECORD_END:
+    case HDI_PROBE_RECORD_END:
         h->ended = !h->in_pair && h->current == h->n - 1;
         return h->ended ? HDI_PARSED_END : HDI_PARSED_MALFORMED;
     default:
@@ -447,7 +448,7 @@ typedef struct run {
     hdi_peer_parser parser;
     hdi_process process;
     int pipe;
-    unsigned char bytes[sizeof(hdi_record)]; /* of a record that is not complete */
+    unsigned char bytes[sizeof(hdi_probe_record)]; /* of a record that is not complete */
     size_t n_bytes;
 } run;
 
@@ -559,7 +560,7 @@ static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
         if (r->n_bytes < sizeof r->bytes) {
             continue;
         }
-        hdi_record record;
+        hdi_probe_record record;
         memcpy(&record, r->bytes, sizeof record);
         r->n_bytes = 0;
         hdi_parsed parsed = hdi_peer_parser_take(&r->parser, &record);

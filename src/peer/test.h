@@ -50,24 +50,24 @@ typedef enum hdi_step {
     HDI_STEPS
 } hdi_step;
 
-typedef enum hdi_record_kind {
-    HDI_RECORD_PAIR = 1, /* the next pair begins */
-    HDI_RECORD_STEP,     /* the step `step` begins, with `bytes` */
-    HDI_RECORD_WRONG,    /* in the current step: byte `at` is `found` instead of `expected` */
+typedef enum hdi_probe_record_kind {
+    HDI_PROBE_RECORD_PAIR = 1, /* the next pair begins */
+    HDI_PROBE_RECORD_STEP,     /* the step `step` begins, with `bytes` */
+    HDI_PROBE_RECORD_WRONG,    /* in the current step: byte `at` is `found` instead of `expected` */
     /* In the current step: byte `at`, counted from the step's range and outside of it, is `found`. The step must not
      * touch it. */
-    HDI_RECORD_BESIDE,
-    HDI_RECORD_MISCOUNT, /* in the current step: counter `at` is `found` instead of `expected` */
-    HDI_RECORD_FAILED,   /* a call of the current step failed: `status`, `code`, `text` */
-    HDI_RECORD_REFUSED,  /* the driver refused the grant: `code`; `text` is its entry point */
-    HDI_RECORD_COUNTS,   /* atomic operations count right */
-    HDI_RECORD_RATES,    /* `direct`, `staged`: bytes per second */
-    HDI_RECORD_PAIR_END, /* the pair ends */
-    HDI_RECORD_END,
+    HDI_PROBE_RECORD_BESIDE,
+    HDI_PROBE_RECORD_MISCOUNT, /* in the current step: counter `at` is `found` instead of `expected` */
+    HDI_PROBE_RECORD_FAILED,   /* a call of the current step failed: `status`, `code`, `text` */
+    HDI_PROBE_RECORD_REFUSED,  /* the driver refused the grant: `code`; `text` is its entry point */
+    HDI_PROBE_RECORD_COUNTS,   /* atomic operations count right */
+    HDI_PROBE_RECORD_RATES,    /* `direct`, `staged`: bytes per second */
+    HDI_PROBE_RECORD_PAIR_END, /* the pair ends */
+    HDI_PROBE_RECORD_END,
     HDI_RECORDS
-} hdi_record_kind;
+} hdi_probe_record_kind;
 
-typedef struct hdi_record {
+typedef struct hdi_probe_record {
     uint32_t magic, version;
     uint32_t kind, step;
     int32_t device, owner; /* positions; in PAIR */
@@ -77,7 +77,7 @@ typedef struct hdi_record {
     uint64_t found, expected;
     double direct, staged;
     char text[176];
-} hdi_record;
+} hdi_probe_record;
 
 /* Whether this signal is the result of what the process itself did. Other signals come from outside: an administrator,
  * a job's end, a machine short of memory. They report nothing about the step of the process. */
@@ -88,7 +88,7 @@ static inline bool hdi_signal_is_crash(int signal)
 }
 
 /* A write of one record is never split: pipes keep up to 4096 bytes together. */
-_Static_assert(sizeof(hdi_record) == 256, "a record");
+_Static_assert(sizeof(hdi_probe_record) == 256, "a record");
 
 /* ---- the parser: a verdict per pair from the records of one run and the end of that process ---- */
 
@@ -119,8 +119,8 @@ typedef struct hdi_peer_parser {
     bool untimed;   /* of this pair: bytes arrive, but a copy to be timed failed */
     bool failed_open;
     bool ended;
-    hdi_record step;   /* the last STEP; kind 0: none */
-    hd_peer_info info; /* its reason has the placeholders below */
+    hdi_probe_record step; /* the last STEP; kind 0: none */
+    hd_peer_info info;     /* its reason has the placeholders below */
 } hdi_peer_parser;
 
 /* Placeholders for the devices in a reason that is kept, since another runtime has other numbers. The function puts the
@@ -141,7 +141,7 @@ typedef enum hdi_parsed {
     HDI_PARSED_END
 } hdi_parsed;
 
-hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *record);
+hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *record);
 
 /* Ends a parser when the program has ended. True: pair h->current was not over, and h->info is its result. Where no
  * pair had begun, h->current is -1 and h->info is the result of all pairs. */

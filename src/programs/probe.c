@@ -62,9 +62,9 @@ typedef enum pair_outcome {
 
 /* ---- records. A write that fails ends the process: no process reads them any more. ---- */
 
-static hdi_record blank(hdi_record_kind kind)
+static hdi_probe_record blank(hdi_probe_record_kind kind)
 {
-    hdi_record r;
+    hdi_probe_record r;
     memset(&r, 0, sizeof r);
     r.magic = HDI_PROBE_MAGIC;
     r.version = HDI_PROBE_VERSION;
@@ -72,7 +72,7 @@ static hdi_record blank(hdi_record_kind kind)
     return r;
 }
 
-static void send(const hdi_record *r)
+static void send(const hdi_probe_record *r)
 {
     ssize_t n;
     do {
@@ -84,15 +84,15 @@ static void send(const hdi_record *r)
 }
 
 /* One without more. */
-static void record_plain(hdi_record_kind kind)
+static void record_plain(hdi_probe_record_kind kind)
 {
-    hdi_record r = blank(kind);
+    hdi_probe_record r = blank(kind);
     send(&r);
 }
 
 static void record_pair(int device, int owner)
 {
-    hdi_record r = blank(HDI_RECORD_PAIR);
+    hdi_probe_record r = blank(HDI_PROBE_RECORD_PAIR);
     r.device = device;
     r.owner = owner;
     send(&r);
@@ -100,15 +100,15 @@ static void record_pair(int device, int owner)
 
 static void record_step(hdi_step step, uint64_t bytes)
 {
-    hdi_record r = blank(HDI_RECORD_STEP);
+    hdi_probe_record r = blank(HDI_PROBE_RECORD_STEP);
     r.step = (uint32_t)step;
     r.bytes = bytes;
     send(&r);
 }
 
-static void record_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+static void record_wrong(hdi_probe_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
 {
-    hdi_record r = blank(kind);
+    hdi_probe_record r = blank(kind);
     r.at = at;
     r.found = found;
     r.expected = expected;
@@ -131,7 +131,7 @@ static void record_failed(const hd_runtime *rt)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
-    hdi_record r = blank(HDI_RECORD_FAILED);
+    hdi_probe_record r = blank(HDI_PROBE_RECORD_FAILED);
     r.status = is_worker_killed(rt) ? HD_ERROR_SYSTEM : error.status;
     r.code = error.driver_code;
     /* there is room for the first part of the message */
@@ -142,7 +142,7 @@ static void record_failed(const hd_runtime *rt)
 
 static void record_refused(int code, const char *call)
 {
-    hdi_record r = blank(HDI_RECORD_REFUSED);
+    hdi_probe_record r = blank(HDI_PROBE_RECORD_REFUSED);
     r.code = code;
     snprintf(r.text, sizeof r.text, "%s", call);
     send(&r);
@@ -150,7 +150,7 @@ static void record_refused(int code, const char *call)
 
 static void record_rates(double direct, double staged)
 {
-    hdi_record r = blank(HDI_RECORD_RATES);
+    hdi_probe_record r = blank(HDI_PROBE_RECORD_RATES);
     r.direct = direct;
     r.staged = staged;
     send(&r);
@@ -262,16 +262,16 @@ static pair_outcome look(subject *s, hd_buffer *b, size_t at, size_t bytes)
     const uint8_t *range = s->scratch + AROUND;
     size_t wrong = pattern_check(range, bytes, s->seed);
     if (wrong < bytes) {
-        record_wrong(HDI_RECORD_WRONG, (int64_t)wrong, range[wrong], pattern_byte(s->seed, wrong));
+        record_wrong(HDI_PROBE_RECORD_WRONG, (int64_t)wrong, range[wrong], pattern_byte(s->seed, wrong));
         return OUTCOME_BAD;
     }
     for (size_t i = 0; i < AROUND; i++) {
         if (range[bytes + i] != SENTINEL) {
-            record_wrong(HDI_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
+            record_wrong(HDI_PROBE_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
             return OUTCOME_BAD;
         }
         if (range[-(ptrdiff_t)i - 1] != SENTINEL) {
-            record_wrong(HDI_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
+            record_wrong(HDI_PROBE_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
             return OUTCOME_BAD;
         }
     }
@@ -384,12 +384,12 @@ static pair_outcome try_counting(subject *s)
         const uint64_t found[] = {c.large[i], c.small[i], (uint64_t)(c.floats[i] >= 0 ? c.floats[i] : 0)};
         for (int k = 0; k < 3; k++) {
             if (found[k] != expected) {
-                record_wrong(HDI_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
+                record_wrong(HDI_PROBE_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
                 return OUTCOME_BAD;
             }
         }
     }
-    record_plain(HDI_RECORD_COUNTS);
+    record_plain(HDI_PROBE_RECORD_COUNTS);
     return OUTCOME_GOOD;
 }
 
@@ -668,9 +668,9 @@ static int test_all(const char *settings, const char *pairs, const char *names)
         if (test_pair(&s) == OUTCOME_FAILED) {
             return 1; /* for what is left a fresh process is started */
         }
-        record_plain(HDI_RECORD_PAIR_END);
+        record_plain(HDI_PROBE_RECORD_PAIR_END);
     }
-    record_plain(HDI_RECORD_END);
+    record_plain(HDI_PROBE_RECORD_END);
     return 0;
 }
 

@@ -47,7 +47,8 @@
 #include "stats/page.h"
 #include "stats/report.h"
 #include "tensor/matmul.h"
-#include "tensor/part.h"
+#include "trace/part.h"
+#include "trace/trace.h"
 #include "transfer/copy_pool.h"
 #include "transfer/route.h"
 #include "transfer/staging.h"
@@ -72,6 +73,7 @@ static const hdi_lifetime *const lifetimes[] = {
     &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,     &hdi_holds_lifetime,
     &hdi_checker_lifetime,       &hdi_pins_lifetime,      &hdi_regions_lifetime,     &hdi_products_lifetime,
     &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,     &hdi_late_ends_lifetime,
+    &hdi_trace_lifetime,
 };
 #define LIFETIMES (sizeof lifetimes / sizeof lifetimes[0])
 
@@ -426,6 +428,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
     for (int i = 0; i < rt->n_devices; i++) {
         works |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
     }
+    hdi_trace_close(rt);
     bool stopped = true;
     int64_t least = hdi_deadline(STOP_LEAST_NS);
     for (int i = 0; i < rt->n_devices; i++) {
@@ -712,12 +715,13 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         return HD_ERROR_ARGUMENT;
     }
     hdi_stable *stable = hdi_stable_create();
-    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof(hdi_tensor_part)) : NULL;
+    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof(hdi_trace_part)) : NULL;
     if (!rt) {
         hdi_stable_clear(stable);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     rt->stable = stable;
+    hdi_recorder_init(&rt->recorder, stable);
     hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
     if (status) {
         hdi_stable_clear(stable);

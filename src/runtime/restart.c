@@ -48,6 +48,7 @@ static void clean_channel(hdi_device *device)
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     hdi_engine_offer_fences(device);
     engine->reason[0] = 0;
+    atomic_store_explicit(&engine->recorded, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->lost_by, 0, memory_order_release);
 }
 
@@ -196,6 +197,15 @@ static bool is_lost(hdi_device *device)
     return hdi_device_lost(device);
 }
 
+/* For a trace. */
+static void record_restart(hdi_device *device, int64_t began)
+{
+    hdi_record r = {.loss = {.time = began, .ended = hdi_clock_ns()}};
+    r.type = HDI_RECORD_RESTART;
+    r.device = (uint8_t)device->index;
+    hdi_record_put(&device->runtime->recorder, &r);
+}
+
 hd_status hd_device_restart(hd_runtime *rt, int index)
 {
     HDI_INSIDE(rt);
@@ -216,9 +226,13 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
     hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;
     if (is_lost(rt->devices[index])) {
+        int64_t began = hdi_pause_begin(&rt->recorder);
         hdi_spares_hold(rt);
         status = restart(rt->devices[index]);
         hdi_spares_want(rt);
+        if (began && !status) {
+            record_restart(rt->devices[index], began);
+        }
     }
     hdi_mutex_unlock(&rt->restarting);
     return status;

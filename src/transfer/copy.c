@@ -16,6 +16,7 @@
  */
 #include <heddle/copy.h>
 #include "base/error.h"
+#include "buffer/recorded.h"
 #include "buffer/parked.h"
 #include "transfer/transfer.h"
 
@@ -271,6 +272,18 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
     return hdi_attempt_result(&attempt, status);
 }
 
+/* For a trace. */
+static void __attribute__((noinline))
+record(const hdi_transfer *t, const hdi_route *route, int64_t began, hd_ticket ticket)
+{
+    static const uint8_t ways[] = {
+        [HDI_ROUTE_TO_DEVICE] = HDI_RECORD_WAY_TO_DEVICE, [HDI_ROUTE_TO_HOST] = HDI_RECORD_WAY_TO_HOST,
+        [HDI_ROUTE_ON_DEVICE] = HDI_RECORD_WAY_ON_DEVICE, [HDI_ROUTE_PEER] = HDI_RECORD_WAY_PEER,
+        [HDI_ROUTE_STAGED] = HDI_RECORD_WAY_STAGED,       [HDI_ROUTE_HOST] = HDI_RECORD_WAY_HOST,
+    };
+    hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, ticket);
+}
+
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
     /* Read once: another buffer may take over a structure, which submitting detects. */
@@ -281,10 +294,13 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }
     hdi_route route = hdi_route_plan(&facts);
-    if (__builtin_expect(route.kind != HDI_ROUTE_STAGED, 1)) {
-        return run_straight(t, &route, out);
+    int64_t began = hdi_pause_begin(&t->to.buffer->runtime->recorder);
+    hd_status status =
+        __builtin_expect(route.kind != HDI_ROUTE_STAGED, 1) ? run_straight(t, &route, out) : run_staged(t, &route, out);
+    if (__builtin_expect(began != 0, 0) && !status) {
+        record(t, &route, began, *out);
     }
-    return run_staged(t, &route, out);
+    return status;
 }
 
 /* ---- the program's calls ---- */

@@ -19,6 +19,7 @@
 #include <heddle/copy.h>
 #include "base/error.h"
 #include "base/wait.h"
+#include "buffer/recorded.h"
 #include "buffer/buffer.h"
 #include "transfer/copy_pool.h"
 #include "transfer/staging.h"
@@ -675,7 +676,12 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     if (status) {
         return status;
     }
-    return bytes <= t.pool->bytes ? write_small(&t) : pageable_write(&t);
+    int64_t began = hdi_pause_begin(&b->runtime->recorder);
+    status = bytes <= t.pool->bytes ? write_small(&t) : pageable_write(&t);
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, bytes, began, (hd_ticket){NULL, 0});
+    }
+    return status;
 }
 
 hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
@@ -699,5 +705,10 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     if (status) {
         return status;
     }
-    return bytes <= t.pool->bytes ? read_small(&t) : pageable_read(&t);
+    int64_t began = hdi_pause_begin(&b->runtime->recorder);
+    status = bytes <= t.pool->bytes ? read_small(&t) : pageable_read(&t);
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, bytes, began, (hd_ticket){NULL, 0});
+    }
+    return status;
 }

@@ -412,11 +412,19 @@ const hdi_lifetime hdi_staging_lifetime = {.create = staging_create, .release = 
 /* Until a chunk may be there. False: the deadline passed. `given`: as it was before the pool was looked at. */
 static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint32_t given, int64_t deadline)
 {
+    int64_t began = hdi_pause_begin(&pool->runtime->recorder);
+    bool in_time;
     if (busy_until->last.position) {
-        return hdi_awaited_wait(busy_until, pool->runtime, deadline);
+        in_time = hdi_awaited_wait(busy_until, pool->runtime, deadline);
+    } else {
+        HDI_CALLER_WAITS();
+        in_time = hdi_futex_wait(&pool->given, given, deadline);
     }
-    HDI_CALLER_WAITS();
-    return hdi_futex_wait(&pool->given, given, deadline);
+    hdi_pause_end(&pool->runtime->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_CHUNK,
+                              .device = (uint8_t)(pool->lane ? pool->lane->device->index : HDI_RECORD_NO_DEVICE),
+                              .bytes = pool->bytes});
+    return in_time;
 }
 
 static hd_status take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)

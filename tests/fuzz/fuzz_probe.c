@@ -11,9 +11,9 @@
 enum { PAIRS = 3 };
 static const hdi_pair pairs[PAIRS] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};
 
-static hdi_record take_record(fuzz_input *in)
+static hdi_probe_record take_record(fuzz_input *in)
 {
-    hdi_record r;
+    hdi_probe_record r;
     memset(&r, 0, sizeof r);
     r.magic = HDI_PROBE_MAGIC;
     r.version = HDI_PROBE_VERSION;
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     hdi_peer_parser h;
     hdi_peer_parser_begin(&h, pairs, PAIRS, 1.3);
     while (in.left > 0) {
-        hdi_record r = take_record(&in);
+        hdi_probe_record r = take_record(&in);
         hdi_parsed parsed = hdi_peer_parser_take(&h, &r);
         fuzz_check(h.current >= -1 && h.current < PAIRS);
         if (parsed == HDI_PARSED_RESULT) {

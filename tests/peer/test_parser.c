@@ -14,9 +14,9 @@ static const hdi_pair pairs[] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};
 
 static hdi_peer_parser h;
 
-static hdi_record record_of(hdi_record_kind kind)
+static hdi_probe_record record_of(hdi_probe_record_kind kind)
 {
-    hdi_record r;
+    hdi_probe_record r;
     memset(&r, 0, sizeof r);
     r.magic = HDI_PROBE_MAGIC;
     r.version = HDI_PROBE_VERSION;
@@ -24,15 +24,15 @@ static hdi_record record_of(hdi_record_kind kind)
     return r;
 }
 
-static hdi_parsed say(hdi_record_kind kind)
+static hdi_parsed say(hdi_probe_record_kind kind)
 {
-    hdi_record r = record_of(kind);
+    hdi_probe_record r = record_of(kind);
     return hdi_peer_parser_take(&h, &r);
 }
 
 static hdi_parsed say_step(hdi_step step, uint64_t bytes)
 {
-    hdi_record r = record_of(HDI_RECORD_STEP);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_STEP);
     r.step = (uint32_t)step;
     r.bytes = bytes;
     return hdi_peer_parser_take(&h, &r);
@@ -40,15 +40,15 @@ static hdi_parsed say_step(hdi_step step, uint64_t bytes)
 
 static hdi_parsed say_pair(int device, int owner)
 {
-    hdi_record r = record_of(HDI_RECORD_PAIR);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_PAIR);
     r.device = device;
     r.owner = owner;
     return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_parsed say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+static hdi_parsed say_wrong(hdi_probe_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
 {
-    hdi_record r = record_of(kind);
+    hdi_probe_record r = record_of(kind);
     r.at = at;
     r.found = found;
     r.expected = expected;
@@ -57,7 +57,7 @@ static hdi_parsed say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, ui
 
 static hdi_parsed say_failed(hd_status status, int code, const char *text)
 {
-    hdi_record r = record_of(HDI_RECORD_FAILED);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_FAILED);
     r.status = status;
     r.code = code;
     snprintf(r.text, sizeof r.text, "%s", text);
@@ -66,7 +66,7 @@ static hdi_parsed say_failed(hd_status status, int code, const char *text)
 
 static hdi_parsed say_rates(double direct, double staged)
 {
-    hdi_record r = record_of(HDI_RECORD_RATES);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_RATES);
     r.direct = direct;
     r.staged = staged;
     return hdi_peer_parser_take(&h, &r);
@@ -116,10 +116,10 @@ static void all_is_well(void **state)
     begin();
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_COUNT, 4), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_PROBE_RECORD_COUNTS), HDI_PARSED_MORE);
     assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_PARSED_MORE);
     assert_int_equal(say_rates(4e11, 5e10), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     assert_int_equal(h.current, 0);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.atomics);
@@ -127,16 +127,16 @@ static void all_is_well(void **state)
 
     deliver(1, 0);
     assert_int_equal(say_rates(2e9, 1.2e10), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     assert_int_equal(h.current, 1);
     check(HD_PEER_SLOW, 0, "bytes arrive, but at 2 GB/s, and through pinned memory at 12 GB/s");
     assert_false(h.info.atomics);
 
     deliver(0, 2);
     assert_int_equal(say_rates(1e10, 1.2e10), HDI_PARSED_MORE); /* not by enough to matter */
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
-    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_END);
+    assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_END);
     assert_false(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 0));
 }
 
@@ -147,7 +147,7 @@ static void a_pair_without_rates_is_usable(void **state)
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_PARSED_MORE);
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.direct_bytes_per_s == 0);
     /* as heddle-probe does: it leaves the other pairs to a fresh process */
@@ -165,7 +165,7 @@ static void a_pair_without_rates_is_usable(void **state)
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_TIME_STAGED, 0), HDI_PARSED_MORE);
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     deliver(1, 0);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, SIGSEGV));
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
@@ -191,19 +191,19 @@ static void wrong_bytes_are_corrupt(void **state)
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         begin_at(ways[i].step, 65548);
-        assert_int_equal(say_wrong(HDI_RECORD_WRONG, 4096, 0xab, 0x17), HDI_PARSED_MORE);
-        assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+        assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 4096, 0xab, 0x17), HDI_PARSED_MORE);
+        assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
         check(HD_PEER_CORRUPT, 0, ways[i].reason);
     }
     begin_at(HDI_STEP_STORE, 4);
-    assert_int_equal(say_wrong(HDI_RECORD_BESIDE, -3, 0, 0xa5), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_BESIDE, -3, 0, 0xa5), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "a kernel's stores of 4 bytes by device 5 into memory of device 7 went beside: byte -3 of them, found 0x00 "
           "instead of 0xa5");
     begin_at(HDI_STEP_COUNT, 4);
-    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 2, 7, 8), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_MISCOUNT, 2, 7, 8), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "atomic operations by device 5 in memory of device 7 do not count: counter 2 is 7 instead of 8");
     assert_false(h.info.atomics);
@@ -213,7 +213,7 @@ static void a_finding_outlives_the_program(void **state)
 {
     (void)state;
     begin_at(HDI_STEP_STORE, 16);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 1, 2, 3), HDI_PARSED_MORE);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 1, 2, 3), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 11));
     assert_int_equal(h.current, 0);
     check(HD_PEER_CORRUPT, 0,
@@ -281,7 +281,7 @@ static void an_end_between_pairs_says_nothing(void **state)
     (void)state;
     begin();
     deliver(0, 1);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     assert_false(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 9));
     assert_int_equal(h.current, 0);
 }
@@ -330,11 +330,11 @@ static void refusals_have_the_drivers_code(void **state)
 {
     (void)state;
     begin_at(HDI_STEP_GRANT, 0);
-    hdi_record r = record_of(HDI_RECORD_REFUSED);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_REFUSED);
     r.code = HDCU_ERROR_TOO_MANY_PEERS;
     snprintf(r.text, sizeof r.text, "cuMemSetAccess");
     assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_REFUSED, HDCU_ERROR_TOO_MANY_PEERS,
           "the driver refuses it: cuMemSetAccess: CUDA_ERROR_TOO_MANY_PEERS");
 }
@@ -345,7 +345,7 @@ static void nobody_is_believed(void **state)
 {
     (void)state;
     begin();
-    hdi_record r = record_of(HDI_RECORD_PAIR);
+    hdi_probe_record r = record_of(HDI_PROBE_RECORD_PAIR);
     r.owner = 1;
     r.magic++;
     assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
@@ -354,7 +354,7 @@ static void nobody_is_believed(void **state)
     assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     static const uint32_t kinds[] = {0, HDI_RECORDS, UINT32_MAX};
     for (size_t i = 0; i < 3; i++) {
-        r = record_of((hdi_record_kind)kinds[i]);
+        r = record_of((hdi_probe_record_kind)kinds[i]);
         assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     }
     /* pairs in another order, or that were not to be tested */
@@ -362,10 +362,10 @@ static void nobody_is_believed(void **state)
     assert_int_equal(say_pair(-1, 1000000), HDI_PARSED_MALFORMED);
     /* what belongs to a pair, without one */
     assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MALFORMED);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_PROBE_RECORD_COUNTS), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_MALFORMED);
     assert_int_equal(say_rates(1, 1), HDI_PARSED_MALFORMED);
 
     assert_int_equal(say_pair(0, 1), HDI_PARSED_PAIR);
@@ -373,23 +373,23 @@ static void nobody_is_believed(void **state)
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step((hdi_step)0, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step(HDI_STEPS, 0), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_MALFORMED);             /* nothing was tested */
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* of which step? */
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_MALFORMED);             /* nothing was tested */
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* of which step? */
     assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MORE);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MALFORMED);
-    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 0, 0, 0), HDI_PARSED_MALFORMED);
-    r = record_of(HDI_RECORD_REFUSED);
+    assert_int_equal(say(HDI_PROBE_RECORD_COUNTS), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_MISCOUNT, 0, 0, 0), HDI_PARSED_MALFORMED);
+    r = record_of(HDI_PROBE_RECORD_REFUSED);
     r.code = 1;
     assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     static const double rates[][2] = {{-1, 1}, {1, -1}, {0.0 / 0.0, 1}, {1, 0.0 / 0.0}, {1.0 / 0.0, 1}, {1, 1e300}};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         assert_int_equal(say_rates(rates[i][0], rates[i][1]), HDI_PARSED_MALFORMED);
     }
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MORE);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* one is enough */
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MORE);
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* one is enough */
     assert_int_equal(say_step(HDI_STEP_LOAD, 4), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
-    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_MALFORMED); /* there are more */
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_MALFORMED); /* there are more */
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
 }
 
@@ -402,7 +402,7 @@ static void anything_may_come(void **state)
         if (round % 50 == 0) {
             begin();
         }
-        hdi_record r;
+        hdi_probe_record r;
         unsigned char *bytes = (unsigned char *)&r;
         for (size_t i = 0; i < sizeof r; i++) {
             random = random * 6364136223846793005u + 1442695040888963407u;

@@ -24,9 +24,9 @@
 
 /* ------------------------------------------------------------------------------------------ the program's side -- */
 
-static void put(hdi_record_kind kind, hdi_step step, int device, int owner)
+static void put(hdi_probe_record_kind kind, hdi_step step, int device, int owner)
 {
-    hdi_record r;
+    hdi_probe_record r;
     memset(&r, 0, sizeof r);
     r.magic = HDI_PROBE_MAGIC;
     r.version = HDI_PROBE_VERSION;
@@ -38,7 +38,7 @@ static void put(hdi_record_kind kind, hdi_step step, int device, int owner)
     r.found = 1;
     r.direct = 2e9;
     r.staged = 1e9;
-    if (kind == HDI_RECORD_FAILED) {
+    if (kind == HDI_PROBE_RECORD_FAILED) {
         r.status = HD_ERROR_NO_DEVICE;
         snprintf(r.text, sizeof r.text, "hd_open: no such device");
     }
@@ -50,7 +50,7 @@ static void put(hdi_record_kind kind, hdi_step step, int device, int owner)
 static void put_steps(hdi_step last)
 {
     for (hdi_step step = HDI_STEP_PREPARE; step <= last; step++) {
-        put(HDI_RECORD_STEP, step, 0, 0);
+        put(HDI_PROBE_RECORD_STEP, step, 0, 0);
     }
 }
 
@@ -101,13 +101,14 @@ static void misbehave(void)
         (void)n;
         hang();
     } else if (role_is("part")) {
-        hdi_record r = {.magic = HDI_PROBE_MAGIC, .version = HDI_PROBE_VERSION, .kind = HDI_RECORD_PAIR_END};
+        hdi_probe_record r = {
+            .magic = HDI_PROBE_MAGIC, .version = HDI_PROBE_VERSION, .kind = HDI_PROBE_RECORD_PAIR_END};
         ssize_t n = write(HDI_PROGRAM_DESCRIPTOR, &r, 100);
         (void)n;
         _exit(0);
     } else if (role_is("chatter")) {
         for (;;) {
-            put(HDI_RECORD_STEP, HDI_STEP_STORE, 0, 0); /* well-formed, and never an end */
+            put(HDI_PROBE_RECORD_STEP, HDI_STEP_STORE, 0, 0); /* well-formed, and never an end */
         }
     } else if (role_is("orphan")) {
         if (fork() == 0) {
@@ -145,33 +146,33 @@ static int be_probe(const char *settings, const char *pairs)
     } else if (role_is("nothing")) {
         return 0;
     }
-    put(HDI_RECORD_STEP, HDI_STEP_OPEN, 0, 0);
+    put(HDI_PROBE_RECORD_STEP, HDI_STEP_OPEN, 0, 0);
     if (role_is("closed") ||
         (role_is("crowded") && strchr(strstr(settings, "devices="), ':') != strrchr(settings, ':'))) {
-        put(HDI_RECORD_FAILED, 0, 0, 0);
+        put(HDI_PROBE_RECORD_FAILED, 0, 0, 0);
         return 1;
     }
     int device, owner, length;
     for (const char *p = pairs; sscanf(p, "%d>%d%n", &device, &owner, &length) == 2;) {
         p += length + (p[length] == ',');
-        put(HDI_RECORD_PAIR, 0, device, owner);
+        put(HDI_PROBE_RECORD_PAIR, 0, device, owner);
         put_steps(HDI_STEP_STORE);
         if (before == 0 || role_is("chatter")) {
             misbehave();
         }
         if (role_is("wrong") && device > owner) {
-            put(HDI_RECORD_WRONG, 0, 0, 0);
+            put(HDI_PROBE_RECORD_WRONG, 0, 0, 0);
         } else {
-            put(HDI_RECORD_STEP, HDI_STEP_COPY_FROM, 0, 0);
-            put(HDI_RECORD_STEP, HDI_STEP_LOAD, 0, 0);
-            put(HDI_RECORD_RATES, 0, 0, 0);
+            put(HDI_PROBE_RECORD_STEP, HDI_STEP_COPY_FROM, 0, 0);
+            put(HDI_PROBE_RECORD_STEP, HDI_STEP_LOAD, 0, 0);
+            put(HDI_PROBE_RECORD_RATES, 0, 0, 0);
         }
-        put(HDI_RECORD_PAIR_END, 0, 0, 0);
+        put(HDI_PROBE_RECORD_PAIR_END, 0, 0, 0);
         if (role_is("once")) {
             raise(SIGKILL); /* between pairs */
         }
     }
-    put(HDI_RECORD_END, 0, 0, 0);
+    put(HDI_PROBE_RECORD_END, 0, 0, 0);
     if (role_is("linger")) {
         hang();
     }

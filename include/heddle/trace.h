@@ -1,0 +1,63 @@
+/* heddle/trace.h - a trace: what was submitted, what it waited for, when it ran, and what held the program up.
+ *
+ * A trace is a file, of one runtime with all its devices, threads and lanes. `heddle trace FILE` analyses it, `heddle report FILE` draws it.
+ * The option `trace` (HEDDLE_TRACE=FILE) begins one with hd_open, and hd_close ends it. A program may also begin and end traces itself, any
+ * number of times, one at a time. Several runtimes may each write one.
+ *
+ * A thread of the library writes the file, some hundred times a second. So it is good up to the last moments also where the program is killed.
+ * Each thread and each device has a buffer of 2 MiB for what is not written yet. What has no room there is left out, and counted.
+ *
+ * How exact device times are is the option `trace_detail`, or the argument of hd_trace_start:
+ *   - edges   when each busy stretch of a lane began and ended. Launches go to the driver as they do without a trace.
+ *   - full    when each operation began and ended. Launches go to the driver one by one, which costs short kernels some throughput.
+ *
+ * What is under way when a trace begins or ends is in it as far as it is seen. For a whole one wait for the work before hd_trace_stop.
+ */
+#ifndef HEDDLE_TRACE_H
+#define HEDDLE_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/runtime.h>
+
+HD_BEGIN_DECLS
+
+typedef enum hd_trace_detail {
+    HD_TRACE_DEFAULT = 0, /* as the option trace_detail has it */
+    HD_TRACE_EDGES = 1,
+    HD_TRACE_FULL = 2
+} hd_trace_detail;
+
+typedef struct hd_trace_options {
+    size_t size; /* sizeof(hd_trace_options) */
+    hd_trace_detail detail;
+    uint64_t
+        file_limit; /* bytes that the file may have; 0: as the option trace_limit has it. What comes later is left out, and counted */
+} hd_trace_options;
+
+/* What a trace came to. */
+typedef struct hd_trace_info {
+    size_t size;      /* sizeof(hd_trace_info), set by the caller */
+    uint64_t records; /* in the file */
+    uint64_t dropped; /* that had no room, in buffers or in the file */
+    uint64_t bytes;   /* of the file */
+} hd_trace_info;
+
+/* Begins a trace in a file, which is made or overwritten. `options` may be NULL. Threads: any. Blocks for some milliseconds.
+ * Errors: HANDLE, ARGUMENT (file is null or empty, bad options, a trace is being written already), HOST_MEMORY, SYSTEM (the file
+ * cannot be made, or no thread be started). */
+HD_API hd_status hd_trace_start(hd_runtime *runtime, const char *file, const hd_trace_options *options);
+
+/* Ends the trace. *out (may be NULL) is what it came to. Threads: any. Blocks until engines have given what they have, at most for a
+ * second, and the file is written.
+ * Errors: HANDLE, ARGUMENT (bad size), NOT_FOUND (none is being written), SYSTEM (writing the file failed; what is there is good). */
+HD_API hd_status hd_trace_stop(hd_runtime *runtime, hd_trace_info *out);
+
+/* A range of the calling thread, which a trace and its pictures name: "step", "load". Ranges of a thread are nested. The name is copied, and
+ * cut at 448 bytes. Without a trace both cost a few nanoseconds. hd_range_pop ends the innermost range.
+ * Errors: HANDLE, ARGUMENT (name is null). Neither counts ranges: a pop too many does nothing. */
+HD_API hd_status hd_range_push(hd_runtime *runtime, const char *name);
+HD_API hd_status hd_range_pop(hd_runtime *runtime);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,52 @@
+/* recorded.h - what a trace has of submissions, allocations and frees (record/format.h).
+ *
+ * Threads: any.
+ * Locks: for what a submission waits for, the order locks of the operation; else none.
+ * Blocking: never.
+ * Always: called only while a trace is written. What an operation waits for is recorded in front of the operation.
+ */
+#ifndef HDI_BUFFER_RECORDED_H
+#define HDI_BUFFER_RECORDED_H
+
+#include "buffer/submit.h"
+#include "base/wait.h"
+#include "engine/runtime.h"
+
+/* What is noted of an operation just before it is published, with the locks held. */
+typedef struct hdi_submitted {
+    int64_t time;
+    uint64_t before, position; /* where the operation before it ended, and where it ends */
+    uint32_t ring;             /* slots that are taken */
+} hdi_submitted;
+
+static inline void hdi_submitted_note(const hd_lane *lane, hdi_submitted *out)
+{
+    *out = (hdi_submitted){.time = hdi_clock_ns(),
+                           .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
+                           .position = lane->head,
+                           .ring = (uint32_t)(lane->head - lane->done_seen)};
+}
+
+/* An operation that was published, without locks: so other threads do not wait for that. `command`: its own, not the ring's. */
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const hdi_submitted *submitted);
+/* What is in `lane->waits`, before the uses are noted. `position`: where the operation is going to end. */
+void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
+
+/* An allocation that began at `began`; 0: out of the thread's own store. */
+void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
+/* One that failed. */
+void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
+void hdi_record_free(struct hd_buffer *b);
+/* Memory of a device was taken, where so much was mapped before: a pause if the driver had to map some. */
+void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
+/* A call that moved bytes, or submitted that. `way`: HDI_RECORD_WAY_*. A side that is NULL is the program's memory. */
+void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
+                         int64_t began, hd_ticket ticket);
+/* The number of a buffer in a trace. */
+static inline uint64_t hdi_record_buffer(const struct hd_buffer *b)
+{
+    return (uint64_t)(uintptr_t)b;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* spans.h - what an engine records of a trace: when it gave work to the driver, when the device ran it, when it was seen done.
+ *
+ * A *span* is a stretch of a lane's work. It begins in front of the first operation after a place where the device may have had nothing of
+ * the lane: the lane was at rest, waited for another one, or had no more commands. It ends in front of the next such place. With
+ * HDI_RECORD_DETAIL_FULL each operation is a span of its own.
+ * Both ends are events with timing. But where the lane was at rest, the span begins when the driver's call for its first operation returned,
+ * by the clock. An event in front would be passed while that call still runs, microseconds too early.
+ *
+ * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
+ *
+ * Threads: the thread that runs the device's engine, with the device's context current.
+ * Locks: none.
+ * Always:
+ * - Nothing waits for the device. The driver is asked for times when the engine has nothing else to do, or after some time.
+ * - An engine that records nothing pays one load for a pass, and a comparison for each call of the driver.
+ * - An open span has its first event recorded, and no second one. At most HDI_SPANS_MOST of a lane wait for their times; more are left out.
+ */
+#ifndef HDI_ENGINE_SPANS_H
+#define HDI_ENGINE_SPANS_H
+
+#include "engine/engine.h"
+
+struct hdi_stream;
+
+#define HDI_SPANS_MOST 1024
+
+typedef struct hdi_span {
+    hdcu_event began, ended;   /* began NULL: at `began_at`; ended NULL: it is open */
+    int64_t began_at;          /* clock; 0: its first operation comes next */
+    uint64_t before, position; /* operations from behind `before` up to here */
+    uint8_t op;                /* HDI_RECORD_OP_* */
+    bool one;
+} hdi_span;
+
+/* Of a stream. */
+typedef struct hdi_spans {
+    uint32_t first, n;
+    bool open;         /* the last one is */
+    int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
+    int64_t opened_at; /* clock */
+    hdi_span at[HDI_SPANS_MOST];
+} hdi_spans;
+
+/* Of an engine. */
+typedef struct hdi_recording {
+    uint32_t detail;    /* 0: nothing is recorded */
+    uint32_t unsettled; /* spans of all lanes that have no times yet */
+    int64_t active_at;  /* clock when something was last given to the driver, or seen done */
+    int64_t settled_at; /* clock when spans last got their times */
+    bool ending;        /* spans that are still out are recorded, and no others begin */
+    int64_t end_by;     /* clock: what is out then is left out */
+    int64_t clock_at;   /* when the device's own time is next compared with the clock */
+    bool compared;      /* it was, in this trace */
+    hdcu_stream stream; /* for that; NULL: not made */
+} hdi_recording;
+
+/* At the beginning of a pass: takes in what the application wants. */
+void hdi_recording_switch(hdi_engine *engine);
+static inline bool hdi_recording_is_wanted(const hdi_engine_shared *shared, const hdi_recording *recording)
+{
+    return __builtin_expect(
+        atomic_load_explicit(&shared->recording, memory_order_relaxed) != recording->detail || recording->detail, 0);
+}
+/* In a pass, while something is recorded: compares the clocks when it is time, and ends what is ending. */
+void hdi_recording_pass(hdi_engine *engine);
+/* Called by hd_close. The engine has stopped. */
+void hdi_recording_end(hdi_engine *engine, bool driver_usable);
+
+/* In front of a command that is about to be given to the driver. */
+void hdi_span_before(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
+/* Behind it, or behind a chain that begins with it: `count` operations up to `end`. `given`: the clock in front of the call. */
+void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c, uint64_t end, uint32_t count,
+                     int64_t given);
+/* The device may have nothing of the lane from here on. */
+void hdi_span_close(hdi_engine *engine, struct hdi_stream *stream);
+/* A signal is about to be put behind what was issued. */
+void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
+/* The lane has no more commands, or cannot go on. */
+void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
+/* `done` moves to `position`. */
+void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t position);
+
+#endif

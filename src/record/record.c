@@ -1,0 +1,213 @@
+/* record.c - see record.h for threads, locks and what always holds. */
+#include "record/record.h"
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/error.h"
+
+static uint32_t own_number(void)
+{
+    return (uint32_t)syscall(SYS_gettid);
+}
+
+static hdi_record_ring *make_ring(void)
+{
+    void *ring =
+        mmap(NULL, sizeof(hdi_record_ring), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return ring == MAP_FAILED ? NULL : ring;
+}
+
+static void release_ring(hdi_record_ring *ring)
+{
+    if (ring) {
+        munmap(ring, sizeof *ring);
+    }
+}
+
+/* ---- a recorder ---- */
+
+void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable)
+{
+    static _Atomic uint64_t ids;
+    recorder->stable = stable;
+    recorder->id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1;
+    hdi_lock_init(&recorder->lock, HDI_RANKED(HDI_RANK_RECORD, 0));
+}
+
+hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
+{
+    uint64_t rings = bytes / sizeof(hdi_record_ring);
+    hdi_record_ring *ring = recorder->common ? NULL : make_ring();
+    if (!recorder->common && !ring) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a ring of records");
+    }
+    hdi_lock_take(&recorder->lock);
+    recorder->common = ring ? ring : recorder->common;
+    recorder->threads_most = rings > 1 ? (uint32_t)(rings - 1) : 0;
+    hdi_lock_release(&recorder->lock);
+    return HD_OK;
+}
+
+void hdi_recorder_release(hdi_recorder *recorder)
+{
+    hdi_record_thread *t = atomic_load_explicit(&recorder->threads, memory_order_acquire);
+    while (t) {
+        hdi_record_thread *next = t->next;
+        release_ring(t->ring);
+        t->ring = NULL;
+        atomic_store_explicit(&t->owner, NULL, memory_order_relaxed);
+        t = next;
+    }
+    release_ring(recorder->common);
+    recorder->common = NULL;
+}
+
+/* ---- a thread's first record ---- */
+
+/* Another ring of the recorder; NULL: there is no room for one. The lock is held. */
+static hdi_record_thread *add(hdi_recorder *r)
+{
+    if (r->n_threads >= r->threads_most) {
+        return NULL;
+    }
+    hdi_record_ring *ring = make_ring();
+    hdi_record_thread *t = ring ? hdi_stable_take(r->stable, sizeof *t) : NULL;
+    if (!t) {
+        release_ring(ring);
+        return NULL;
+    }
+    t->ring = ring;
+    t->next = atomic_load_explicit(&r->threads, memory_order_relaxed);
+    r->n_threads++;
+    return t;
+}
+
+/* The ring that belongs to the thread's presence, which may have been another thread's before. NULL: it has none. */
+static hdi_record_thread *settle(hdi_recorder *r)
+{
+    hdi_presence *own = hdi_presence_here.own;
+    if (!own) {
+        return NULL;
+    }
+    hdi_record_thread *t = atomic_load_explicit(&r->threads, memory_order_relaxed);
+    while (t && atomic_load_explicit(&t->owner, memory_order_relaxed) != own) {
+        t = t->next;
+    }
+    bool is_new = !t;
+    t = t ? t : add(r);
+    if (!t) {
+        return NULL;
+    }
+    t->thread = own_number();
+    own->records = t;
+    atomic_store_explicit(&t->owner, own, memory_order_relaxed);
+    atomic_store_explicit(&t->recorder, r->id, memory_order_relaxed);
+    if (is_new) {
+        atomic_store_explicit(&r->threads, t, memory_order_release); /* pairs with the writer's load */
+    }
+    return t;
+}
+
+static unsigned rung_of(const hdi_pause *pause)
+{
+    switch (pause->kind) {
+    case HDI_RECORD_PAUSE_MEMORY:
+        return HDI_RECORD_RUNG_WAITED;
+    case HDI_RECORD_PAUSE_CALLBACK:
+        return HDI_RECORD_RUNG_CALLBACK;
+    case HDI_RECORD_PAUSE_MAP:
+        return HDI_RECORD_RUNG_GREW;
+    default:
+        return 0;
+    }
+}
+
+unsigned hdi_record_take_rungs(const hdi_recorder *recorder)
+{
+    hdi_record_thread *here = hdi_record_ring_here(recorder);
+    unsigned rungs = here ? here->rungs : 0;
+    if (here) {
+        here->rungs = 0;
+    }
+    return rungs;
+}
+
+static void put_all(hdi_record_ring *ring, hdi_record *records, uint32_t n, uint32_t thread)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (records[i].type != HDI_RECORD_TEXT) {
+            records[i].thread = thread;
+        }
+    }
+    hdi_ring_put_all(ring, records, n);
+}
+
+void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n)
+{
+    const hdi_record_thread *here = hdi_record_ring_here(recorder);
+    if (here) {
+        put_all(here->ring, records, n, here->thread);
+        return;
+    }
+    hdi_lock_take(&recorder->lock);
+    here = settle(recorder);
+    if (here) {
+        put_all(here->ring, records, n, here->thread);
+    } else if (recorder->common) {
+        put_all(recorder->common, records, n, own_number());
+    }
+    hdi_lock_release(&recorder->lock);
+}
+
+/* ---- texts ---- */
+
+void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text)
+{
+    hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
+    size_t left = text ? strlen(text) : 0;
+    uint32_t n = 0;
+    while (left && n < HDI_RECORD_TEXTS_MOST) {
+        size_t bytes = left < HDI_RECORD_TEXT_BYTES ? left : HDI_RECORD_TEXT_BYTES;
+        hdi_record *piece = &all[1 + n++];
+        memset(piece, 0, sizeof *piece);
+        piece->text.type = HDI_RECORD_TEXT;
+        piece->text.bytes = (uint8_t)bytes;
+        memcpy(piece->text.text, text, bytes);
+        text += bytes;
+        left -= bytes;
+    }
+    record->texts = (uint8_t)n;
+    all[0] = *record;
+    hdi_record_put_slow(recorder, all, 1 + n);
+}
+
+uint32_t hdi_record_number(const char *text)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; text[i] && i < HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    }
+    return hash ? hash : 1;
+}
+
+void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause)
+{
+    if (!began || !hdi_records(recorder)) {
+        return;
+    }
+    hdi_record record = {.pause = {.time = began,
+                                   .ended = hdi_clock_ns(),
+                                   .lane = pause.lane,
+                                   .detail = pause.detail,
+                                   .position = pause.position,
+                                   .bytes = pause.bytes}};
+    record.type = HDI_RECORD_PAUSE;
+    record.kind = pause.kind;
+    record.device = pause.device;
+    hdi_record_put(recorder, &record);
+    hdi_record_thread *here = hdi_record_ring_here(recorder);
+    if (here) {
+        here->rungs |= rung_of(&pause);
+    }
+}

@@ -1,0 +1,135 @@
+/* record.h - what threads of the application write into a trace: each into a ring of its own, which the trace's writer empties.
+ *
+ *    hdi_recorder   of a runtime: the rings of its threads, and one for those that have none
+ *
+ * Threads: any; those of engines in worker processes write into their device's channel instead.
+ * Locks: a lock per recorder, for a thread's first record and for threads without a ring.
+ * Blocking: never.
+ * Always: where nothing is recorded, a place that could record costs a load and a branch. A ring has one writer: a thread takes it
+ * only after it has found itself to be the owner. What has no room is counted.
+ */
+#ifndef HDI_RECORD_RECORD_H
+#define HDI_RECORD_RECORD_H
+
+#include <heddle/status.h>
+#include "base/handle.h"
+#include "base/lock.h"
+#include "base/presence.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "record/ring.h"
+
+/* A thread's ring in one recorder. In stable memory: a thread that comes to it after hd_close reads zeros, and is not the owner. */
+typedef struct hdi_record_thread {
+    _Atomic uint64_t recorder;           /* id */
+    _Atomic(const hdi_presence *) owner; /* what the thread is inside calls by */
+    uint32_t thread;                     /* the system's number */
+    uint32_t rungs;                      /* of the allocation that is under way: HDI_RECORD_RUNG_* */
+    hdi_record_ring *ring;
+    bool populated; /* the trace's writer has seen to that */
+    struct hdi_record_thread *next;
+} hdi_record_thread;
+
+typedef struct hdi_recorder {
+    _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: nothing is recorded */
+    hdi_stable *stable;
+    uint64_t id; /* never used again in this process */
+    hdi_lock lock;
+    hdi_record_ring *common;              /* of threads without a ring; NULL: nothing was ever recorded */
+    _Atomic(hdi_record_thread *) threads; /* only grows */
+    uint32_t n_threads, threads_most;
+} hdi_recorder;
+
+/* Of one that is all zeros. `stable`: the runtime's. */
+void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
+/* Before the first trace: rings of at most so many bytes. Errors: HOST_MEMORY. */
+hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);
+/* No thread records any more. */
+void hdi_recorder_release(hdi_recorder *recorder);
+
+/* Whether a trace is being written. */
+static inline bool hdi_records(const hdi_recorder *recorder)
+{
+    return __builtin_expect(atomic_load_explicit(&recorder->detail, memory_order_relaxed) != 0, 0);
+}
+
+/* `n` records that belong together: none of them is written where they have no room. Fills in the thread. */
+void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n);
+
+/* The calling thread's ring; NULL: it has none yet, or shares one. */
+static inline hdi_record_thread *hdi_record_ring_here(const hdi_recorder *recorder)
+{
+    const hdi_presence *own = hdi_presence_here.own;
+    hdi_record_thread *here = own ? own->records : NULL;
+    /* relaxed: both are this thread's own stores where they fit */
+    return here && atomic_load_explicit(&here->owner, memory_order_relaxed) == own &&
+                   atomic_load_explicit(&here->recorder, memory_order_relaxed) == recorder->id
+               ? here
+               : NULL;
+}
+
+/* Where a record is to be written, with its thread and otherwise undefined: in the thread's ring, or at `otherwise` where it has none.
+ * NULL: there is no room for it. hdi_record_end makes it the reader's. */
+static inline hdi_record *hdi_record_begin(hdi_recorder *recorder, hdi_record *otherwise)
+{
+    const hdi_record_thread *here = hdi_record_ring_here(recorder);
+    if (__builtin_expect(!here, 0)) {
+        return otherwise;
+    }
+    if (__builtin_expect(!hdi_ring_has_room(here->ring, 1), 0)) {
+        return NULL;
+    }
+    uint64_t head = atomic_load_explicit(&here->ring->head, memory_order_relaxed);
+    hdi_record *at = &here->ring->records[head % HDI_RING_RECORDS];
+    hdi_prefetch_to_write(&here->ring->records[(head + 4) % HDI_RING_RECORDS]);
+    at->thread = here->thread;
+    return at;
+}
+
+static inline void hdi_record_end(hdi_recorder *recorder, hdi_record *at, hdi_record *otherwise)
+{
+    if (__builtin_expect(at == otherwise, 0)) {
+        hdi_record_put_slow(recorder, otherwise, 1);
+    } else {
+        hdi_record_ring *ring = hdi_record_ring_here(recorder)->ring;
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+    }
+}
+
+/* Fills in the thread. */
+static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
+{
+    const hdi_record_thread *here = hdi_record_ring_here(recorder);
+    if (__builtin_expect(!here, 0)) {
+        hdi_record_put_slow(recorder, record, 1);
+        return;
+    }
+    record->thread = here->thread;
+    hdi_ring_put(here->ring, record);
+}
+
+/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off. NULL: none. */
+#define HDI_RECORD_TEXTS_MOST 8
+void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
+
+/* A number for a text as far as it is written, the same one for the same text; never 0. */
+uint32_t hdi_record_number(const char *text);
+
+/* For something that held the calling thread up since `began`; nothing where that is 0. */
+static inline int64_t hdi_pause_begin(const hdi_recorder *recorder)
+{
+    return hdi_records(recorder) ? hdi_clock_ns() : 0;
+}
+typedef struct hdi_pause {
+    uint8_t kind, device;
+    uint32_t lane, detail;
+    uint64_t position, bytes;
+} hdi_pause;
+/* A pause for memory also counts among the rungs of the thread's next allocation. */
+void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause);
+
+/* The rungs that the calling thread's allocation took so far, which are no longer counted then. */
+unsigned hdi_record_take_rungs(const hdi_recorder *recorder);
+
+#endif

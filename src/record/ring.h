@@ -1,0 +1,116 @@
+/* ring.h - a ring of records with one writer and one reader, which may be in different processes.
+ *
+ * Threads: one writes, one reads. Locks: none.
+ * Always: a writer never waits. What has no room is counted, and not written. A reader takes nothing of what the other side states on
+ * trust: positions that cannot be are an empty ring.
+ */
+#ifndef HDI_RECORD_RING_H
+#define HDI_RECORD_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include "record/format.h"
+
+#define HDI_RING_RECORDS 32768 /* a power of two: 2 MiB, of which only what is used takes memory */
+
+typedef struct hdi_record_ring {
+    _Alignas(64) _Atomic uint64_t head; /* writer: records written */
+    _Atomic uint64_t dropped;           /* writer: records that had no room */
+    uint64_t tail_seen;                 /* writer: `tail` as last loaded */
+    _Alignas(64) _Atomic uint64_t tail; /* reader: records taken */
+    uint64_t dropped_seen;              /* reader: of `dropped`, those that are reported */
+    _Alignas(64) hdi_record records[HDI_RING_RECORDS];
+} hdi_record_ring;
+
+/* Whether there is room for so many records. False: there is none, and they count as dropped. */
+static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    if (__builtin_expect(head + n - ring->tail_seen > HDI_RING_RECORDS, 0)) {
+        /* pairs with the release store in hdi_ring_take: the reader has copied what is overwritten from here on */
+        ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
+        if (head + n - ring->tail_seen > HDI_RING_RECORDS) {
+            uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+            atomic_store_explicit(&ring->dropped, dropped + n, memory_order_relaxed);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Writes one record. False: it was dropped. */
+static inline bool hdi_ring_put(hdi_record_ring *ring, const hdi_record *record)
+{
+    if (!hdi_ring_has_room(ring, 1)) {
+        return false;
+    }
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    ring->records[head % HDI_RING_RECORDS] = *record;
+    atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+    return true;
+}
+
+/* Writes records that belong together: the reader finds all of them, or none. False: they were dropped. */
+static inline bool hdi_ring_put_all(hdi_record_ring *ring, const hdi_record *records, uint32_t n)
+{
+    if (!hdi_ring_has_room(ring, n)) {
+        return false;
+    }
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        ring->records[(head + i) % HDI_RING_RECORDS] = records[i];
+    }
+    atomic_store_explicit(&ring->head, head + n, memory_order_release);
+    return true;
+}
+
+/* Reader: how many records there are. hdi_ring_taken gives them back. */
+static inline uint64_t hdi_ring_ready(const hdi_record_ring *ring)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    return head - tail <= HDI_RING_RECORDS ? head - tail : 0;
+}
+
+/* Reader: number `i` of those. */
+static inline const hdi_record *hdi_ring_at(const hdi_record_ring *ring, uint64_t i)
+{
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    return &ring->records[(tail + i) % HDI_RING_RECORDS];
+}
+
+static inline void hdi_ring_taken(hdi_record_ring *ring, uint64_t n)
+{
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    atomic_store_explicit(&ring->tail, tail + n, memory_order_release);
+}
+
+/* Reader: records dropped since the last call. */
+static inline uint64_t hdi_ring_take_dropped(hdi_record_ring *ring)
+{
+    uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+    uint64_t since = dropped - ring->dropped_seen;
+    ring->dropped_seen = dropped;
+    return since;
+}
+
+/* Gets the ring's memory from the system, so that the writer does not have to. Any thread. Nothing but time depends on it. */
+static inline void hdi_ring_populate(hdi_record_ring *ring)
+{
+#ifdef MADV_POPULATE_WRITE
+    madvise(ring, sizeof *ring, MADV_POPULATE_WRITE);
+#else
+    (void)ring;
+#endif
+}
+
+/* Reader: all that is there is forgotten, and nothing counts as dropped. */
+static inline void hdi_ring_clear(hdi_record_ring *ring)
+{
+    atomic_store_explicit(&ring->tail, atomic_load_explicit(&ring->head, memory_order_acquire), memory_order_release);
+    hdi_ring_take_dropped(ring);
+}
+
+#endif

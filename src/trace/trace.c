@@ -1,0 +1,231 @@
+/* trace.c - hd_trace_start and hd_trace_stop, the option `trace`, and ranges.
+ *
+ * A trace begins with the file and its writer. Then engines and threads record. It ends the other way round: threads record no more,
+ * engines give what they have, and the writer takes the rest.
+ *
+ * Threads: any. Locks: the tracer's mutex, while a trace begins or ends.
+ * Blocking: as heddle/trace.h states.
+ * Always: one trace of a runtime at a time. An engine that gives nothing in time is not waited for.
+ */
+#include "trace/trace.h"
+#include <heddle/trace.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/sized.h"
+#include "base/wait.h"
+#include "engine/engine.h"
+#include "trace/writer.h"
+
+#define GIVE_NS 1000000000 /* for engines, at the end of a trace */
+#define LOOK_NS 200000
+
+struct hdi_tracer {
+    hdi_mutex lock;
+    hdi_writer *writer; /* NULL: no trace is written */
+};
+
+/* ---- engines ---- */
+
+static void tell_engines(hd_runtime *rt, uint32_t detail)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_engine_shared *engine = rt->devices[i]->channel.engine;
+        /* seq_cst with the engine's last look before it sleeps */
+        atomic_store_explicit(&engine->recording, detail, memory_order_seq_cst);
+        hdi_engine_ring(engine);
+        if (rt->is_inline) {
+            hdi_engine_run_inline(rt->devices[i]);
+        }
+    }
+}
+
+/* Waits until the engine records what it should, or nothing any more. */
+static void await_engine(hdi_device *device, uint32_t detail, int64_t deadline)
+{
+    const hdi_engine_shared *engine = device->channel.engine;
+    while (atomic_load_explicit(&engine->recorded, memory_order_acquire) != detail && !hdi_device_lost(device) &&
+           hdi_clock_ns() < deadline) {
+        if (device->runtime->is_inline) {
+            hdi_engine_run_inline(device);
+        }
+        hdi_sleep_for(LOOK_NS);
+    }
+}
+
+static void set_engines(hd_runtime *rt, uint32_t detail)
+{
+    int64_t deadline = hdi_deadline(GIVE_NS);
+    tell_engines(rt, detail);
+    for (int i = 0; i < rt->n_devices; i++) {
+        await_engine(rt->devices[i], detail, deadline);
+    }
+}
+
+/* ---- beginning and ending ---- */
+
+static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit)
+{
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    if (tracer->writer) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "the trace '%s' is being written; call hd_trace_stop first",
+                        hdi_writer_file(tracer->writer));
+    }
+    hd_status status = hdi_recorder_prepare(&rt->recorder, (uint64_t)rt->options.trace_memory);
+    status = status ? status : hdi_writer_start(rt, file, detail, limit, &tracer->writer);
+    if (!status) {
+        set_engines(rt, detail);
+        atomic_store_explicit(&rt->recorder.detail, detail, memory_order_seq_cst);
+    }
+    return status;
+}
+
+static hd_status stop(hd_runtime *rt, hd_trace_info *info)
+{
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
+    set_engines(rt, 0);
+    hdi_writer *writer = tracer->writer;
+    tracer->writer = NULL;
+    return hdi_writer_stop(writer, info);
+}
+
+hd_status hd_trace_start(hd_runtime *rt, const char *file, const hd_trace_options *options)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    hd_trace_options room;
+    if (options && !(options = HDI_SIZED_IN(hd_trace_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    if (!file || !file[0]) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "file is %s; give the path of a file", file ? "empty" : "null");
+    }
+    hd_trace_detail detail = options ? options->detail : HD_TRACE_DEFAULT;
+    if (detail != HD_TRACE_DEFAULT && detail != HD_TRACE_EDGES && detail != HD_TRACE_FULL) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "detail is %d; give one of HD_TRACE_DEFAULT, HD_TRACE_EDGES, HD_TRACE_FULL",
+                        (int)detail);
+    }
+    uint64_t limit = options && options->file_limit ? options->file_limit : (uint64_t)rt->options.trace_limit;
+    uint32_t as_option = (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES;
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_mutex_lock(&tracer->lock);
+    hd_status status = start(rt, file, detail ? (uint32_t)detail : as_option, limit);
+    hdi_mutex_unlock(&tracer->lock);
+    return status;
+}
+
+hd_status hd_trace_stop(hd_runtime *rt, hd_trace_info *out)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    hd_trace_info info = {.size = sizeof info};
+    if (out && HDI_SIZED_CHECK(hd_trace_info, out)) {
+        return HD_ERROR_ARGUMENT;
+    }
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_mutex_lock(&tracer->lock);
+    hd_status status = tracer->writer ? stop(rt, &info)
+                                      : hdi_fail(HD_ERROR_NOT_FOUND, "no trace is being written; call hd_trace_start");
+    hdi_mutex_unlock(&tracer->lock);
+    if (out && status != HD_ERROR_NOT_FOUND) {
+        HDI_SIZED_OUT(hd_trace_info, out, &info);
+    }
+    return status;
+}
+
+/* ---- with the runtime ---- */
+
+static hd_status trace_create(hd_runtime *rt)
+{
+    struct hdi_tracer *tracer = calloc(1, sizeof *tracer);
+    if (!tracer) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&tracer->lock, HDI_RANK_TRACER);
+    hdi_trace_of(rt)->tracer = tracer;
+    return HD_OK;
+}
+
+/* The option `trace`. */
+static hd_status trace_ready(hd_runtime *rt)
+{
+    static _Atomic unsigned traced; /* runtimes of this process */
+    const char *file = rt->options.trace;
+    if (!file[0]) {
+        return HD_OK;
+    }
+    unsigned before = atomic_fetch_add_explicit(&traced, 1, memory_order_relaxed);
+    char *name = NULL;
+    if (before && asprintf(&name, "%s.%u", file, before + 1) < 0) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of the trace");
+    }
+    hd_status status = start(rt, name ? name : file, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
+                             (uint64_t)rt->options.trace_limit);
+    free(name);
+    return status;
+}
+
+void hdi_trace_close(hd_runtime *rt)
+{
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    if (tracer && tracer->writer) {
+        hdi_attempt attempt; /* what could not be written shows in the file, which has no end */
+        hdi_attempt_begin(&attempt);
+        stop(rt, NULL);
+        hdi_attempt_end(&attempt);
+    }
+}
+
+static void trace_release(hd_runtime *rt)
+{
+    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    if (tracer) {
+        hdi_trace_close(rt);
+        hdi_mutex_destroy(&tracer->lock);
+        free(tracer);
+        hdi_trace_of(rt)->tracer = NULL;
+    }
+    hdi_recorder_release(&rt->recorder);
+}
+
+const hdi_lifetime hdi_trace_lifetime = {.create = trace_create, .ready = trace_ready, .release = trace_release};
+
+/* ---- ranges ---- */
+
+hd_status hd_range_push(hd_runtime *rt, const char *name)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (!name) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "name is null; give the range a name");
+    }
+    if (hdi_records(&rt->recorder)) {
+        hdi_record record = {.range = {.time = hdi_clock_ns(), .name = hdi_record_number(name)}};
+        record.type = HDI_RECORD_PUSH;
+        hdi_record_put_text(&rt->recorder, &record, name);
+    }
+    return HD_OK;
+}
+
+hd_status hd_range_pop(hd_runtime *rt)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (hdi_records(&rt->recorder)) {
+        hdi_record record = {.range = {.time = hdi_clock_ns()}};
+        record.type = HDI_RECORD_POP;
+        hdi_record_put(&rt->recorder, &record);
+    }
+    return HD_OK;
+}

@@ -1,0 +1,504 @@
+/* writer.c - see writer.h for threads, locks and what always holds. */
+#include "trace/writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/file.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "memory/arena.h"
+#include "memory/host_pool.h"
+#include "memory/part.h"
+
+#define OUT_RECORDS 4096
+#define LOOK_NS 10000000    /* between two looks at the rings */
+#define FIGURES_NS 50000000 /* between two samples of memory */
+#define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
+#define NAMED_LEAST 256
+
+struct hdi_writer {
+    hd_runtime *rt;
+    char *file;
+    int descriptor;
+    uint64_t limit;                      /* bytes of the file */
+    int error;                           /* an errno: nothing is written any more */
+    uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
+    pthread_t thread;
+    _Atomic uint32_t stop; /* futex word */
+    int64_t figures_at;
+    uint64_t figures[HDI_DEVICES_MAX][3];                /* as last written */
+    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane that has its record */
+    uint32_t look;                                       /* counts them */
+    uint32_t kernel_look[KERNELS];                       /* the last one in which the name was compared */
+    uint32_t kernel_name[KERNELS];                       /* number of the name that was written; 0: none */
+    uint64_t *named; /* numbers whose names were written, with their kind; a hash table */
+    size_t n_named, named_room;
+    size_t n_out;
+    hdi_record out[OUT_RECORDS];
+};
+
+/* ---- the file ---- */
+
+static void drop(hdi_writer *w, uint64_t n)
+{
+    w->dropped += n;
+    w->left_out += n;
+}
+
+static void flush(hdi_writer *w)
+{
+    size_t bytes = w->n_out * sizeof(hdi_record);
+    if (w->n_out && !w->error) {
+        if (hdi_write_quietly(w->descriptor, (const char *)w->out, bytes, INT64_MAX)) {
+            w->records += w->n_out;
+        } else {
+            w->error = errno ? errno : EIO;
+        }
+    }
+    if (w->error) {
+        drop(w, w->n_out);
+    }
+    w->n_out = 0;
+}
+
+/* Room for `n` records that belong together. NULL: the file has none, and they count as dropped. */
+static hdi_record *room(hdi_writer *w, uint32_t n)
+{
+    if ((w->records + w->n_out + n) * sizeof(hdi_record) > w->limit || w->error) {
+        drop(w, n);
+        return NULL;
+    }
+    if (w->n_out + n > OUT_RECORDS) {
+        flush(w);
+    }
+    hdi_record *at = &w->out[w->n_out];
+    w->n_out += n;
+    return at;
+}
+
+static void write_text(hdi_writer *w, hdi_record record, const char *text)
+{
+    size_t left = strlen(text);
+    uint32_t n = (uint32_t)((left + HDI_RECORD_TEXT_BYTES - 1) / HDI_RECORD_TEXT_BYTES);
+    record.texts = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
+    hdi_record *at = room(w, 1 + record.texts);
+    if (!at) {
+        return;
+    }
+    *at++ = record;
+    for (uint8_t i = 0; i < record.texts; i++, at++) {
+        size_t bytes = left < HDI_RECORD_TEXT_BYTES ? left : HDI_RECORD_TEXT_BYTES;
+        *at = (hdi_record){.text = {.type = HDI_RECORD_TEXT, .bytes = (uint8_t)bytes}};
+        memcpy(at->text.text, text, bytes);
+        text += bytes;
+        left -= bytes;
+    }
+}
+
+static void write_name(hdi_writer *w, uint8_t kind, uint64_t number, const char *text)
+{
+    hdi_record record = {.name = {.time = hdi_clock_ns(), .number = number}};
+    record.type = HDI_RECORD_NAME;
+    record.kind = kind;
+    write_text(w, record, text);
+}
+
+/* ---- names ---- */
+
+static size_t slot_of(const uint64_t *table, size_t slots, uint64_t key)
+{
+    size_t at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (slots - 1);
+    while (table[at] && table[at] != key) {
+        at = (at + 1) & (slots - 1);
+    }
+    return at;
+}
+
+/* Whether the number of that kind is new. Without memory every one is, and its name is written again. */
+static bool is_new(hdi_writer *w, uint8_t kind, uint32_t number)
+{
+    uint64_t key = (uint64_t)kind << 32 | number;
+    if (w->named_room && w->named[slot_of(w->named, w->named_room, key)] == key) {
+        return false;
+    }
+    if (2 * (w->n_named + 1) > w->named_room) {
+        size_t slots = w->named_room ? 2 * w->named_room : NAMED_LEAST;
+        uint64_t *table = calloc(slots, sizeof *table);
+        if (!table) {
+            return true;
+        }
+        for (size_t i = 0; i < w->named_room; i++) {
+            if (w->named[i]) {
+                table[slot_of(table, slots, w->named[i])] = w->named[i];
+            }
+        }
+        free(w->named);
+        w->named = table;
+        w->named_room = slots;
+    }
+    w->named[slot_of(w->named, w->named_room, key)] = key;
+    w->n_named++;
+    return true;
+}
+
+static void name_kernel(hdi_writer *w, uint32_t number)
+{
+    if (number >= KERNELS || w->kernel_look[number] == w->look) {
+        return;
+    }
+    w->kernel_look[number] = w->look;
+    char name[HDI_KERNEL_NAME_BYTES];
+    hdi_kernel_name(w->rt, number, name);
+    uint32_t hash = hdi_record_number(name);
+    if (w->kernel_name[number] != hash) {
+        w->kernel_name[number] = hash;
+        write_name(w, HDI_RECORD_NAME_KERNEL, number, name);
+    }
+}
+
+/* What a lane of copies is for shows in the first of them. */
+static uint8_t lane_kind(const hd_lane *lane, const hdi_record *submit)
+{
+    if (atomic_load_explicit(&lane->claim, memory_order_relaxed)) {
+        return HDI_RECORD_LANE_CLAIM;
+    }
+    if (!lane->is_copy) {
+        return lane->sticky_failure ? HDI_RECORD_LANE_PROGRAM : HDI_RECORD_LANE_OTHER;
+    }
+    if (submit->kind != HDI_RECORD_OP_COPY) {
+        return HDI_RECORD_LANE_ON;
+    }
+    switch (submit->submit.kernel) {
+    case HDI_RECORD_WAY_TO_DEVICE:
+        return HDI_RECORD_LANE_IN;
+    case HDI_RECORD_WAY_TO_HOST:
+        return HDI_RECORD_LANE_OUT;
+    case HDI_RECORD_WAY_PEER:
+        return HDI_RECORD_LANE_PEER;
+    default:
+        return HDI_RECORD_LANE_ON;
+    }
+}
+
+static void name_lane(hdi_writer *w, const hdi_record *submit)
+{
+    uint32_t global = submit->submit.lane, device = global / HDI_LANES_MAX, number = global % HDI_LANES_MAX;
+    if (device >= (uint32_t)w->rt->n_devices) {
+        return;
+    }
+    uint64_t *word = &w->lanes[device][number / 64], bit = (uint64_t)1 << number % 64;
+    const hd_lane *lane = hdi_lane_at(w->rt->devices[device], number);
+    if (*word & bit || !lane) {
+        return;
+    }
+    *word |= bit;
+    hdi_record *at = room(w, 1);
+    if (at) {
+        *at = (hdi_record){.a_lane = {.time = submit->time, .lane = global, .slots = (uint32_t)lane->mask + 1}};
+        at->type = HDI_RECORD_LANE;
+        at->kind = lane_kind(lane, submit);
+        at->device = (uint8_t)device;
+    }
+}
+
+/* ---- what the rings have ---- */
+
+/* The text of a record as a string: its pieces from number `first` of the ring on. */
+static void text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces, char *out, size_t bytes)
+{
+    size_t length = 0;
+    for (uint32_t i = 0; i < pieces; i++) {
+        const hdi_record *piece = hdi_ring_at(ring, first + i);
+        size_t n = piece->text.bytes < HDI_RECORD_TEXT_BYTES ? piece->text.bytes : HDI_RECORD_TEXT_BYTES;
+        n = n < bytes - 1 - length ? n : bytes - 1 - length;
+        memcpy(out + length, piece->text.text, n);
+        length += n;
+    }
+    out[length] = 0;
+}
+
+/* A record whose texts are names of numbers in it: they are written once, as NAME. */
+static void name_texts(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first)
+{
+    char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
+    uint8_t kind = r->type == HDI_RECORD_PUSH ? HDI_RECORD_NAME_RANGE : HDI_RECORD_NAME_LABEL;
+    uint32_t each = r->type == HDI_RECORD_TRANSFER ? 1 : r->texts;
+    for (uint32_t i = 0; i < r->texts; i += each) {
+        text_at(ring, first + i, each, text, sizeof text);
+        uint32_t number = hdi_record_number(text);
+        if (text[0] && is_new(w, kind, number)) {
+            write_name(w, kind, number, text);
+        }
+    }
+}
+
+static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first)
+{
+    if (r->type == HDI_RECORD_SUBMIT) {
+        name_lane(w, r);
+        if (r->kind == HDI_RECORD_OP_LAUNCH) {
+            name_kernel(w, r->submit.kernel);
+        }
+    }
+    bool keeps = r->type == HDI_RECORD_LOSS; /* its text is its own */
+    if (r->texts && !keeps) {
+        name_texts(w, ring, r, first);
+    }
+    uint32_t n = 1 + (keeps ? r->texts : 0);
+    hdi_record *at = room(w, n);
+    if (at) {
+        for (uint32_t i = 0; i < n; i++) {
+            at[i] = i ? *hdi_ring_at(ring, first + i - 1) : *r;
+        }
+        at->texts = (uint8_t)(n - 1);
+    }
+}
+
+static void take_of_engine(hdi_writer *w, const hdi_record *r)
+{
+    bool engines = r->type == HDI_RECORD_ISSUE || r->type == HDI_RECORD_SPAN || r->type == HDI_RECORD_DONE ||
+                   r->type == HDI_RECORD_CLOCK;
+    hdi_record *at = engines ? room(w, 1) : NULL;
+    if (at) {
+        *at = *r;
+        at->texts = 0;
+    }
+}
+
+static void report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t n)
+{
+    hdi_record *at = n ? room(w, 1) : NULL;
+    if (at) {
+        *at = (hdi_record){.dropped = {.time = hdi_clock_ns(), .count = n}};
+        at->type = HDI_RECORD_DROPPED;
+        at->kind = kind;
+        at->device = device;
+    }
+}
+
+/* True: there was something. */
+static bool empty(hdi_writer *w, hdi_record_ring *ring, int device)
+{
+    uint64_t ready = hdi_ring_ready(ring);
+    for (uint64_t i = 0; i < ready;) {
+        hdi_record r = *hdi_ring_at(ring, i++); /* a worker may write it meanwhile */
+        if (device >= 0) {
+            r.device = (uint8_t)device;
+            take_of_engine(w, &r);
+            continue;
+        }
+        take_of_thread(w, ring, &r, i);
+        i += r.texts;
+    }
+    hdi_ring_taken(ring, ready);
+    uint64_t dropped = hdi_ring_take_dropped(ring);
+    w->dropped += dropped;
+    report_dropped(w, device >= 0, device >= 0 ? (uint8_t)device : HDI_RECORD_NO_DEVICE, dropped);
+    return ready != 0;
+}
+
+/* ---- samples ---- */
+
+static void sample(hdi_writer *w)
+{
+    int64_t now = hdi_clock_ns();
+    if (now < w->figures_at) {
+        return;
+    }
+    w->figures_at = now + FIGURES_NS;
+    hdi_host_pool_info pinned;
+    hdi_host_pool_get_info(hdi_memory_of(w->rt)->host_pool, &pinned);
+    for (int i = 0; i < w->rt->n_devices; i++) {
+        const hdi_arena *arena = w->rt->devices[i]->arena;
+        uint64_t figures[3] = {hdi_arena_taken_bytes(arena), hdi_arena_mapped_bytes(arena), pinned.pinned_bytes};
+        hdi_record *at = memcmp(figures, w->figures[i], sizeof figures) != 0 ? room(w, 1) : NULL;
+        if (at) {
+            memcpy(w->figures[i], figures, sizeof figures);
+            *at = (hdi_record){.memory = {.time = now,
+                                          .in_use = figures[0],
+                                          .held = figures[1],
+                                          .limit = hdi_arena_limit(arena),
+                                          .pinned = figures[2]}};
+            at->type = HDI_RECORD_MEMORY;
+            at->device = (uint8_t)i;
+        }
+    }
+}
+
+/* ---- the thread ---- */
+
+static bool look(hdi_writer *w)
+{
+    bool any = false;
+    w->look++;
+    hdi_recorder *recorder = &w->rt->recorder;
+    /* pairs with the release store in record.c */
+    hdi_record_thread *t = atomic_load_explicit(&recorder->threads, memory_order_acquire);
+    for (; t; t = t->next) {
+        if (!t->populated) {
+            t->populated = true;
+            hdi_ring_populate(t->ring);
+        }
+        any |= empty(w, t->ring, -1);
+    }
+    any |= empty(w, recorder->common, -1);
+    for (int i = 0; i < w->rt->n_devices; i++) {
+        any |= empty(w, w->rt->devices[i]->channel.records, i);
+    }
+    sample(w);
+    flush(w);
+    return any;
+}
+
+static void *run(void *context)
+{
+    hdi_writer *w = context;
+    while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
+        look(w);
+        hdi_futex_wait(&w->stop, 0, hdi_clock_ns() + LOOK_NS);
+    }
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static void write_first(hdi_writer *w, uint32_t detail)
+{
+    hd_runtime *rt = w->rt;
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    hdi_record *at = room(w, 1);
+    *at = (hdi_record){.trace = {.time = hdi_clock_ns(),
+                                 .magic = HDI_RECORD_MAGIC,
+                                 .version = HDI_RECORD_VERSION,
+                                 .process = (uint32_t)getpid(),
+                                 .since_1970 = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec,
+                                 .placement = rt->is_inline    ? 0
+                                              : rt->is_process ? 2
+                                                               : 1,
+                                 .run = (uint32_t)rt->id}};
+    at->type = HDI_RECORD_TRACE;
+    at->kind = (uint8_t)detail;
+    at->device = (uint8_t)rt->n_devices;
+    for (int i = 0; i < rt->n_devices; i++) {
+        const hdi_facts *facts = &rt->devices[i]->facts;
+        hdi_record device = {.a_device = {.time = hdi_clock_ns(), .memory = facts->memory_bytes}};
+        device.type = HDI_RECORD_DEVICE;
+        device.kind = strcmp(rt->provider->name, "host") == 0;
+        device.device = (uint8_t)i;
+        memcpy(device.a_device.uuid, facts->uuid, sizeof device.a_device.uuid);
+        memcpy(device.a_device.bus, facts->bus_id, strnlen(facts->bus_id, sizeof device.a_device.bus - 1));
+        write_text(w, device, facts->name);
+    }
+    int n = 0;
+    for (const hdi_option_row *row; (row = hdi_option_row_at(n)) != NULL; n++) {
+        char text[256];
+        int length = snprintf(text, sizeof text, "%s=%s", row->name, rt->options.text[n]);
+        if (length > 0 && strcmp(rt->options.text[n], row->default_text) != 0) {
+            write_name(w, HDI_RECORD_NAME_OPTION, (uint64_t)n + 1, text);
+        }
+    }
+}
+
+/* What was left in the rings by threads that were late when the trace before this one ended. */
+static void clear_rings(hd_runtime *rt)
+{
+    hdi_record_thread *t = atomic_load_explicit(&rt->recorder.threads, memory_order_acquire);
+    for (; t; t = t->next) {
+        hdi_ring_clear(t->ring);
+    }
+    hdi_ring_clear(rt->recorder.common);
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_ring_populate(rt->devices[i]->channel.records);
+        hdi_ring_clear(rt->devices[i]->channel.records);
+    }
+}
+
+static void release(hdi_writer *w)
+{
+    if (w->descriptor >= 0) {
+        close(w->descriptor);
+    }
+    free(w->named);
+    free(w->file);
+    free(w);
+}
+
+hd_status hdi_writer_start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit, hdi_writer **out)
+{
+    hdi_writer *w = calloc(1, sizeof *w);
+    if (w) {
+        w->rt = rt;
+        w->descriptor = -1;
+        w->limit = limit;
+        w->file = strdup(file);
+    }
+    if (!w || !w->file) {
+        free(w);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the trace");
+    }
+    w->descriptor = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (w->descriptor < 0) {
+        hd_status status = hdi_fail(HD_ERROR_SYSTEM,
+                                    "the trace '%s' cannot be made: %s; give a file in a folder that "
+                                    "can be written",
+                                    file, strerror(errno));
+        release(w);
+        return status;
+    }
+    clear_rings(rt);
+    write_first(w, detail);
+    flush(w);
+    int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
+    if (error) {
+        hd_status status = hdi_fail(HD_ERROR_SYSTEM, "the trace '%s' cannot be written: %s", file, strerror(error));
+        release(w);
+        return status;
+    }
+    *out = w;
+    return HD_OK;
+}
+
+hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
+{
+    atomic_store_explicit(&w->stop, 1, memory_order_release);
+    hdi_futex_wake(&w->stop, 1);
+    pthread_join(w->thread, NULL);
+    w->figures_at = 0;
+    while (look(w)) {
+    }
+    uint64_t limit = w->limit;
+    w->limit = UINT64_MAX; /* these two are always there */
+    uint64_t dropped = w->dropped;
+    report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out);
+    hdi_record *at = room(w, 1);
+    if (at) {
+        *at = (hdi_record){.clock = {.time = hdi_clock_ns()}};
+        at->type = HDI_RECORD_END;
+    }
+    flush(w);
+    w->limit = limit;
+    if (info) {
+        info->records = w->records;
+        info->dropped = dropped;
+        info->bytes = w->records * sizeof(hdi_record);
+    }
+    hd_status status = w->error ? hdi_fail(HD_ERROR_SYSTEM,
+                                           "the trace '%s' could not be written whole: %s; %llu records "
+                                           "are missing",
+                                           w->file, strerror(w->error), (unsigned long long)dropped)
+                                : HD_OK;
+    release(w);
+    return status;
+}
+
+const char *hdi_writer_file(const hdi_writer *writer)
+{
+    return writer->file;
+}

@@ -1,0 +1,279 @@
+/* trace_cupti.c - device times of a trace with trace_detail=full, beside those that CUPTI reports of the same kernels.
+ *
+ * usage: trace_cupti [ROUNDS]      (200 if not given)
+ *
+ * Matrix products of every device are submitted while earlier ones run, then each behind the end of the one before, and short kernels in both
+ * ways. It prints, for each of these, the differences between both clocks at the beginning and at the end: median, and the largest of 99 %.
+ * Built with the headers and the library of the CUDA toolkit: cc trace_cupti.c -Iinclude -Isrc -lheddle -lcupti.
+ * Exit status: 0; 1 where a median is above 2 microseconds, or a kernel is missing.
+ *
+ * Threads: the main one, and CUPTI's.
+ * Locks: a mutex for what CUPTI reports.
+ * Always: CUPTI takes its times from the trace's clock, so no zero point has to be found.
+ */
+#include <cupti.h>
+#include <heddle.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "record/format.h"
+
+enum { MOST = 1 << 17, DEVICES = 32, N = 2048, SMALL = 4096 };
+
+typedef struct ran {
+    int device;
+    double begin, end; /* ns of the clock */
+} ran;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ran seen[MOST], spans[MOST];
+static int n_seen, n_spans;
+
+static void must(hd_status status)
+{
+    if (status) {
+        fprintf(stderr, "trace_cupti: %s\n", hd_message());
+        exit(1);
+    }
+}
+
+/* ---- CUPTI ---- */
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void CUPTIAPI give(uint8_t **buffer, size_t *size, size_t *records)
+{
+    *size = 1 << 20;
+    *buffer = aligned_alloc(8, *size);
+    *records = 0;
+}
+
+static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    (void)context;
+    (void)stream;
+    (void)size;
+    CUpti_Activity *a = NULL;
+    pthread_mutex_lock(&lock);
+    while (cuptiActivityGetNextRecord(buffer, valid, &a) == CUPTI_SUCCESS) {
+        if (a->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && n_seen < MOST) {
+            const CUpti_ActivityKernel9 *k = (const CUpti_ActivityKernel9 *)a;
+            seen[n_seen++] = (ran){(int)k->deviceId, (double)k->start, (double)k->end};
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    free(buffer);
+}
+
+static void begin_cupti(void)
+{
+    if (cuptiActivityRegisterTimestampCallback(now) || cuptiActivityRegisterCallbacks(give, take) ||
+        cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) {
+        fprintf(stderr, "trace_cupti: CUPTI refuses\n");
+        exit(1);
+    }
+}
+
+/* ---- the trace ---- */
+
+typedef struct moment {
+    double own, clock;
+} moment;
+
+static moment moments[DEVICES][1 << 12];
+static int n_moments[DEVICES];
+
+/* The clock at a device's own time: between two comparisons in proportion, beyond them as between the nearest two. */
+static double clock_of(int device, double own)
+{
+    const moment *m = moments[device];
+    int n = n_moments[device], i = 0;
+    if (n < 2) {
+        return n ? m[0].clock + own - m[0].own : 0;
+    }
+    while (i < n - 2 && m[i + 1].own < own) {
+        i++;
+    }
+    double rate = (m[i + 1].clock - m[i].clock) / (m[i + 1].own - m[i].own);
+    return m[i].clock + (own - m[i].own) * rate;
+}
+
+static int64_t given[MOST]; /* when each span's operation was given to the driver, and when the call returned */
+static int64_t given_end[MOST];
+
+static void read_trace(const char *file)
+{
+    FILE *in = fopen(file, "rb");
+    hdi_record r;
+    static hdi_record kept[MOST], issues[MOST];
+    int n = 0, n_issues = 0;
+    while (in && fread(&r, sizeof r, 1, in) == 1) {
+        if (r.type == HDI_RECORD_CLOCK) {
+            moments[r.device][n_moments[r.device]++] = (moment){(double)r.clock.own, (double)r.time};
+            printf("clock of device %d within %lld ns\n", r.device, (long long)r.clock.within);
+        } else if (r.type == HDI_RECORD_SPAN && r.span.op == HDI_RECORD_OP_LAUNCH && n < MOST) {
+            kept[n++] = r;
+        } else if (r.type == HDI_RECORD_ISSUE && n_issues < MOST) {
+            issues[n_issues++] = r;
+        }
+    }
+    for (int i = 0, from = 0; i < n; i++) {
+        int d = kept[i].device;
+        double began = kept[i].span.by_clock ? (double)kept[i].span.began : clock_of(d, (double)kept[i].span.began);
+        spans[n_spans] = (ran){d, began, clock_of(d, (double)kept[i].span.ended)};
+        for (int k = 0; k < n_issues; k++) {
+            const hdi_record *issue = &issues[(from + k) % n_issues];
+            if (issue->issue.lane == kept[i].span.lane && issue->issue.position == kept[i].span.position) {
+                given[n_spans] = issue->time;
+                given_end[n_spans] = issue->issue.returned;
+                from += k;
+                /* it did not begin before the driver had it */
+                if (spans[n_spans].begin < (double)issue->issue.returned) {
+                    double returned = (double)issue->issue.returned;
+                    spans[n_spans].begin = returned < spans[n_spans].end ? returned : spans[n_spans].end;
+                }
+                break;
+            }
+        }
+        n_spans++;
+    }
+    fclose(in);
+}
+
+/* ---- the comparison ---- */
+
+static int by_begin(const void *a, const void *b)
+{
+    const ran *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double at(double *list, int n, double part)
+{
+    qsort(list, (size_t)n, sizeof *list, by_size);
+    return list[(int)((n - 1) * part)];
+}
+
+/* Finds of each span the kernel that began nearest. False: too many differ. */
+static bool compare(const char *name)
+{
+    static double begins[MOST], ends[MOST], off_begin[MOST], off_end[MOST], calls[MOST], returns[MOST];
+    qsort(seen, (size_t)n_seen, sizeof seen[0], by_begin);
+    for (int i = 0; i < n_spans; i++) {
+        int low = 0, high = n_seen - 1;
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (seen[middle].end < spans[i].end) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        int best = low;
+        for (int k = low - 2; k <= low + 2; k++) {
+            if (k >= 0 && k < n_seen &&
+                (seen[k].end - spans[i].end) * (seen[k].end - spans[i].end) <
+                    (seen[best].end - spans[i].end) * (seen[best].end - spans[i].end)) {
+                best = k;
+            }
+        }
+        double b = spans[i].begin - seen[best].begin, e = spans[i].end - seen[best].end;
+        begins[i] = b;
+        ends[i] = e;
+        off_begin[i] = b < 0 ? -b : b;
+        off_end[i] = e < 0 ? -e : e;
+        calls[i] = seen[best].begin - (double)given[i];
+        returns[i] = seen[best].begin - (double)given_end[i];
+    }
+    int n = n_spans;
+    printf("%-24s %5d spans, %5d kernels: begin %+6.0f (99 %%: %5.0f) ns, end %+6.0f (99 %%: %5.0f) ns, 1..99 %%: "
+           "begin %+.0f..%+.0f, end %+.0f..%+.0f; kernel begins %+.0f (%.0f..%.0f) behind the call's begin, %+.0f "
+           "(%.0f..%.0f) behind its end\n",
+           name, n, n_seen, at(begins, n, 0.5), at(off_begin, n, 0.99), at(ends, n, 0.5), at(off_end, n, 0.99),
+           at(begins, n, 0.01), at(begins, n, 0.99), at(ends, n, 0.01), at(ends, n, 0.99), at(calls, n, 0.5),
+           at(calls, n, 0.01), at(calls, n, 0.99), at(returns, n, 0.5), at(returns, n, 0.01), at(returns, n, 0.99));
+    return n_seen >= n_spans && n_spans > 0 && at(off_begin, n, 0.5) < 2000 && at(off_end, n, 0.5) < 2000;
+}
+
+/* ---- the work ---- */
+
+typedef struct device {
+    hd_lane *lane;
+    hd_buffer *a, *b, *c;
+} device;
+
+static void launch(const device *d, hd_kernel *kernel, bool small, hd_ticket *ticket)
+{
+    uint32_t n = small ? 32 : N;
+    hd_dims grid = {(n + 31) / 32, (n + 31) / 32, 1}, block = {32, 32, 1};
+    hd_arg arguments[] = {hd_out(d->c), hd_in(d->a), hd_in(d->b), hd_u32(n), hd_u32(n), hd_u32(n)};
+    must(hd_launch(d->lane, kernel, grid, block, 0, arguments, 6, ticket));
+}
+
+static bool run(hd_runtime *runtime, device *devices, hd_kernel *kernel, bool small, bool waits, int rounds)
+{
+    char name[64];
+    hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_FULL};
+    int n = hd_device_count(runtime);
+    n_seen = n_spans = 0;
+    memset(n_moments, 0, sizeof n_moments);
+    must(hd_trace_start(runtime, "/tmp/trace_cupti.hdt", &options));
+    hd_ticket ticket[DEVICES];
+    for (int i = 0; i < rounds; i++) {
+        for (int d = 0; d < n; d++) {
+            launch(&devices[d], kernel, small, &ticket[d]);
+        }
+        for (int d = 0; d < n && (waits || i == rounds - 1); d++) {
+            must(hd_wait(ticket[d], HD_FOREVER));
+        }
+    }
+    must(hd_trace_stop(runtime, NULL));
+    cuptiActivityFlushAll(0);
+    read_trace("/tmp/trace_cupti.hdt");
+    snprintf(name, sizeof name, "%s, %s", small ? "32 cubed" : "2048 cubed", waits ? "one by one" : "ahead");
+    return compare(name);
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 200;
+    hd_runtime *runtime;
+    hd_module *builtin;
+    hd_kernel *kernel;
+    static device devices[DEVICES];
+    must(hd_open(NULL, &runtime));
+    must(hd_module_get_builtin(runtime, &builtin));
+    must(hd_kernel_get(builtin, "hd_matmul_f32", &kernel));
+    for (int d = 0; d < hd_device_count(runtime); d++) {
+        size_t bytes = (size_t)N * N * sizeof(float);
+        must(hd_lane_create(runtime, d, &devices[d].lane));
+        must(hd_alloc(devices[d].lane, bytes, &devices[d].a));
+        must(hd_alloc(devices[d].lane, bytes, &devices[d].b));
+        must(hd_alloc(devices[d].lane, bytes, &devices[d].c));
+        must(hd_fill(devices[d].a, 0, 0, bytes, NULL));
+        must(hd_fill(devices[d].b, 0, 0, bytes, NULL));
+        hd_ticket ticket;
+        launch(&devices[d], kernel, false, &ticket);
+        must(hd_wait(ticket, HD_FOREVER));
+    }
+    begin_cupti();
+    bool good = true;
+    for (int i = 0; i < 4; i++) {
+        good &= run(runtime, devices, kernel, i >= 2, i % 2 != 0, rounds);
+    }
+    must(hd_close(runtime));
+    return good ? 0 : 1;
+}
