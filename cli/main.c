@@ -21,7 +21,10 @@ static const command commands[] = {
      "`bench copy` copies",
      cli_bench},
     {"p2p", "which device can use which other one's memory, verified; bandwidth and latency of every pair", cli_p2p},
+    {"trace", "where the time of a traced program went: idle time and its causes, what can be gained, exports",
+     cli_trace},
     {"doctor", "what is wrong or slow on this machine, with the evidence and what mends it", cli_doctor},
+    {"report", "a page that shows traces and results: where the time went, and why", cli_report},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 

@@ -1,0 +1,112 @@
+/* report.c - `heddle report`: reads the command line, and writes a page that shows what the files have.
+ *
+ * Threads: the program's first. Locks: none.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+#include "cli/common/output.h"
+#include "cli/report/parts.h"
+
+static int print_help(void)
+{
+    printf("usage: heddle report FILE... [-o FILE]\n"
+           "\n"
+           "Writes one HTML file that shows what the files have: where the time of every device went, and why.\n"
+           "It opens from disk, in any browser of the last years, without a network.\n"
+           "\n"
+           "A FILE, at most %d of them, is one of these, which its content shows:\n"
+           "  a trace                    written with HEDDLE_TRACE=FILE\n"
+           "  of `heddle p2p --json`     peers, links, and the peak that transfers are compared with\n"
+           "  of `heddle bench --json`   its figures; two of one benchmark are laid side by side\n"
+           "  of `heddle doctor --json`  what is wrong with the machine\n"
+           "  of `heddle info --json`    the machine\n"
+           "Two traces are laid side by side, too.\n"
+           "\n"
+           "options:\n"
+           "  --output FILE, -o FILE  the page (default: report.html); -: the output\n"
+           "  --help, -h              this text\n"
+           "\n"
+           "Exit status:\n"
+           "  0  the page is written\n"
+           "  1  a file cannot be read or written\n"
+           "  2  the command line is wrong\n",
+           PAGE_FILES);
+    return cli_finish("report", CLI_OK);
+}
+
+static const struct option options_of_report[] = {
+    {"output", required_argument, NULL, 'o'}, CLI_HELP, {NULL, 0, NULL, 0}};
+
+typedef struct report_words {
+    page_file files[PAGE_FILES];
+    int n;
+    const char *output;
+    bool help;
+} report_words;
+
+/* The exit status; CLI_OK: it is to run. */
+static int parse(int argc, char **argv, report_words *out)
+{
+    cli_words words = {
+        .command = "report", .argc = argc, .argv = argv, .options = options_of_report, .letters = CLI_HELP_LETTER "o:"};
+    int option;
+    while (!out->help && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            return CLI_USAGE;
+        }
+        if (option == 'h') {
+            out->help = true;
+        } else if (option == 'o') {
+            out->output = words.value;
+        } else if (out->n == PAGE_FILES) {
+            return cli_usage("report", "too many files; a report shows at most %d", PAGE_FILES);
+        } else {
+            out->files[out->n++].path = words.word;
+        }
+    }
+    return out->help || out->n > 0 ? CLI_OK : cli_usage("report", "a FILE is missing");
+}
+
+static int write_page(const report_words *words)
+{
+    size_t bytes = 0;
+    char *page = page_make(words->files, words->n, &bytes);
+    if (!page) {
+        fprintf(stderr, "heddle report: there is no memory for the page; give fewer files\n");
+        return CLI_FAILED;
+    }
+    bool on_output = strcmp(words->output, "-") == 0;
+    bool ok = on_output || output_write(words->output, page, bytes);
+    if (on_output) {
+        fwrite(page, 1, bytes, stdout); /* cli_finish reports what failed */
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle report: cannot write '%s': %s\n", words->output, strerror(errno));
+    }
+    free(page);
+    return ok ? CLI_OK : CLI_FAILED;
+}
+
+int cli_report(int argc, char **argv)
+{
+    report_words words = {.output = "report.html"};
+    char error[PAGE_ERROR] = "";
+    int status = parse(argc, argv, &words);
+    if (status != CLI_OK || words.help) {
+        return words.help ? print_help() : status;
+    }
+    if (strcmp(words.output, "-") != 0 && !output_may(words.output)) {
+        fprintf(stderr, "heddle report: cannot write '%s': %s\n", words.output, strerror(errno));
+        return CLI_FAILED;
+    }
+    if (page_read_files(words.files, words.n, error)) {
+        status = write_page(&words);
+    } else {
+        fprintf(stderr, "heddle report: %s\n", error);
+        status = CLI_FAILED;
+    }
+    page_release_files(words.files, words.n);
+    return cli_finish("report", status);
+}

@@ -1,0 +1,178 @@
+/* files.c - what each file of a report is, by its content, and its text as JSON.
+ *
+ * Threads: the tool's first. Locks: none.
+ * Always: text that is kept is JSON by the strict reader, so the page needs no check of its own.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json_read.h"
+#include "cli/process.h"
+#include "cli/report/parts.h"
+
+const char *page_kind_text(page_kind kind)
+{
+    static const char *const texts[PAGE_KINDS] = {"trace", "p2p", "bench", "doctor", "info"};
+    return texts[kind];
+}
+
+static bool is_trace(const char *content, size_t bytes)
+{
+    hdi_record first;
+    if (bytes < sizeof(first)) {
+        return false;
+    }
+    memcpy(&first, content, sizeof(first));
+    return first.type == HDI_RECORD_TRACE && first.trace.magic == HDI_RECORD_MAGIC;
+}
+
+static bool is_kind(const hdi_json_value *value, hdi_json_kind kind)
+{
+    return value && value->kind == kind;
+}
+
+/* A list of objects, as some results are. */
+static bool is_rows(const hdi_json_value *root)
+{
+    return is_kind(root, HDI_JSON_ARRAY) && is_kind(root->first, HDI_JSON_OBJECT);
+}
+
+/* By its members; PAGE_KINDS: it is none that a report shows. */
+static page_kind kind_of(const hdi_json_value *root)
+{
+    const hdi_json_value *benchmark = hdi_json_member(root, "benchmark");
+    if (is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) { /* a single line of such results */
+        return PAGE_BENCH;
+    }
+    if (is_kind(benchmark, HDI_JSON_STRING)) {
+        bool pairs = is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
+        return strcmp(benchmark->text, "p2p") == 0 && pairs ? PAGE_P2P : PAGE_BENCH;
+    }
+    if (is_kind(hdi_json_member(root, "findings"), HDI_JSON_ARRAY)) {
+        return PAGE_DOCTOR;
+    }
+    if (is_kind(hdi_json_member(root, "machine"), HDI_JSON_OBJECT) &&
+        is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
+        return PAGE_INFO;
+    }
+    return is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
+}
+
+/* A JSON object a line, as an array of them. False: one of the lines is none. */
+static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
+{
+    bool ok = true;
+    size_t n = 0;
+    FILE *memory = open_memstream(out, out_bytes);
+    if (!memory) {
+        return false;
+    }
+    fputc('[', memory);
+    for (const char *line = text, *end = text + bytes; ok && line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t length = (size_t)((stop ? stop : end) - line);
+        if (length > strspn(line, " \t\r")) { /* the text ends with a zero, where strspn stops */
+            hdi_json_tree tree = {0};
+            ok = hdi_json_read(line, length, &tree) && tree.root->kind == HDI_JSON_OBJECT;
+            hdi_json_release(&tree);
+            fputs(n++ > 0 ? ",\n" : "", memory);
+            fwrite(line, 1, length, memory);
+        }
+        line += length + 1;
+    }
+    fputc(']', memory);
+    ok = fclose(memory) == 0 && ok && n > 0;
+    if (!ok) {
+        free(*out);
+        *out = NULL;
+    }
+    return ok;
+}
+
+/* Takes `content` in any case. */
+static bool read_json(page_file *file, char *content, size_t bytes, char *error)
+{
+    hdi_json_tree tree = {0};
+    bool whole = hdi_json_read(content, bytes, &tree);
+    file->kind = whole ? kind_of(tree.root) : PAGE_KINDS;
+    char reason[sizeof(tree.error)];
+    snprintf(reason, sizeof(reason), "%s", tree.error);
+    hdi_json_release(&tree);
+    if (file->kind != PAGE_KINDS) {
+        file->text = content;
+        file->bytes = bytes;
+        return true;
+    }
+    if (!whole && read_lines(content, bytes, &file->text, &file->bytes)) {
+        file->kind = PAGE_BENCH;
+        free(content);
+        return true;
+    }
+    free(content);
+    snprintf(
+        error, PAGE_ERROR,
+        "%.200s: is no trace and no JSON that a report shows (%s); give a file of HEDDLE_TRACE, `heddle p2p --json`, "
+        "`heddle bench --json` or `heddle doctor --json`",
+        file->path, whole ? "it has no member that names what it is" : reason);
+    return false;
+}
+
+static bool read_file(page_file *file, char *error)
+{
+    size_t bytes = 0;
+    char *content = cli_read_file(file->path, &bytes);
+    if (!content) {
+        snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", file->path, strerror(errno));
+        return false;
+    }
+    if (!is_trace(content, bytes)) {
+        return read_json(file, content, bytes, error);
+    }
+    free(content);
+    file->kind = PAGE_TRACE; /* read when the rates of `heddle p2p` are there */
+    return true;
+}
+
+static bool read_trace(page_file *file, const char *peaks, char *error)
+{
+    char reason[PAGE_ERROR] = "";
+    trace *t = cli_allocate(sizeof(trace));
+    memset(t, 0, sizeof(*t));
+    if (!trace_read(file->path, peaks, t, reason)) {
+        snprintf(error, PAGE_ERROR, "%s", reason);
+        free(t);
+        return false;
+    }
+    file->traced = t;
+    return true;
+}
+
+bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
+{
+    const char *peaks = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!read_file(&out[i], error)) {
+            return false;
+        }
+        if (out[i].kind == PAGE_P2P && !peaks) {
+            peaks = out[i].path;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (out[i].kind == PAGE_TRACE && !read_trace(&out[i], peaks, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void page_release_files(page_file *files, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(files[i].text);
+        if (files[i].traced) {
+            trace_release(files[i].traced);
+            free(files[i].traced);
+        }
+    }
+}

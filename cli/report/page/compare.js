@@ -1,0 +1,133 @@
+/* compare.js - two runs side by side: of traces the splits, causes and findings; of benchmarks each figure with its ratio. */
+
+/* ----------------------------------------------------------------------------------------------------------- traces */
+
+function totals(t) {
+    const out = new Float64Array(CATEGORIES);
+    for (const device of t.info.devices) splitOf(device).forEach((time, c) => { out[c] += time; });
+    return out;
+}
+
+function change(before, after, less) {
+    if (!(before > 0) || !(after > 0)) return { text: before === after ? '=' : before > 0 ? 'gone' : 'new' };
+    const ratio = after / before, better = less === 0 ? 0 : less < 0 ? ratio < 0.95 : ratio > 1.05, worse = less === 0 ? 0 : less < 0 ? ratio > 1.05 : ratio < 0.95;
+    return { text: (ratio >= 100 ? ratio.toFixed(0) : ratio.toFixed(2)) + ' ×' + (better ? ' better' : worse ? ' worse' : ''), class: better ? 'better' : worse ? 'worse' : null };
+}
+
+function compareTraces(body, a, b) {
+    const names = [a.name === b.name ? a.name + ' (first)' : a.name, a.name === b.name ? b.name + ' (second)' : b.name];
+    body.append(el('div', { class: 'two' }, [a, b].map((t, i) => el('div', null, el('h3', null, short(names[i], 80)), splitBars(t)))), categoryLegend(usedCategories([a, b])));
+    const x = totals(a), y = totals(b);
+    const rows = [['window', { text: duration(a.end - a.begin) }, { text: duration(b.end - b.begin) }, change(a.end - a.begin, b.end - b.begin, -1)]];
+    CATEGORY.forEach((category, c) => {
+        if (x[c] > 0 || y[c] > 0) {
+            rows.push([category.text, { text: duration(x[c]), title: exactly(x[c]) }, { text: duration(y[c]), title: exactly(y[c]) }, change(x[c], y[c], c < 2 ? 0 : -1)]);
+        }
+    });
+    for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', t => t.count('transfers')], ['losses', t => t.info.losses.length]]) {
+        rows.push([text, of(a).toLocaleString('en-US'), of(b).toLocaleString('en-US'), change(of(a), of(b), 0)]);
+    }
+    body.append(table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
+    body.append(findingsBeside(a, b, names));
+}
+
+function findingsBeside(a, b, names) {
+    const byId = new Map();
+    const key = f => f.id + ' ' + f.device + ' ' + f.other;
+    [a, b].forEach((t, i) => t.info.findings.forEach(f => {
+        const entry = byId.get(key(f)) || { gains: [null, null], title: f.title };
+        if (entry.gains[i] === null) entry.gains[i] = f.gain;
+        byId.set(key(f), entry);
+    }));
+    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], [...byId.values()].map(({ gains, title }) =>
+        [title, gains[0] === null ? 'not found' : duration(gains[0]), gains[1] === null ? 'not found' : duration(gains[1]),
+            gains[0] === null ? { text: 'new', class: 'worse' } : gains[1] === null ? { text: 'gone', class: 'better' } : change(gains[0], gains[1], -1)]));
+}
+
+/* -------------------------------------------------------------------------------------------------------- benchmarks */
+
+const NO_FIGURES = new Set(['machine', 'runtime', 'options', 'command', 'run', 'system', 'nvbandwidth', 'rounds', 'min', 'max', 'took_s', 'date', 'heddle', 'benchmark']);
+
+/* Less is better of times, more of what is counted per second: -1, 1; 0: neither is known. */
+function directionOf(path) {
+    const name = path.split(' ').filter(part => !['median', 'value', 'ns'].includes(part) || /_/.test(part)).pop() || '';
+    if (/per_s$|gbs$|gflops$|_over_|^share$|GB\/s/.test(name) || /GB\/s/.test(path)) return 1;
+    if (/(^|_)(ns|us|ms|s)$|^(ns|us|ms)_per_|_ns_|_us_/.test(name) || / (ns|us)$|\((ns|us)\)/.test(path)) return -1;
+    return 0;
+}
+
+/* Every number of a document by its path: lists by what names their elements. */
+function flatten(value, path, out) {
+    if (typeof value === 'number') {
+        out.set(path, value);
+    } else if (Array.isArray(value)) {
+        const seen = new Map();
+        value.forEach((item, i) => {
+            if (typeof item === 'number') return; /* rounds */
+            const name = nameOfItem(item, i), again = (seen.get(name) || 0) + 1;
+            seen.set(name, again);
+            flatten(item, (path + ' ' + name + (again > 1 ? ' #' + again : '')).trim(), out);
+        });
+    } else if (value && typeof value === 'object') {
+        for (const [key, inner] of Object.entries(value)) {
+            if (!NO_FIGURES.has(key) && !(path.startsWith('goals ') && key === 'limit')) flatten(inner, (path + ' ' + key).trim(), out);
+        }
+    }
+    return out;
+}
+
+function nameOfItem(item, i) {
+    if (!item || typeof item !== 'object') return String(i);
+    if (item.id !== undefined) return String(item.id);
+    const words = Object.entries(item).filter(([key, value]) => typeof value === 'string' && key !== 'version' && key !== 'gpu' && key !== 'settings').map(([, value]) => value);
+    return [...words, item.threads !== undefined ? item.threads + ' threads' : null].filter(Boolean).join(', ') || String(i);
+}
+
+/* p2p's matrices are figures of a pair each. */
+function figuresOfFile(data) {
+    const out = flatten(data, '', new Map());
+    for (const figure of data.figures || []) {
+        (figure.values || []).forEach((row, d) => [row].flat().forEach((value, o) => {
+            if (typeof value === 'number') out.set(figure.id + ' ' + d + '→' + o + ' (' + figure.unit + ')', value);
+        }));
+    }
+    return out;
+}
+
+function number(value) {
+    return value === undefined ? '–' : Number.isInteger(value) ? value.toLocaleString('en-US') : String(Number(value.toPrecision(4)));
+}
+
+function goalsTable(files) {
+    const first = files[0].data.goals;
+    if (!Array.isArray(first) || first.length === 0) return null;
+    const state = (goal, data) => !goal ? '–' : { text: number(goal.value) + (data.goals_apply === false ? '' : goal.reached ? ' reached' : ' missed'), class: data.goals_apply === false ? null : goal.reached ? 'better' : 'worse' };
+    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], first.map(goal => [goal.text || goal.id,
+        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((file.data.goals || []).find(g => g.id === goal.id), file.data))]));
+}
+
+function compareBench(body, files) {
+    const maps = files.map(file => figuresOfFile(file.data)), paths = [...new Set(maps.flatMap(map => [...map.keys()]))].filter(path => !path.startsWith('goals '));
+    const two = files.length > 1, holder = el('div');
+    body.append(table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
+        ['benchmark', ...files.map(f => f.data.benchmark || 'lines')], ['date', ...files.map(f => f.data.date || '–')], ['Heddle', ...files.map(f => f.data.heddle || '–')],
+        ['devices', ...files.map(f => ((f.data.runtime || {}).devices || []).map(d => d.name).join(', ') || '–')]].map(row => row.map((c, i) => i === 0 ? c : { text: c, class: 'text' }))));
+    const goals = goalsTable(files);
+    if (goals) body.append(goals);
+    const rows = paths.map(path => {
+        const values = maps.map(map => map.get(path)), ratio = two && values[0] > 0 && values[1] > 0 ? values[1] / values[0] : NaN;
+        return { path, values, ratio, off: Number.isNaN(ratio) ? -1 : Math.abs(Math.log(ratio)) };
+    });
+    const draw = () => {
+        const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+        const shown = rows.filter(row => words.every(word => row.path.toLowerCase().includes(word)));
+        if (order.checked) shown.sort((a, b) => b.off - a.off);
+        holder.replaceChildren(table(shown.length + ' figures', ['figure', ...files.map((f, i) => two ? ['first', 'second'][i] : 'value'), ...(two ? ['second over first'] : [])],
+            shown.map(row => [row.path, ...row.values.map(number), ...(two ? [change(row.values[0], row.values[1], directionOf(row.path))] : [])]), 250));
+    };
+    const n = document.querySelectorAll('input[type=search]').length;
+    const filter = el('input', { type: 'search', id: 'filter' + n, placeholder: 'words that the figure has', on: { input: draw } });
+    const order = el('input', { type: 'checkbox', id: 'order' + n, on: { change: draw } });
+    body.append(el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
+    draw();
+}

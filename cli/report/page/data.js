@@ -1,0 +1,255 @@
+'use strict';
+/* data.js - the data of the page: JSON elements and columns of numbers, which are decoded when they are first asked for.
+ * A column is base64 of numbers of seven bits a byte; cli/report/parts.h has the format. */
+
+const UNSEEN_SHORT = -1;
+/* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
+const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready', 'buffer',
+    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'took', 'in_use', 'held', 'limit', 'pinned', 'lane', 'stream', 'detail']);
+
+const BASE64 = (() => {
+    const table = new Uint8Array(128);
+    const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+    for (let i = 0; i < 64; i++) table[digits.charCodeAt(i)] = i;
+    return table;
+})();
+
+function bytesOf(text) {
+    const out = new Uint8Array(Math.floor(text.length * 3 / 4));
+    let at = 0, i = 0;
+    for (; i + 4 <= text.length; i += 4) {
+        const bits = BASE64[text.charCodeAt(i)] << 18 | BASE64[text.charCodeAt(i + 1)] << 12 |
+            BASE64[text.charCodeAt(i + 2)] << 6 | BASE64[text.charCodeAt(i + 3)];
+        out[at++] = bits >> 16;
+        out[at++] = bits >> 8;
+        out[at++] = bits;
+    }
+    if (text.length - i >= 2) {
+        const bits = BASE64[text.charCodeAt(i)] << 18 | BASE64[text.charCodeAt(i + 1)] << 12 |
+            (i + 2 < text.length ? BASE64[text.charCodeAt(i + 2)] << 6 : 0);
+        out[at++] = bits >> 16;
+        if (text.length - i === 3) out[at++] = bits >> 8;
+    }
+    return out;
+}
+
+/* n numbers out of bytes, into `out`; `none` stands for unseen. */
+function decodeNumbers(bytes, out, none) {
+    const n = out.length;
+    let at = 0, last = 0, value = none;
+    for (let i = 0; i < n && at < bytes.length;) {
+        /* the lowest bit apart, since a number may have 54 */
+        let byte = bytes[at++], half = byte >> 1 & 63;
+        const odd = byte & 1;
+        for (let scale = 64; byte > 127 && at < bytes.length; scale *= 128) {
+            byte = bytes[at++];
+            half += (byte & 127) * scale;
+        }
+        if (half === 0 && odd) { /* the value before, repeated */
+            let repeats = 0, scale = 1;
+            do {
+                byte = bytes[at++];
+                repeats += (byte & 127) * scale;
+                scale *= 128;
+            } while (byte > 127);
+            const end = Math.min(n, i + repeats);
+            out.fill(value, i, end);
+            i = end;
+            continue;
+        }
+        if (half === 0) {
+            value = none;
+        } else {
+            last += odd ? -half : half - 1;
+            value = last;
+        }
+        out[i++] = value;
+    }
+    return out;
+}
+
+function elementText(id) {
+    const element = document.getElementById(id);
+    return element ? element.textContent : '';
+}
+
+function readJson(id) {
+    return JSON.parse(elementText(id));
+}
+
+/* A trace: `info` is its JSON; columns by col('ops', 'began'). */
+class Trace {
+    constructor(file) {
+        this.name = file.name;
+        this.id = file.id;
+        this.info = readJson(file.id);
+        this.cache = new Map();
+        let at = 0;
+        this.firstPiece = this.info.devices.map(device => {
+            const first = at;
+            at += device.pieces;
+            return first;
+        });
+        this.begin = this.info.begin;
+        this.end = Math.max(this.info.end, this.info.begin + 1);
+        this.lanesByNumber = new Map(this.info.lanes.map(lane => [lane.lane, lane]));
+    }
+
+    count(table) {
+        return this.info.tables[table] || 0;
+    }
+
+    col(table, field) {
+        const key = table + '_' + field;
+        let column = this.cache.get(key);
+        if (!column) {
+            const wide = WIDE.has(field);
+            const n = this.count(table);
+            const id = this.id + '-' + key;
+            column = wide ? new Float64Array(n).fill(NaN) : new Int32Array(n).fill(UNSEEN_SHORT);
+            decodeNumbers(bytesOf(elementText(id)), column, wide ? NaN : UNSEEN_SHORT);
+            const element = document.getElementById(id);
+            if (element) element.remove(); /* it is not needed twice */
+            this.cache.set(key, column);
+        }
+        return column;
+    }
+
+    nameOf(index) {
+        return index >= 0 && index < this.info.names.length ? this.info.names[index] : '';
+    }
+
+    deviceName(d) {
+        const device = this.info.devices[d];
+        return device ? 'device ' + d : d === 255 ? 'host' : 'elsewhere';
+    }
+
+    threadName(thread) {
+        const found = this.info.threads.find(t => t.thread === thread);
+        const name = found ? this.nameOf(found.name) : '';
+        return name ? name + ' (' + thread + ')' : 'thread ' + thread;
+    }
+
+    laneName(number) {
+        const lane = this.lanesByNumber.get(number);
+        const kind = lane ? LANE_KINDS[lane.kind] || '' : '';
+        return 'lane ' + number % 256 + (kind ? ' ' + kind : '');
+    }
+
+    /* "axpy", "copy device 0 to host": what an operation does. */
+    opName(op) {
+        if (op < 0 || op >= this.count('ops')) return 'an operation that the trace does not have';
+        const kind = this.col('ops', 'kind')[op];
+        const kernel = this.nameOf(this.col('ops', 'kernel')[op]);
+        if (kind === 2) {
+            return 'copy ' + this.deviceName(this.col('ops', 'src')[op]) + ' to ' + this.deviceName(this.col('ops', 'dst')[op]);
+        }
+        return kind === 1 && kernel ? kernel : OP_KINDS[kind] || 'operation';
+    }
+
+    /* Device, lane and position, which name it. */
+    opPlace(op) {
+        const lane = this.col('ops', 'lane')[op];
+        return Math.floor(lane / 256) + '.' + lane % 256 + ':' + this.col('ops', 'position')[op];
+    }
+
+    /* When it ran, or was last seen; NaN: never. */
+    opTimes(op) {
+        const began = this.col('ops', 'began')[op], ended = this.col('ops', 'ended')[op];
+        const submitted = this.col('ops', 'submitted')[op], done = this.col('ops', 'done')[op];
+        const from = Number.isNaN(began) ? submitted : began;
+        const to = Number.isNaN(ended) ? (Number.isNaN(done) ? from : done) : ended;
+        return [from, Math.max(from, to)];
+    }
+
+    /* From the operation back: what each one was held up by, to one that could go when it was submitted. */
+    chain(op, most = 200) {
+        const holder = this.col('ops', 'holder'), ready = this.col('ops', 'ready'), submitted = this.col('ops', 'submitted');
+        const out = [], seen = new Set();
+        for (let at = op; at >= 0 && out.length < most && !seen.has(at);) {
+            seen.add(at);
+            out.push(at);
+            at = Number.isNaN(ready[at]) || ready[at] > submitted[at] ? holder[at] : -1;
+        }
+        return out;
+    }
+
+    /* Piece indices of a device: from, to. */
+    pieces(d) {
+        const first = this.firstPiece[d];
+        return [first, first + this.info.devices[d].pieces];
+    }
+
+    pieceEnd(d, i) {
+        const [, end] = this.pieces(d);
+        return i + 1 < end ? this.col('pieces', 'begin')[i + 1] : this.info.devices[d].end;
+    }
+
+    /* 0 compute, 1 transfer, 2 and more: idle by cause. */
+    pieceCategories() {
+        let categories = this.cache.get('categories');
+        if (!categories) {
+            const state = this.col('pieces', 'state'), cause = this.col('pieces', 'cause');
+            categories = new Uint8Array(state.length);
+            for (let i = 0; i < state.length; i++) categories[i] = state[i] < 2 ? state[i] : 2 + cause[i];
+            this.cache.set('categories', categories);
+        }
+        return categories;
+    }
+
+    /* The time of each category in a device's pieces before a time, so that any range is a difference. */
+    pieceSums(d) {
+        const key = 'sums' + d;
+        let sums = this.cache.get(key);
+        if (!sums) {
+            const [first, end] = this.pieces(d), begin = this.col('pieces', 'begin'), category = this.pieceCategories();
+            const blocks = Math.ceil((end - first) / PIECE_BLOCK) + 1;
+            const table = new Float64Array(blocks * CATEGORIES);
+            const total = new Float64Array(CATEGORIES);
+            for (let i = first; i < end; i++) {
+                if ((i - first) % PIECE_BLOCK === 0) table.set(total, (i - first) / PIECE_BLOCK * CATEGORIES);
+                total[category[i]] += this.pieceEnd(d, i) - begin[i];
+            }
+            sums = { first, end, table };
+            this.cache.set(key, sums);
+        }
+        return sums;
+    }
+
+    /* Adds to `out` the time of each category before t, times `sign`. */
+    addUpTo(d, t, sign, out) {
+        const { first, end, table } = this.pieceSums(d), begin = this.col('pieces', 'begin'), category = this.pieceCategories();
+        if (end === first || t <= begin[first]) return;
+        const last = upperBound(begin, t, first, end) - 1;
+        const block = Math.floor((last - first) / PIECE_BLOCK);
+        for (let c = 0; c < CATEGORIES; c++) out[c] += sign * table[block * CATEGORIES + c];
+        for (let i = first + block * PIECE_BLOCK; i <= last; i++) {
+            out[category[i]] += sign * (Math.min(t, this.pieceEnd(d, i)) - begin[i]);
+        }
+    }
+
+    splitBetween(d, from, to, out = new Float64Array(CATEGORIES)) {
+        out.fill(0);
+        this.addUpTo(d, to, 1, out);
+        this.addUpTo(d, from, -1, out);
+        return out;
+    }
+}
+
+const PIECE_BLOCK = 32;
+const CATEGORIES = 10;
+const OP_KINDS = ['', 'launch', 'copy', 'fill', 'matrix product', 'call', 'mark', 'claim'];
+const LANE_KINDS = ['', '', 'in', 'out', 'on device', 'peer', 'claims', 'library'];
+const WAYS = ['', 'to device', 'to host', 'on device', 'peer', 'in host memory', 'staged', 'write', 'read'];
+const PAUSES = ['', 'ring full', 'waits for work', 'waits for memory', 'maps memory', 'loads code', 'waits for a chunk', 'reclaims'];
+const RUNGS = ['free block', 'mapped', "threads' stores emptied", 'waited', 'program asked to free', 'failed'];
+
+/* The first index from `from` on whose value is above t. */
+function upperBound(values, t, from, to) {
+    while (from < to) {
+        const middle = (from + to) >> 1;
+        if (values[middle] > t) to = middle;
+        else from = middle + 1;
+    }
+    return from;
+}

@@ -1,0 +1,366 @@
+/* draw.js - what all views draw with: elements, tables, colours with patterns, axes, numbers as text. */
+
+const app = { traces: [], current: 0, from: 0, to: 1, selected: null, views: [], printing: false, errors: [] };
+
+/* ---------------------------------------------------------------------------------------------------------- elements */
+
+/* el('p', {class: 'note'}, 'text', child): text is text, never markup. */
+function el(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) {
+        if (key === 'on') {
+            for (const [event, handler] of Object.entries(value)) element.addEventListener(event, handler);
+        } else if (value === true) {
+            element.setAttribute(key, '');
+        } else if (value !== false && value !== null && value !== undefined) {
+            element.setAttribute(key, value);
+        }
+    }
+    for (const child of children.flat(Infinity)) {
+        if (child !== null && child !== undefined) element.append(child);
+    }
+    return element;
+}
+
+function button(text, handler, attributes) {
+    return el('button', { type: 'button', on: { click: handler }, ...attributes }, text);
+}
+
+function linkButton(text, handler, attributes) {
+    return button(text, handler, { class: 'link', ...attributes });
+}
+
+/* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text. */
+function table(caption, heads, rows, most = 200) {
+    const shown = rows.slice(0, most);
+    const isText = i => shown.length > 0 && shown[0][i] !== null && typeof shown[0][i] === 'object' && shown[0][i].class === 'text';
+    const cell = (value, i) => {
+        const plain = value === null || typeof value !== 'object' || value instanceof Node;
+        const { text, ...attributes } = plain ? { text: value } : value;
+        return el('td', { class: i === 0 ? 'text' : null, ...attributes }, text === null || text === undefined ? '–' : text);
+    };
+    const out = el('table', null, caption ? el('caption', null, caption) : null,
+        el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 || isText(i) ? 'text' : null }, head)))),
+        el('tbody', null, shown.map(row => el('tr', null, row.map(cell)))));
+    const more = rows.length - shown.length;
+    return el('div', { class: 'scroll' }, out, more > 0 ? el('p', { class: 'quiet screen' }, more + ' more rows are not shown.') : null,
+        rows.length > 60 ? el('p', { class: 'paper' }, 'Paper has the first 60 of ' + rows.length + ' rows.') : null);
+}
+
+function facts(pairs) {
+    return el('dl', { class: 'facts' }, pairs.filter(pair => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== '')
+        .map(([key, value]) => [el('dt', null, key), el('dd', null, value)]));
+}
+
+/* A table that stands beside a chart; `make` runs when it is opened. Paper has it, too. */
+function asTable(make, title = 'The same as a table') {
+    const body = el('div');
+    const details = el('details', null, el('summary', null, title), body);
+    const fill = () => {
+        if (details.open) body.replaceChildren(make());
+    };
+    details.addEventListener('toggle', fill);
+    details.refresh = fill;
+    return details;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- numbers */
+
+function significant(value) {
+    const size = Math.abs(value);
+    return size >= 100 || value === 0 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+function duration(ns) {
+    if (ns === null || Number.isNaN(ns)) return '–';
+    const size = Math.abs(ns);
+    if (size < 1e3) return Math.round(ns) + ' ns';
+    if (size < 1e6) return significant(ns / 1e3) + ' µs';
+    if (size < 1e9) return significant(ns / 1e6) + ' ms';
+    return significant(ns / 1e9) + ' s';
+}
+
+function exactly(ns) {
+    return Number.isNaN(ns) || ns === null ? '–' : ns.toLocaleString('en-US') + ' ns';
+}
+
+function bytesText(bytes) {
+    if (bytes === null || Number.isNaN(bytes)) return '–';
+    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+    let unit = 0;
+    for (; Math.abs(bytes) >= 1024 && unit < 5; unit++) bytes /= 1024;
+    return (unit === 0 ? bytes : significant(bytes)) + ' ' + units[unit];
+}
+
+function percent(share) {
+    return !Number.isFinite(share) ? '–' : share > 0 && share < 0.001 ? '<0.1 %' : (share * 100).toFixed(1) + ' %';
+}
+
+function rate(bytesPerSecond) {
+    return bytesPerSecond > 0 ? significant(bytesPerSecond / 1e9) + ' GB/s' : '–';
+}
+
+function short(text, most) {
+    const characters = Array.from(text);
+    return characters.length <= most ? text : characters.slice(0, most - 1).join('') + '…';
+}
+
+/* Steps of 1, 2, 5 times a power of ten, about `count` of them. */
+function steps(from, to, count) {
+    const rough = (to - from) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough) || power * 10;
+    const out = [];
+    for (let i = Math.ceil(from / step); i * step <= to && out.length < 100; i++) out.push(i * step);
+    return { step, values: out };
+}
+
+/* A time on an axis: as many digits as its steps have. */
+function timeTick(ns, step) {
+    const [unit, name] = step >= 1e9 ? [1e9, 's'] : step >= 1e6 ? [1e6, 'ms'] : step >= 1e3 ? [1e3, 'µs'] : [1, 'ns'];
+    const digits = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+    return (ns / unit).toFixed(Math.min(digits, 6)) + ' ' + name;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- colours */
+
+/* What a device does: colour, letter and pattern together, so that no one of them is needed. */
+const CATEGORY = [
+    { text: 'compute', letter: '', light: '#1f6fb4', dark: '#3b8fd6', pattern: 'none' },
+    { text: 'transfer', letter: 'X', light: '#56b4e9', dark: '#7cc7f2', pattern: 'dots' },
+    { text: 'idle: device lost or coming back', letter: 'L', light: '#3a3f47', dark: '#f2f2f2', pattern: 'cross' },
+    { text: 'idle: waits for another device', letter: 'D', light: '#d55e00', dark: '#f0813a', pattern: 'rising' },
+    { text: 'idle: waits for a transfer', letter: 'T', light: '#e69f00', dark: '#f2b632', pattern: 'falling' },
+    { text: 'idle: waits for claimed bytes', letter: 'C', light: '#cc79a7', dark: '#dd92bc', pattern: 'upright' },
+    { text: 'idle: ring full', letter: 'R', light: '#e8da2b', dark: '#f0e442', pattern: 'level' },
+    { text: 'idle: memory', letter: 'M', light: '#009e73', dark: '#25bd92', pattern: 'cross' },
+    { text: 'idle: on the way to the device', letter: 'O', light: '#8d94a0', dark: '#858d9b', pattern: 'rising' },
+    { text: 'idle: nothing was submitted', letter: 'N', light: '#e4e7ec', dark: '#2c323c', pattern: 'none' },
+];
+const STACK = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#b8ab00', '#7a5bb5', '#8d94a0'];
+
+function isDark() {
+    return !app.printing && document.documentElement.dataset.theme === 'dark';
+}
+
+function colour(name) {
+    if (app.printing) return { back: '#ffffff', panel: '#f6f7f9', line: '#d5d9e0', text: '#1b1f27', soft: '#5a6372', mark: '#c2185b' }[name];
+    return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+}
+
+function categoryColour(c) {
+    return isDark() ? CATEGORY[c].dark : CATEGORY[c].light;
+}
+
+function brightness(hex) {
+    const n = parseInt(hex.slice(1), 16);
+    return (n >> 16) * 0.299 + (n >> 8 & 255) * 0.587 + (n & 255) * 0.114;
+}
+
+function inkOn(hex) {
+    return brightness(hex) > 140 ? '#111418' : '#ffffff';
+}
+
+const patterns = new Map();
+
+/* A fill of a colour with its pattern drawn into it. */
+function patternFill(context, hex, kind) {
+    if (kind === 'none') return hex;
+    const key = hex + kind;
+    if (!patterns.has(key)) {
+        const tile = document.createElement('canvas');
+        tile.width = tile.height = 8;
+        const g = tile.getContext('2d');
+        g.fillStyle = hex;
+        g.fillRect(0, 0, 8, 8);
+        g.strokeStyle = g.fillStyle = brightness(hex) > 140 ? 'rgba(0,0,0,.38)' : 'rgba(255,255,255,.5)';
+        g.lineWidth = 1.3;
+        const line = (a, b, c, d) => {
+            g.beginPath();
+            g.moveTo(a, b);
+            g.lineTo(c, d);
+            g.stroke();
+        };
+        if (kind === 'rising' || kind === 'cross') for (const s of [-8, 0, 8]) line(s, 8, s + 8, 0);
+        if (kind === 'falling' || kind === 'cross') for (const s of [-8, 0, 8]) line(s, 0, s + 8, 8);
+        if (kind === 'upright') line(4, 0, 4, 8);
+        if (kind === 'level') line(0, 4, 8, 4);
+        if (kind === 'dots') g.fillRect(3, 3, 2, 2);
+        patterns.set(key, tile);
+    }
+    return context.createPattern(patterns.get(key), 'repeat');
+}
+
+function legend(items) {
+    return el('ul', { class: 'legend' }, items.map(item => {
+        const canvas = el('canvas', { 'aria-hidden': 'true' });
+        const draw = () => {
+            const g = sized(canvas, 22, 14);
+            const hex = item.colour();
+            g.fillStyle = patternFill(g, hex, item.pattern || 'none');
+            g.fillRect(0, 0, 22, 14);
+            if (item.letter) letterOn(g, item.letter, 11, 7, hex);
+        };
+        canvas.redraw = draw;
+        draw();
+        return el('li', null, canvas, item.text);
+    }));
+}
+
+function categoryLegend(which) {
+    return legend(which.map(c => ({ ...CATEGORY[c], colour: () => categoryColour(c) })));
+}
+
+/* A letter, or a few words, on a plate of the colour, so that a pattern does not disturb it. */
+function letterOn(g, letter, x, y, hex) {
+    g.font = 'bold 10px system-ui, sans-serif';
+    g.textAlign = 'center';
+    g.textBaseline = 'middle';
+    const half = letter.length === 1 ? 5 : g.measureText(letter).width / 2 + 3;
+    g.fillStyle = hex;
+    g.fillRect(x - half, y - 5.5, 2 * half, 11);
+    g.fillStyle = inkOn(hex);
+    g.fillText(letter, x, y + 0.5);
+    g.textAlign = 'left';
+}
+
+/* ------------------------------------------------------------------------------------------------------------ canvas */
+
+/* A context in CSS pixels of a canvas that has this size. */
+function sized(canvas, width, height) {
+    const scale = app.printing ? 2 : Math.min(2, window.devicePixelRatio || 1);
+    const w = Math.max(1, Math.round(width * scale)), h = Math.max(1, Math.round(height * scale));
+    if (canvas.width !== w || canvas.height !== h) {
+        canvas.width = w;
+        canvas.height = h;
+    }
+    const g = canvas.getContext('2d');
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, width, height);
+    g.textBaseline = 'middle';
+    g.font = '12px system-ui, sans-serif';
+    return g;
+}
+
+/* A chart: a canvas in a frame with a name, drawn by draw(g, width, height). */
+function chart(label, height, draw, attributes) {
+    const canvas = el('canvas', { role: 'img', 'aria-label': label, ...attributes });
+    const frame = el('div', { class: 'canvas' }, canvas);
+    canvas.style.height = height + 'px';
+    const redraw = () => {
+        const width = app.printing ? 1000 : frame.clientWidth;
+        if (width > 0) draw(sized(canvas, width, height), width, height, canvas);
+    };
+    frame.redraw = redraw;
+    frame.canvas = canvas;
+    return frame;
+}
+
+function clippedText(g, text, x, y, width) {
+    if (width < 12) return;
+    if (g.measureText(text).width <= width) {
+        g.fillText(text, x, y);
+        return;
+    }
+    const characters = Array.from(text);
+    let n = Math.min(characters.length, Math.floor(width / 4));
+    for (; n > 0 && g.measureText(characters.slice(0, n).join('') + '…').width > width; n--);
+    if (n > 2) g.fillText(characters.slice(0, n).join('') + '…', x, y);
+}
+
+function verticalAxis(g, box, ticks, text, title) {
+    g.font = '11px system-ui, sans-serif';
+    g.lineWidth = 1;
+    for (const [value, y] of ticks) {
+        g.strokeStyle = colour('line');
+        g.beginPath();
+        g.moveTo(box.x, Math.round(y) + 0.5);
+        g.lineTo(box.x + box.w, Math.round(y) + 0.5);
+        g.stroke();
+        g.fillStyle = colour('soft');
+        g.textAlign = 'right';
+        g.fillText(text(value), box.x - 5, y);
+    }
+    g.textAlign = 'left';
+    g.fillStyle = colour('soft');
+    g.fillText(title, box.x + 4, 8);
+}
+
+function horizontalAxis(g, box, ticks, text) {
+    g.font = '11px system-ui, sans-serif';
+    g.textAlign = 'center';
+    let free = -Infinity;
+    for (const [value, x] of ticks) {
+        g.strokeStyle = colour('line');
+        g.beginPath();
+        g.moveTo(Math.round(x) + 0.5, box.y);
+        g.lineTo(Math.round(x) + 0.5, box.y + box.h + 4);
+        g.stroke();
+        const label = text(value), half = g.measureText(label).width / 2;
+        const at = Math.min(Math.max(x, half + 2), box.x + box.w - half - 2);
+        if (at - half > free + 6) {
+            g.fillStyle = colour('soft');
+            g.fillText(label, at, box.y + box.h + 12);
+            free = at + half;
+        }
+    }
+    g.textAlign = 'left';
+}
+
+function timeAxis(g, box, from, to) {
+    const { step, values } = steps(from, to, box.w / (box.w < 500 ? 60 : 110));
+    horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the tip */
+
+function showTip(event, text) {
+    const tip = document.getElementById('tip');
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - width - 4)) + 'px';
+    tip.style.top = (event.clientY + 18 + height > window.innerHeight ? event.clientY - height - 10 : event.clientY + 18) + 'px';
+}
+
+/* -------------------------------------------------------------------------------------------------------------- app */
+
+function trace() {
+    return app.traces[app.current] || null;
+}
+
+let drawAsked = false;
+
+function askDraw() {
+    if (drawAsked) return;
+    drawAsked = true;
+    requestAnimationFrame(() => {
+        drawAsked = false;
+        drawAll();
+    });
+}
+
+function drawAll() {
+    for (const view of app.views) if (view.draw && (app.printing || view.near)) view.draw();
+}
+
+/* The part of the time that views of time show. */
+function setWindow(from, to) {
+    const t = trace();
+    if (!t || !Number.isFinite(from) || !Number.isFinite(to)) return;
+    const whole = t.end - t.begin;
+    const length = Math.min(Math.max(to - from, Math.min(100, whole)), whole);
+    const middle = (from + to) / 2;
+    app.from = Math.min(Math.max(middle - length / 2, t.begin), t.end - length);
+    app.to = app.from + length;
+    askDraw();
+}
+
+function zoom(factor, at = (app.from + app.to) / 2) {
+    setWindow(at - (at - app.from) * factor, at + (app.to - at) * factor);
+}
+
+function pan(share) {
+    const by = (app.to - app.from) * share;
+    setWindow(app.from + by, app.to + by);
+}

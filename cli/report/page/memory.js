@@ -1,0 +1,265 @@
+/* memory.js - memory over time, stacked by label, with what is held and the limit; the holders at a moment. */
+
+const STACKED = 8; /* labels with a colour of their own; the others share the last one */
+
+/* The pools that the trace has memory of: each device, the host's pinned memory, unified memory. */
+function poolsOf(t) {
+    const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), found = new Set();
+    for (let i = 0; i < kind.length; i++) found.add(kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified');
+    for (const d of new Set(t.col('figures', 'device'))) if (d < t.info.devices.length) found.add('d' + d);
+    const name = id => id === 'pinned' ? 'pinned memory' : id === 'unified' ? 'unified memory' : 'device ' + id.slice(1);
+    return [...found].sort((a, b) => a.length - b.length || (a < b ? -1 : 1)).map(id => ({ id, text: name(id) }));
+}
+
+/* The events of a pool, in order of time, and its labels by their largest sum. */
+function poolEvents(t, id) {
+    const key = 'pool' + id;
+    if (t.cache.has(key)) return t.cache.get(key);
+    const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), label = t.col('memory', 'label');
+    const isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), rungs = t.col('memory', 'rungs'), other = t.col('memory', 'other');
+    const events = [], now = new Map(), most = new Map();
+    for (let i = 0; i < kind.length; i++) {
+        const of = kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified';
+        if (of !== id || rungs[i] & 32 || (!isAlloc[i] && other[i] < 0)) continue; /* what failed, or is of before the trace, holds nothing */
+        events.push(i);
+        const sum = (now.get(label[i]) || 0) + (isAlloc[i] ? bytes[i] : -bytes[i]);
+        now.set(label[i], sum);
+        if (sum > (most.get(label[i]) || 0)) most.set(label[i], sum);
+    }
+    const labels = [...most.entries()].sort((a, b) => b[1] - a[1]).map(([index]) => index);
+    const made = { events: Int32Array.from(events), labels, slot: new Map(labels.map((index, i) => [index, Math.min(i, STACKED)])) };
+    t.cache.set(key, made);
+    return made;
+}
+
+function labelName(t, index) {
+    return index >= 0 ? t.nameOf(index) || '(no label)' : '(no label)';
+}
+
+/* For each pixel column the sums by slot at the moment when they were largest. */
+function poolColumns(t, id, from, to, width) {
+    const { events, slot } = poolEvents(t, id), slots = STACKED + 1, sums = new Float64Array(slots), columns = new Float64Array(width * slots);
+    const time = t.col('memory', 'time'), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), label = t.col('memory', 'label');
+    let total = 0, best = -1, e = 0, column = 0, top = 0;
+    const keep = () => {
+        if (total > best) {
+            best = total;
+            columns.set(sums, column * slots);
+        }
+    };
+    const apply = i => {
+        const by = isAlloc[i] ? bytes[i] : -bytes[i];
+        sums[slot.get(label[i]) ?? STACKED] += by;
+        total += by;
+    };
+    for (; e < events.length && time[events[e]] < from; e++) apply(events[e]);
+    for (column = 0; column < width; column++) {
+        const end = from + (column + 1) / width * (to - from);
+        best = -1;
+        keep();
+        for (; e < events.length && time[events[e]] < end; e++) {
+            apply(events[e]);
+            keep();
+        }
+        top = Math.max(top, best);
+    }
+    return { columns, slots, top };
+}
+
+function figuresOf(t, id) {
+    if (!t.cache.has('figures' + id)) {
+        const device = t.col('figures', 'device'), list = [];
+        for (let i = 0; i < device.length; i++) if (id === 'd' + device[i] || (id === 'pinned' && device[i] === device[0])) list.push(i);
+        t.cache.set('figures' + id, list);
+    }
+    return t.cache.get('figures' + id);
+}
+
+function drawStepLine(g, t, box, list, values, y, from, to) {
+    const time = t.col('figures', 'time');
+    g.beginPath();
+    list.forEach((i, n) => {
+        const x = Math.min(box.x + box.w, Math.max(box.x, box.x + (time[i] - from) / (to - from) * box.w));
+        const end = n + 1 < list.length ? time[list[n + 1]] : to;
+        const right = Math.min(box.x + box.w, Math.max(box.x, box.x + (end - from) / (to - from) * box.w));
+        if (n === 0) g.moveTo(x, y(values[i]));
+        else g.lineTo(x, y(values[i]));
+        g.lineTo(right, y(values[i]));
+    });
+    g.stroke();
+}
+
+function drawMemory(g, width, height, view) {
+    const t = trace(), id = view.pool, box = { x: 68, y: 18, w: width - 78, h: height - 42 };
+    const w = Math.max(1, Math.floor(box.w)), { columns, slots, top } = poolColumns(t, id, app.from, app.to, w), figures = figuresOf(t, id);
+    const held = t.col('figures', 'held'), limit = t.col('figures', 'limit'), isDevice = id[0] === 'd';
+    let most = Math.max(top, ...(isDevice && figures.length < 50000 ? figures.map(i => held[i]) : [0]), 1);
+    const limits = isDevice ? figures.map(i => limit[i]).filter(x => x > 0) : [];
+    const bound = limits.length > 0 ? limits[limits.length - 1] : 0;
+    if (bound > 0 && bound < most * 4) most = Math.max(most, bound);
+    most *= 1.06;
+    const y = value => box.y + box.h * (1 - value / most), unit = 2 ** (10 * Math.floor(Math.log2(most) / 10));
+    verticalAxis(g, box, steps(0, most / unit, 5).values.map(v => [v * unit, y(v * unit)]), bytesText, '');
+    timeAxis(g, box, app.from, app.to);
+    const { labels } = poolEvents(t, id);
+    for (let x = 0; x < w; x++) {
+        let sum = 0;
+        for (let s = 0; s < slots; s++) {
+            const value = columns[x * slots + s];
+            if (value <= 0) continue;
+            g.fillStyle = STACK[s];
+            const low = y(sum), high = y(sum + value);
+            g.fillRect(box.x + x, high, 1.3, low - high);
+            sum += value;
+        }
+    }
+    memoryLetters(g, box, columns, slots, w, y, labels);
+    g.lineWidth = 1.8;
+    if (isDevice && figures.length > 0) {
+        g.strokeStyle = colour('text');
+        g.setLineDash([5, 3]);
+        drawStepLine(g, t, box, figures, held, y, app.from, app.to);
+        g.setLineDash([]);
+        if (bound > 0 && bound <= most) {
+            g.strokeStyle = colour('mark');
+            drawStepLine(g, t, box, figures, limit, y, app.from, app.to);
+            g.fillStyle = colour('mark');
+            g.fillText('limit ' + bytesText(bound), box.x + 6, Math.max(9, y(bound) - 8));
+        }
+    }
+    if (isDevice) memoryMarks(g, t, box, Number(id.slice(1)));
+    if (view.time >= app.from && view.time <= app.to) {
+        const x = box.x + (view.time - app.from) / (app.to - app.from) * box.w;
+        g.fillStyle = colour('mark');
+        g.fillRect(x - 1, box.y, 2, box.h);
+    }
+    view.box = box;
+}
+
+/* A letter in each band where it is largest, beside its colour. */
+function memoryLetters(g, box, columns, slots, w, y, labels) {
+    for (let s = 0; s < Math.min(slots, labels.length); s++) {
+        let x = -1, most = 0, score = 0;
+        for (let from = 8; from < w - 8;) {
+            const value = columns[from * slots + s];
+            let to = from + 1;
+            while (to < w - 8 && columns[to * slots + s] === value) to++;
+            if (value * (to - from) > score) {
+                score = value * (to - from);
+                most = value;
+                x = Math.floor((from + to) / 2);
+            }
+            from = to;
+        }
+        if (x < 0) continue;
+        let below = 0;
+        for (let k = 0; k < s; k++) below += columns[x * slots + k];
+        if (y(below) - y(below + most) > 12) letterOn(g, String.fromCharCode(65 + s), box.x + x, (y(below) + y(below + most)) / 2, STACK[s]);
+    }
+}
+
+/* Where memory was mapped, moved, unmapped or reclaimed: a letter at the top. */
+function memoryMarks(g, t, box, d) {
+    const kind = t.col('pauses', 'kind'), begin = t.col('pauses', 'begin'), device = t.col('pauses', 'device'), detail = t.col('pauses', 'detail');
+    let free = -Infinity;
+    for (let i = 0; i < kind.length; i++) {
+        if (device[i] !== d || (kind[i] !== 4 && kind[i] !== 7 && kind[i] !== 3) || begin[i] < app.from || begin[i] > app.to) continue;
+        const x = box.x + (begin[i] - app.from) / (app.to - app.from) * box.w;
+        if (x < free) continue;
+        const letter = kind[i] === 7 ? 'r' : kind[i] === 3 ? 'w' : ['', '+', 'm', '−'][detail[i]] || '+';
+        letterOn(g, letter, Math.max(box.x + 6, x), 8, kind[i] === 7 ? '#d55e00' : kind[i] === 3 ? '#e69f00' : '#009e73');
+        free = x + 12;
+    }
+}
+
+function holdersAt(t, id, at) {
+    const { events } = poolEvents(t, id), time = t.col('memory', 'time'), isAlloc = t.col('memory', 'is_alloc'), other = t.col('memory', 'other');
+    const out = [];
+    for (const i of events) {
+        if (time[i] > at) break;
+        if (isAlloc[i] && (other[i] < 0 || time[other[i]] > at)) out.push(i);
+    }
+    return out;
+}
+
+function holdersTable(t, id, at) {
+    const live = holdersAt(t, id, at), bytes = t.col('memory', 'bytes'), label = t.col('memory', 'label'), byLabel = new Map();
+    for (const i of live) {
+        const entry = byLabel.get(label[i]) || { count: 0, bytes: 0, most: i };
+        entry.count++;
+        entry.bytes += bytes[i];
+        if (bytes[i] > bytes[entry.most]) entry.most = i;
+        byLabel.set(label[i], entry);
+    }
+    const sum = live.reduce((total, i) => total + bytes[i], 0), time = t.col('memory', 'time'), thread = t.col('memory', 'thread'), rungs = t.col('memory', 'rungs');
+    const { slot } = poolEvents(t, id), letter = index => slot.get(index) < STACKED ? String.fromCharCode(65 + slot.get(index)) + ' ' : '';
+    return el('div', null, el('h3', null, 'Holders at ' + duration(at - t.begin) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
+        table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
+            [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
+        table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
+            [labelName(t, label[i]), bytesText(bytes[i]), time[i] < t.begin ? 'before the window' : duration(time[i] - t.begin), t.threadName(thread[i]),
+                RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
+}
+
+function peakTime(t, id) {
+    const { events } = poolEvents(t, id), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), time = t.col('memory', 'time');
+    let sum = 0, most = -1, at = t.begin;
+    for (const i of events) {
+        sum += isAlloc[i] ? bytes[i] : -bytes[i];
+        if (sum > most) {
+            most = sum;
+            at = time[i];
+        }
+    }
+    return at;
+}
+
+function buildMemory(body) {
+    const t = trace(), pools = poolsOf(t);
+    const view = { pool: pools[0].id, time: NaN }, holders = el('div', { 'aria-live': 'polite', id: 'holders' }), names = el('div');
+    const frame = chart('Memory over time, stacked by label', 300, (g, width, height) => drawMemory(g, width, height, view));
+    const showHolders = at => {
+        view.time = at;
+        holders.replaceChildren(holdersTable(t, view.pool, at));
+        frame.redraw();
+    };
+    const showNames = () => {
+        const { labels } = poolEvents(t, view.pool);
+        names.replaceChildren(legend(labels.slice(0, STACKED).map((index, s) => ({ text: short(labelName(t, index), 60), letter: String.fromCharCode(65 + s), colour: () => STACK[s] }))
+            .concat(labels.length > STACKED ? [{ text: labels.length - STACKED + ' more labels', colour: () => STACK[STACKED] }] : [])));
+    };
+    const choice = el('select', { id: 'pool', on: { change: () => {
+        view.pool = choice.value;
+        view.time = NaN;
+        holders.replaceChildren();
+        showNames();
+        frame.redraw();
+    } } }, pools.map(pool => el('option', { value: pool.id }, pool.text)));
+    frame.canvas.addEventListener('click', event => {
+        const x = event.clientX - frame.canvas.getBoundingClientRect().left;
+        if (view.box && x >= view.box.x) showHolders(app.from + (x - view.box.x) / view.box.w * (app.to - app.from));
+    });
+    body.append(el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
+        el('p', { class: 'quiet screen' }, 'Click: the holders then. The span is that of the timeline.'), frame, names,
+        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
+        holders, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
+    showNames();
+    frame.beforePrint = () => {
+        if (Number.isNaN(view.time)) showHolders(peakTime(t, view.pool));
+    };
+    return frame;
+}
+
+function peaksByLabel(t, pools) {
+    const rows = [], isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), label = t.col('memory', 'label');
+    for (const pool of pools) {
+        const now = new Map(), most = new Map();
+        for (const i of poolEvents(t, pool.id).events) {
+            const sum = (now.get(label[i]) || 0) + (isAlloc[i] ? bytes[i] : -bytes[i]);
+            now.set(label[i], sum);
+            most.set(label[i], Math.max(most.get(label[i]) || 0, sum));
+        }
+        for (const [index, value] of [...most.entries()].sort((a, b) => b[1] - a[1])) rows.push([labelName(t, index), pool.text, bytesText(value)]);
+    }
+    return rows;
+}

@@ -1,0 +1,134 @@
+/* peers.js - which device can use which other one's memory, and how fast, as a heat map; the machine; what the doctor found. */
+
+const VERDICTS = { usable: ['✓', '#0072b2'], slow: ['~', '#e69f00'], refused: ['✗', '#8d94a0'], corrupt: ['!', '#d55e00'] };
+
+function verdictOf(pair) {
+    return VERDICTS[pair.verdict] || ['?', '#cc79a7'];
+}
+
+function pairText(pair) {
+    return 'device ' + pair.device + ' uses the memory of device ' + pair.owner + ': ' + pair.verdict;
+}
+
+/* The figures that a cell can show, besides the verdict's own rates. */
+function peerFigures(data) {
+    const out = [{ id: 'direct', text: 'direct, by the test', unit: 'GB/s', get: (d, o, pair) => pair.direct_bytes_per_s > 0 ? pair.direct_bytes_per_s / 1e9 : NaN },
+        { id: 'staged', text: 'through pinned memory, by the test', unit: 'GB/s', get: (d, o, pair) => pair.staged_bytes_per_s > 0 ? pair.staged_bytes_per_s / 1e9 : NaN }];
+    for (const figure of data.figures || []) {
+        const values = figure.values || [];
+        if (values.flat().some(value => typeof value === 'number')) {
+            out.push({ id: figure.id, text: figure.text, unit: figure.unit, get: (d, o) => {
+                const value = values[d] && values[d][o];
+                return typeof value === 'number' ? value : NaN;
+            } });
+        }
+    }
+    return out;
+}
+
+function pairDetails(pair, figures, text) {
+    return [el('h3', null, pairText(pair)), facts([
+        ['reason', pair.reason || (pair.verdict === 'usable' ? 'the test saw its bytes arrive' : 'none is given')], ['to do', pair.remedy],
+        ['path', pair.path], ['atomic operations', pair.atomics === undefined ? null : pair.atomics ? 'yes' : 'no'],
+        ['the driver’s code', pair.driver_code ? pair.driver_code + ' ' + (pair.driver_code_name || '') : null],
+        ...figures.map(figure => {
+            const value = figure.get(pair.device, pair.owner, pair);
+            return [figure.text, Number.isNaN(value) ? null : text(value) + ' ' + figure.unit];
+        })])];
+}
+
+function peerMatrix(data, figure, onPair) {
+    const pairs = new Map((data.pairs || []).map(pair => [pair.device + '>' + pair.owner, pair]));
+    const n = Math.max(0, ...(data.pairs || []).flatMap(pair => [pair.device + 1, pair.owner + 1]));
+    const values = [...pairs.values()].map(pair => figure.get(pair.device, pair.owner, pair)).filter(v => !Number.isNaN(v));
+    const most = Math.max(...values, 1e-9), rows = [];
+    for (let d = 0; d < n; d++) {
+        const cells = [el('th', { scope: 'row', class: 'text' }, 'device ' + d)];
+        for (let o = 0; o < n; o++) {
+            const pair = pairs.get(d + '>' + o);
+            if (!pair) {
+                cells.push(el('td', { class: 'cell' }, d === o ? 'itself' : '–'));
+                continue;
+            }
+            const [sign, hex] = verdictOf(pair), value = figure.get(d, o, pair);
+            const cell = el('td', { class: 'cell' }, el('button', { type: 'button', title: pairText(pair) + (pair.reason ? '\n' + pair.reason : ''), on: { click: () => onPair(pair) } },
+                sign + ' ' + pair.verdict, el('small', null, Number.isNaN(value) ? 'not measured' : significant(value) + ' ' + figure.unit)));
+            const share = Number.isNaN(value) ? 0.25 : figure.unit.endsWith('/s') ? value / most : Math.min(...values) / Math.max(value, 1e-9);
+            cell.style.background = 'color-mix(in srgb, ' + colour('back') + ' ' + Math.round(92 - 55 * share) + '%, ' + hex + ')';
+            cells.push(cell);
+        }
+        rows.push(el('tr', null, cells));
+    }
+    const heads = [el('th', { class: 'text' }, 'uses ↓ the memory of →')];
+    for (let o = 0; o < n; o++) heads.push(el('th', { scope: 'col' }, 'device ' + o));
+    return el('div', { class: 'scroll' }, el('table', { id: 'peer-map' }, el('thead', null, el('tr', null, heads)), el('tbody', null, rows)));
+}
+
+function buildPeers(body, data) {
+    const figures = peerFigures(data), holder = el('div'), details = el('div', { class: 'detail empty', 'aria-live': 'polite', id: 'pair' });
+    let figure = figures.find(f => f.id === 'ce_write') || figures[0];
+    const show = pair => details.classList.remove('empty') || details.replaceChildren(...pairDetails(pair, figures, significant));
+    const draw = () => holder.replaceChildren(peerMatrix(data, figure, show));
+    const choice = el('select', { id: 'peer-figure', on: { change: () => {
+        figure = figures[choice.selectedIndex];
+        draw();
+    } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
+    body.append(el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
+        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
+    const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
+    details.append(el('p', { class: 'quiet screen' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
+    if (troubled.length > 0) {
+        body.append(table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
+            troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
+    }
+    draw();
+    return draw;
+}
+
+/* A value of JSON as text of a cell. */
+function plain(value) {
+    return value === null || value === undefined ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+function buildMachine(body, data) {
+    const machine = data.machine || {}, runtime = data.runtime || {};
+    body.append(facts([['processor', machine.cpu], ['processors', machine.processors], ['memory', machine.memory_bytes ? bytesText(machine.memory_bytes) : null],
+        ['NUMA nodes', machine.numa_nodes], ['system', machine.system], ['driver', runtime.driver ? runtime.driver + ' ' + (runtime.driver_version || '') : null],
+        ['Heddle', data.heddle], ['placement', runtime.placement], ['date', data.date]]));
+    const devices = runtime.devices || [];
+    if (devices.length > 0) {
+        body.append(table('Devices', ['device', 'bus', 'memory', 'NUMA node', 'peers'], devices.map(device => [device.device + ': ' + device.name, device.bus_id || '–',
+            device.memory_bytes ? bytesText(device.memory_bytes) : '–', device.numa_node >= 0 ? String(device.numa_node) : '–', (device.peers || []).join(', ') || 'none'])));
+    }
+    const measured = (data.links || []).filter(link => (link.values || []).some(v => typeof v === 'number'));
+    if (measured.length > 0) {
+        const n = Math.max(...measured.map(link => link.values.length));
+        body.append(table('Links', ['link', ...Array.from({ length: n }, (_, d) => 'device ' + d)],
+            measured.map(link => [link.text, ...link.values.map(v => typeof v === 'number' ? significant(v) + ' ' + link.unit : '–')])));
+    }
+    if ((data.system || []).length > 0) {
+        body.append(table('What the system reports', ['fact', 'device', 'state', 'text', 'to do'], data.system.map(fact =>
+            [fact.name, fact.device === null ? '–' : String(fact.device), { text: fact.state, class: 'text' }, { text: fact.text, class: 'text' }, { text: fact.remedy || '–', class: 'text' }])));
+    }
+}
+
+/* What `heddle doctor --json` found: the worst first; what could not be looked at. */
+function buildDoctor(body, data) {
+    const rank = { error: 0, warning: 1 }, findings = (data.findings || []).filter(f => f && typeof f === 'object');
+    if (findings.length === 0) body.append(el('p', { class: 'quiet' }, 'Nothing is wrong.'));
+    for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
+        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
+        const evidence = Object.entries(finding.evidence || {}).map(([key, value]) => key + ': ' + plain(value)).join('\n');
+        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
+            (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
+        body.append(findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
+            where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,
+            finding.fix ? el('p', null, 'To do' + (finding.fix_needs_root ? ', as root' : '') + ': ', el('code', null, plain(finding.fix))) : null,
+            evidence ? el('details', null, el('summary', null, 'Evidence'), el('pre', null, evidence)) : null]));
+    }
+    const areas = Object.entries(data.areas || {}), missing = Object.entries(data.missing || {});
+    if (areas.length > 0) body.append(table('What was looked at', ['area', 'outcome'], areas.map(([area, text]) => [area, { text: plain(text), class: 'text' }])));
+    if (missing.length > 0) {
+        body.append(asTable(() => table('', ['fact', 'why it is missing'], missing.map(([key, text]) => [key, { text: plain(text), class: 'text' }])), 'Facts that could not be had (' + missing.length + ')'));
+    }
+}

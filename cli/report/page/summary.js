@@ -1,0 +1,153 @@
+/* summary.js - what comes first: the trace in figures, each device's time as a bar, the findings with a way to their place. */
+
+const PLACEMENTS = ['inline', 'thread', 'process'];
+const DETAILS = ['', 'edges of busy stretches', 'each operation', 'edges, and CUPTI'];
+const ALONG = ['compute', 'transfer', 'claims', 'on the way to the device', 'the program had not submitted'];
+
+function splitOf(device) {
+    return [device.compute, device.transfer, ...device.cause];
+}
+
+function splitWords(device) {
+    const window = device.end - device.begin;
+    return splitOf(device).map((time, c) => time > 0 ? CATEGORY[c].text + ' ' + percent(time / window) : null).filter(Boolean).join(', ');
+}
+
+/* A device's time as one bar. */
+function splitBar(device, label) {
+    const canvas = el('canvas', { role: 'img', 'aria-label': label + ': ' + splitWords(device) });
+    canvas.redraw = () => {
+        const width = app.printing ? 700 : canvas.clientWidth;
+        if (width === 0) return;
+        const g = sized(canvas, width, 24), window = Math.max(1, device.end - device.begin);
+        let x = 0;
+        splitOf(device).forEach((time, c) => {
+            const w = time / window * width;
+            if (w > 0) {
+                const hex = categoryColour(c);
+                g.fillStyle = patternFill(g, hex, CATEGORY[c].pattern);
+                g.fillRect(x, 0, w, 24);
+                const words = (c < 2 ? CATEGORY[c].text : CATEGORY[c].letter) + ' ' + percent(time / window);
+                if (w > 28 + 6 * words.length) letterOn(g, words, x + w / 2, 12, hex);
+                else if (w > 14 && CATEGORY[c].letter) letterOn(g, CATEGORY[c].letter, x + w / 2, 12, hex);
+            }
+            x += w;
+        });
+    };
+    return canvas;
+}
+
+function splitBars(t, name) {
+    return el('div', { class: 'split' }, t.info.devices.map((device, d) => [
+        el('div', { class: 'name', title: device.name }, (name ? name + ', ' : '') + 'device ' + d + ' ', el('span', { class: 'quiet' }, device.name)),
+        splitBar(device, 'device ' + d),
+        el('div', { class: 'quiet' }, percent((device.compute + device.transfer) / Math.max(1, device.end - device.begin)) + ' busy'),
+    ]));
+}
+
+function usedCategories(traces) {
+    return CATEGORY.map((_, c) => c).filter(c => traces.some(t => t.info.devices.some(device => splitOf(device)[c] > 0)));
+}
+
+function tile(value, text) {
+    return el('div', { class: 'tile' }, el('b', null, value), el('span', null, text));
+}
+
+/* What the file lacks, so that no figure is taken for more than it is. */
+function gaps(info) {
+    return [
+        info.cut ? 'The file ends within a record: the program was stopped while it wrote.' : null,
+        !info.ended && !info.cut ? 'The trace was not stopped in order; it has what was written up to its last second.' : null,
+        info.dropped > 0 ? info.dropped.toLocaleString('en-US') + ' records had no room and are missing.' : null,
+        info.ignored > 0 ? info.ignored.toLocaleString('en-US') + ' records make no sense and were left out.' : null,
+        info.lost_waits > 0 ? info.lost_waits.toLocaleString('en-US') + ' waits are missing.' : null,
+        info.unplaced > 0 ? info.unplaced.toLocaleString('en-US') + ' operations have no time on their device.' : null,
+    ].filter(Boolean);
+}
+
+function buildSummary(body) {
+    const t = trace(), info = t.info;
+    const busy = info.devices.reduce((sum, d) => sum + d.compute + d.transfer, 0);
+    const whole = info.devices.reduce((sum, d) => sum + d.end - d.begin, 0);
+    body.append(el('div', { class: 'tiles' },
+        tile(duration(info.end - info.begin), 'window'),
+        tile(String(info.devices.length), info.devices.length === 1 ? 'device' : 'devices'),
+        tile(whole > 0 ? percent(busy / whole) : '–', 'of their time busy'),
+        tile(t.count('ops').toLocaleString('en-US'), 'operations'),
+        tile(t.count('transfers').toLocaleString('en-US'), 'transfers'),
+        tile(t.count('memory').toLocaleString('en-US'), 'allocations and frees'),
+        tile(String(info.losses.length), info.losses.length === 1 ? 'loss' : 'losses')));
+    body.append(...gaps(info).map(text => el('p', { class: 'note' }, text)));
+    body.append(splitBars(t), categoryLegend(usedCategories([t])));
+    const window = Math.max(1, info.end - info.begin);
+    if (t.count('critical') > 0) {
+        body.append(el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
+            text + ' ' + duration(info.along[i]) + ' (' + percent(info.along[i] / window) + ')' : null).filter(Boolean).join(', ') + '. ',
+        linkButton('show it in the timeline', () => {
+            lanes.critical = true;
+            lanes.refreshButtons();
+            setWindow(t.begin, t.end);
+            goTo('timeline');
+        })));
+    }
+    body.append(launchTable(t), el('details', null, el('summary', null, 'About the trace'), facts([
+        ['file', t.name], ['placement', PLACEMENTS[info.placement]], ['measured', DETAILS[info.detail]],
+        ['process', String(info.process)], ['begun', new Date(info.seconds_since_1970 * 1000).toISOString().replace('.000', '')],
+        ['records', info.records.toLocaleString('en-US')],
+        ...info.devices.map((d, i) => ['device ' + i, d.name + (d.bus ? ', ' + d.bus : '') + (d.is_host ? ', a host device' : '') + ', ' +
+            bytesText(d.memory) + ', its clock is known within ' + duration(d.clock_within)]),
+        ['options', info.options.map(i => t.nameOf(i)).join('  ')],
+    ])));
+}
+
+function launchTable(t) {
+    if (t.info.launches.length === 0) return null;
+    const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
+    const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
+        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
+        launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
+            l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
+            (l.mixed ? 'about ' : '') + duration(l.shared), duration(l.begin_p50), duration(l.begin_p99)])), 'Kernels (' + launches.length + ')');
+    return details;
+}
+
+function findingCard(title, kind, gain, evidence, remedy, more) {
+    return el('article', { class: 'finding ' + kind }, el('h3', null, gain ? el('span', { class: 'gain' }, gain) : null, title),
+        evidence ? el('p', { class: 'evidence' }, evidence) : null, remedy ? el('p', null, 'To do: ' + remedy) : null, more);
+}
+
+function showFinding(t, finding) {
+    goTo('timeline');
+    if (finding.op >= 0) {
+        selectOp(finding.op, true);
+    } else if (finding.device >= 0) {
+        longestGap(t, finding.device);
+    }
+}
+
+/* The longest idle piece of a device, which a finding without an operation is about. */
+function longestGap(t, d) {
+    const [first, end] = t.pieces(d), begin = t.col('pieces', 'begin'), category = t.pieceCategories();
+    let best = -1, most = 0;
+    for (let i = first; i < end; i++) {
+        const length = t.pieceEnd(d, i) - begin[i];
+        if (category[i] >= 2 && length > most) {
+            best = i;
+            most = length;
+        }
+    }
+    if (best >= 0) selectPiece(d, best, true);
+}
+
+function buildFindings(body) {
+    const t = trace();
+    if (t.info.findings.length === 0) {
+        body.append(el('p', { class: 'quiet' }, 'There are none: the trace has nothing that is worth a change.'));
+    }
+    for (const finding of t.info.findings) {
+        const place = finding.op >= 0 || finding.device >= 0;
+        body.append(findingCard(finding.title, finding.gain > 0 ? '' : 'warning', finding.gain > 0 ? 'up to ' + duration(finding.gain) : '',
+            finding.evidence, finding.remedy,
+            place ? el('p', { class: 'screen' }, linkButton('Show it in the timeline', () => showFinding(t, finding), { 'data-finding': finding.id })) : null));
+    }
+}

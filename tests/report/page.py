@@ -1,0 +1,444 @@
+"""page.py - what tests/report/test_page.sh tries in a browser. usage: page.py TOOL MAKE_TRACE SOURCE WORK [NAME...]
+
+Each function that begins with try_ is one trial. What is wrong is printed; the exit status is 1 then.
+"""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+import browser
+
+TOOL, MAKE, SOURCE, WORK = sys.argv[1:5]
+RESULTS = os.path.join(SOURCE, "bench/results")
+FAILED = []
+ALL_VIEWS = ["findings", "summary", "timeline", "idle", "memory", "transfers", "submits", "losses", "compare", "peers", "machine", "bench1", "doctor"]
+
+
+def check(good, text):
+    if not good:
+        FAILED.append(text)
+        print("FAILED: " + text)
+
+
+def equal(got, want, text):
+    check(got == want, "%s: %r, not %r" % (text, got, want))
+
+
+def trace_file(shape, count=40):
+    path = os.path.join(WORK, "%s-%d.trace" % (shape, count))
+    if not os.path.exists(path):
+        subprocess.run([MAKE, shape, path, str(count)], check=True)
+    return path
+
+
+def report(name, *files):
+    path = os.path.join(WORK, name + ".html")
+    subprocess.run([TOOL, "report", *files, "-o", path], check=True)
+    return path
+
+
+def doctor_file():
+    path = os.path.join(WORK, "doctor.json")
+    with open(path, "w") as out:
+        json.dump({"status": 2, "devices": 2, "areas": {"driver": "findings", "links": "not checked"}, "missing": {"nvml.state": "it cannot be opened"}, "findings": [
+            {"id": "note", "severity": "note", "area": "limits", "title": "a note", "devices": [], "evidence": {}, "why": "it is one", "fix": "", "fix_needs_root": False},
+            {"id": "acs", "severity": "error", "area": "peers", "title": "bridges send peers' bytes the long way", "pairs": [[0, 1]],
+             "evidence": {"bridge.acs": "on </script>"}, "why": "ACS is on", "fix": "setpci -s 00:01.0 ECAP_ACS+6.w=0", "fix_needs_root": True}]}, out)
+    return path
+
+
+def everything():
+    peers = os.path.join(RESULTS, "2026-11-23-2xH200-later-p2p.json")
+    lanes = [os.path.join(RESULTS, name) for name in ("2026-11-23-2xH200-later-lanes.json", "2026-11-21-4xH200-lanes.json")]
+    return report("all", trace_file("usual"), trace_file("slow"), peers, *lanes, doctor_file())
+
+
+PAINTED = """(() => { const out = {}; for (const view of app.views) { let worst = Infinity, n = 0;
+  for (const canvas of view.section.querySelectorAll('.canvas canvas, .split canvas')) {
+    if (canvas.offsetParent === null || canvas.width < 3) continue;
+    const data = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer), seen = new Set();
+    for (let i = 0; i < data.length && seen.size < 9; i += 3) seen.add(data[i]);
+    worst = Math.min(worst, seen.size); n++; }
+  out[view.id] = [n, n ? worst : 0]; } return out; })()"""
+DRAW = "app.views.forEach(view => { view.near = true; view.redraw(); view.draw(); })"
+COUNT = """(hex => { const n = parseInt(hex.slice(1), 16), want = [n >> 16, n >> 8 & 255, n & 255]; const c = lanes.canvas;
+  const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let count = 0;
+  for (let i = 0; i < d.length; i += 4) if (d[i] === want[0] && d[i + 1] === want[1] && d[i + 2] === want[2]) count++; return count; })"""
+
+
+def opened(driver, path, **options):
+    page = browser.Page(driver, **options)
+    page.open(path)
+    page.settle()
+    return page
+
+
+def finish(page, text):
+    equal(page.run("app.errors"), [], text + ": views that cannot be drawn")
+    equal(page.troubles(), [], text + ": troubles")
+    page.close()
+
+
+def window(page):
+    return page.run("[app.from, app.to]")
+
+
+def try_views(driver):
+    page = opened(driver, everything())
+    ids = page.run("app.views.map(view => view.id)")
+    equal(sorted(ids), sorted(ALL_VIEWS), "the views")
+    equal(page.run("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href').slice(1))"), ids, "the links to the views")
+    page.run(DRAW)
+    for view, (canvases, colours) in page.run(PAINTED).items():
+        want = view in ("summary", "timeline", "memory", "transfers", "submits", "losses", "compare")
+        check((canvases > 0) == want, "%s: %d canvases" % (view, canvases))
+        check(not want or colours > 2, "%s: a canvas has %d colours" % (view, colours))
+    equal(page.run("[...document.querySelectorAll('canvas')].filter(c => !c.getAttribute('aria-hidden') && !c.getAttribute('aria-label')).length"), 0, "canvases without a name")
+    equal(page.run("document.querySelectorAll('#main [onclick], #main style').length"), 0, "handlers and styles in elements")
+    for view in ids:  # each link of the page's head
+        page.run("document.querySelector('nav a[href=\"#%s\"]').click()" % view)
+    text = page.run("document.getElementById('main').innerText")
+    for word in ("device 0", "halo", "CUDA_ERROR_ILLEGAL_ADDRESS", "✓ usable", "setpci -s 00:01.0", "1.20 × worse", "Rings"):
+        check(word in text, "the page lacks " + word)
+    check(page.run("document.querySelector('.finding h3').textContent").startswith("errorbridges"), "the doctor's error is not first")
+    finish(page, "all views")
+
+
+def file_times(path):
+    out = []
+    with open(path, "rb") as source:
+        data = source.read()
+    for at in range(0, len(data) - 63, 64):
+        if data[at] == 6:  # SUBMIT
+            when, lane, _, position = struct.unpack_from("<qIIQ", data, at + 8)
+            out.append((lane, position, when - 1000000, struct.unpack_from("<Q", data, at + 40)[0]))
+    return sorted(out)
+
+
+def try_data(driver):
+    path = trace_file("usual")
+    page = opened(driver, report("data", path))
+    rows = page.run("(t => Array.from(t.col('ops', 'lane'), (lane, i) => [lane, t.col('ops', 'position')[i], t.col('ops', 'submitted')[i], t.col('ops', 'bytes')[i]]))(trace())")
+    shift = file_times(path)[0][2] - rows[0][2]
+    equal([(a, b, c + shift, d) for a, b, c, d in sorted(map(tuple, rows))], file_times(path), "operations in the page")
+    split = page.run("trace().info.devices.map((d, i) => [Array.from(trace().splitBetween(i, d.begin, d.end)), splitOf(d), d.end - d.begin])")
+    for d, (pieces, stated, length) in enumerate(split):
+        equal(pieces, stated, "device %d: the pieces' sums" % d)
+        equal(sum(pieces), length, "device %d: the split's sum" % d)
+    numbers = [None, 5, 5, 5, None, None, -3, 2**52 - 1, 1 - 2**52, 0, 2**31, 127, 128, 16383, 16384]
+    packed, last, before, repeats = bytearray(), 0, "none", 0
+
+    def put(number):
+        while number > 127:
+            packed.append(number & 127 | 128)
+            number >>= 7
+        packed.append(number)
+
+    for number in numbers + ["end"]:
+        if number == before:
+            repeats += 1
+            continue
+        if repeats:
+            put(1)
+            put(repeats)
+        before, repeats = number, 0
+        if number is None:
+            put(0)
+        elif number != "end":
+            step = number - last
+            put((step * 2 if step >= 0 else -step * 2 - 1) + 2)
+            last = number
+    equal(page.run("Array.from(decodeNumbers(new Uint8Array(%s), new Float64Array(%d), NaN), x => Number.isNaN(x) ? null : x)" % (list(packed), len(numbers))), numbers, "numbers of a column")
+    finish(page, "data")
+
+
+def spot(page, expression):
+    """The place on the page of [x, y] on the timeline, both of which the expression gives."""
+    page.run("document.getElementById('lanes-scroll').scrollIntoView({block: 'center'})")
+    page.settle()
+    return page.run("(() => { const [x, y] = %s, b = lanes.canvas.getBoundingClientRect(); return [b.left + x, b.top + y - lanes.scroll]; })()" % expression)
+
+
+def longest_gap(page, state):
+    """A place inside of the longest gap with this cause."""
+    return spot(page, """(() => { const t = trace(), c = t.pieceCategories(), b = t.col('pieces', 'begin'); let best = -1, most = 0, device = 0;
+      t.info.devices.forEach((_, d) => { const [f, e] = t.pieces(d); for (let i = f; i < e; i++) if (c[i] === %d && t.pieceEnd(d, i) - b[i] > most) { most = t.pieceEnd(d, i) - b[i]; best = i; device = d; } });
+      setWindow(b[best] - most * 3, b[best] + most * 4); drawLanes();
+      const row = lanes.rows.find(r => r.kind === 'strip' && r.device === device); return [xOf(b[best] + most / 2, lanes.scroller.clientWidth), row.y + 5]; })()""" % state)
+
+
+def try_timeline_mouse(driver):
+    page = opened(driver, everything())
+    page.run(DRAW)
+    before = page.run(COUNT + "(colour('mark'))")
+    page.click(*longest_gap(page, 3))
+    page.settle()
+    details = page.run("document.getElementById('details').innerText")
+    check("waits for another device" in details and "buffer “halo”" in details and "held up by" in details, "a gap's details: " + details[:300])
+    check(page.run("app.selected.chain.length") > 1, "a gap has no chain")
+    page.run("lanes.scroller.blur()")
+    check(page.run(COUNT + "(colour('mark'))") > before + 100, "the chain is not drawn")
+    page.click_on("#details ol.chain li:nth-child(2) button")
+    equal(page.run("app.selected.kind"), "op", "a link of the chain")
+    wanted = page.run("app.selected.op")
+    page.click(*spot(page, "[xOf(trace().opTimes(app.selected.op)[0], lanes.scroller.clientWidth) + 3, lanes.byLane.get(trace().col('ops', 'lane')[app.selected.op]).y + 6]"))
+    equal(page.run("app.selected && app.selected.op"), wanted, "a click on an operation")
+    for button, test in (("in", lambda a, b: b[1] - b[0] < a[1] - a[0]), ("out", lambda a, b: b[1] - b[0] > a[1] - a[0]), ("earlier", lambda a, b: b[0] < a[0]),
+                         ("later", lambda a, b: b[0] > a[0]), ("all", lambda a, b: b == page.run("[trace().begin, trace().end]"))):
+        old = window(page)
+        page.click_on("[data-do=%s]" % button)
+        check(test(old, window(page)), "the button '%s': %s to %s" % (button, old, window(page)))
+    x, y = spot(page, "[600, 20]")
+    page.run("document.activeElement.blur()")
+    old = window(page)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-240)
+    page.settle()
+    equal(window(page), old, "the wheel before the timeline is in use")
+    x, y = spot(page, "[600, 20]")
+    page.click(x, y)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-240)
+    page.until("app.to - app.from < %f" % (old[1] - old[0]))
+    old = window(page)
+    page.drag(x, y, x - 200, y)
+    check(window(page)[0] > old[0] and abs((window(page)[1] - window(page)[0]) - (old[1] - old[0])) < 2, "a drag: %s to %s" % (old, window(page)))
+    old = window(page)
+    page.drag(x, y, x + 100, y, modifiers=8)
+    check(window(page)[1] - window(page)[0] < (old[1] - old[0]) / 3, "Shift and a drag: %s to %s" % (old, window(page)))
+    rows = page.run("lanes.rows.length")
+    page.click(*spot(page, "[30, lanes.rows[0].y + 5]"))
+    check(page.run("lanes.rows.length") < rows, "a click on a device's name does not fold it")
+    page.click_on("#critical")
+    equal(page.run("lanes.critical && document.getElementById('critical').getAttribute('aria-pressed')"), "true", "the critical path's button")
+    page.mouse("mouseMoved", *longest_gap(page, 4))
+    page.until("!document.getElementById('tip').hidden && document.getElementById('tip').textContent.includes('waits for a transfer')")
+    finish(page, "the timeline's mouse")
+
+
+def try_timeline_keys(driver):
+    page = opened(driver, everything())
+    page.run("document.body.focus(); document.activeElement.blur()")
+    for _ in range(80):  # by Tab alone
+        page.key("Tab")
+        if page.run("document.activeElement.id") == "lanes-scroll":
+            break
+    equal(page.run("document.activeElement.id"), "lanes-scroll", "Tab reaches the timeline")
+    page.key("ArrowRight")
+    equal(page.run("app.selected.kind"), "piece", "the arrow selects a piece of the strip")
+    first = page.run("app.selected.piece")
+    page.key("ArrowRight")
+    equal(page.run("app.selected.piece"), first + 1, "the next piece")
+    page.key("ArrowLeft")
+    equal(page.run("app.selected.piece"), first, "the piece before")
+    page.key("ArrowDown")
+    page.key("Enter")
+    equal(page.run("app.selected.kind"), "op", "Enter in a lane's row")
+    page.key("Enter")
+    equal(page.run("document.activeElement.id"), "details", "Enter goes to the details")
+    page.key("Tab")
+    check(page.run("document.getElementById('details').contains(document.activeElement)"), "Tab goes into the details")
+    page.run("lanes.scroller.focus()")
+    page.key("ArrowUp")
+    old = window(page)
+    for key, test in (("+", lambda a, b: b[1] - b[0] < a[1] - a[0]), ("-", lambda a, b: b[1] - b[0] > a[1] - a[0]), ("+", lambda a, b: b[1] - b[0] < a[1] - a[0]),
+                      ("Home", lambda a, b: b[0] == page.run("trace().begin")), ("End", lambda a, b: b[1] == page.run("trace().end")),
+                      ("0", lambda a, b: b == page.run("[trace().begin, trace().end]"))):
+        old = window(page)
+        page.key(key)
+        check(test(old, window(page)), "the key %s: %s to %s" % (key, old, window(page)))
+    page.key("+")
+    old = window(page)
+    page.key("ArrowRight", modifiers=8)
+    check(window(page)[0] > old[0], "Shift and an arrow")
+    page.key("Escape")
+    equal(page.run("app.selected"), None, "Escape")
+    rows = page.run("lanes.rows.length")
+    page.key("f")
+    check(page.run("lanes.rows.length") != rows, "f does not fold")
+    for _ in range(200):  # Tab leaves it, and reaches the page's end
+        page.key("Tab")
+        if page.run("document.activeElement.id").startswith("order"):
+            break
+    check(page.run("document.activeElement.id").startswith("order"), "Tab does not reach the last view")
+    finish(page, "the timeline's keys")
+
+
+def try_findings(driver):
+    page = opened(driver, everything())
+    count = page.run("document.querySelectorAll('[data-finding]').length")
+    check(count > 0, "no finding has a way to the timeline")
+    for i in range(min(count, 5)):
+        page.run("select(null)")
+        page.run("document.querySelectorAll('[data-finding]')[%d].click()" % i)
+        check(page.run("app.selected !== null && app.selected.to > app.from && app.selected.from < app.to"), "finding %d does not show its place" % i)
+        equal(page.run("document.activeElement.id"), "lanes-scroll", "finding %d: the focus" % i)
+    finish(page, "findings")
+
+
+def try_other_views(driver):
+    page = opened(driver, everything())
+    page.run(DRAW)
+    page.click_on("#exact")
+    rows = page.run("[...document.querySelectorAll('#matrix tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => Number(c.textContent.replace(/,/g, '').replace('·', '0'))))")
+    for d, row in enumerate(rows):
+        equal(sum(row[:-4]), row[-4], "device %d: the causes' sum" % d)
+        equal(row[-4] + row[-3] + row[-2], row[-1], "device %d: the row's sum" % d)
+    x, y = page.place("#memory .canvas canvas")
+    page.click(x + 50, y)
+    check("scratch" in page.run("document.getElementById('holders').innerText"), "a click on memory has no holders")
+    page.run("(() => { const s = document.getElementById('pool'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    page.click_on("#peak")
+    check("MiB" in page.run("document.getElementById('holders').innerText") or "GiB" in page.run("document.getElementById('holders').innerText"), "the peak has no holders")
+    page.click_on("#peer-map button")
+    check("atomic operations" in page.run("document.getElementById('pair').innerText"), "a click on a pair has no details")
+    page.run("(() => { const s = document.getElementById('peer-figure'); s.value = 'kernel_load'; s.dispatchEvent(new Event('change')); })()")
+    check("828 ns" in page.run("document.getElementById('peer-map').innerText"), "another figure of the pairs")
+    dot = page.run("(() => { const c = document.querySelector('#transfers .canvas canvas'); c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect();"
+                   " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, want = [0xe6, 0x9f, 0]; const s = c.width / b.width;"
+                   " for (let y = c.height - 1; y >= 0; y--) for (let x = 0; x < c.width; x++) { const i = (y * c.width + x) * 4;"
+                   " if (d[i] === want[0] && d[i + 1] === want[1] && d[i + 2] === want[2]) return [b.left + x / s, b.top + y / s]; } })()")
+    check(dot is not None, "there is no dot of a transfer")
+    if dot:
+        page.click(*dot)
+        check("of the peak of its path" in page.run("document.getElementById('transfer').innerText"), "a click on a transfer has no details")
+    page.run("(() => { const s = document.getElementById('link'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    for field in ("began", "done", "issued"):
+        page.run("(() => { const s = document.getElementById('latency'); s.value = '%s'; s.dispatchEvent(new Event('change')); })()" % field)
+        check("main (4100)" in page.run("document.querySelector('#submits table').innerText"), "submits to " + field)
+    page.run("(() => { const s = document.getElementById('thread'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    page.click_on("#losses .story button")
+    equal(page.run("app.selected.kind"), "op", "a link in the story of a loss")
+    page.run("(() => { const f = document.querySelector('input[type=search]'); f.value = 'heddle_threads p99'; f.dispatchEvent(new Event('input')); })()")
+    equal(page.run("[...document.querySelectorAll('#bench1 tbody')].pop().rows.length > 0 && [...[...document.querySelectorAll('#bench1 tbody')].pop().rows].every(r => /heddle_threads.*p99/.test(r.cells[0].textContent))"), True, "the filter of figures")
+    page.run("document.getElementById('order0').click()")
+    for i in range(page.run("document.querySelectorAll('summary').length")):
+        page.run("document.querySelectorAll('summary')[%d].click()" % i)
+    page.settle()
+    equal(page.run("[...document.querySelectorAll('details[open] > div')].filter(d => d.textContent === '').length"), 0, "tables beside charts that are empty")
+    page.run(DRAW)
+    page.run("(() => { const s = document.getElementById('run'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    page.settle()
+    equal(page.run("trace().name"), "slow-40.trace", "the other run")
+    page.run(DRAW)
+    check(all(colours > 2 for canvases, colours in page.run(PAINTED).values() if canvases), "the other run has empty canvases")
+    finish(page, "the other views")
+
+
+def try_themes(driver):
+    for dark in (False, True):
+        page = opened(driver, everything(), dark=dark)
+        back = page.run("getComputedStyle(document.documentElement).backgroundColor")
+        equal(page.run("document.documentElement.dataset.theme"), "dark" if dark else "light", "the system's theme")
+        page.click_on("#theme")
+        equal(page.run("document.documentElement.dataset.theme"), "light" if dark else "dark", "the other theme")
+        check(page.run("getComputedStyle(document.documentElement).backgroundColor") != back, "the button of the theme does nothing")
+        page.run(DRAW)
+        check(all(colours > 2 for canvases, colours in page.run(PAINTED).values() if canvases), "empty canvases in the other theme")
+        finish(page, "the theme " + ("dark" if dark else "light"))
+
+
+def try_paper(driver):
+    page = opened(driver, everything(), dark=True)
+    data = page.paper()
+    check(data.startswith(b"%PDF") and data.count(b"/Type /Page\n") + data.count(b"/Type /Page ") + data.count(b"/Type/Page") >= 4, "the PDF has few pages")
+    equal(page.run("[app.printing, document.documentElement.dataset.theme]"), [False, "dark"], "after printing")
+    if shutil.which("pdftotext"):
+        text = subprocess.run(["pdftotext", "-", "-"], input=data, stdout=subprocess.PIPE, check=True).stdout.decode()
+        for title in page.run("app.views.map(view => view.section.querySelector('h2').textContent)"):
+            check(title in text, "paper lacks " + title)
+        check("scratch" in text and "Holders at" in text, "paper lacks the holders")
+    page.run("beforePrint()")
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.settle()
+    equal(page.run("document.documentElement.dataset.theme"), "light", "paper's theme")
+    check(page.run("document.querySelectorAll('#lanes-paper canvas').length") >= 4, "paper lacks the lanes")
+    for view, (canvases, colours) in page.run(PAINTED).items():
+        check(canvases == 0 or colours > 2, "%s is empty on paper" % view)
+    check(page.run("Math.max(...[...document.querySelectorAll('#lanes-paper .canvas')].map(c => c.offsetHeight)) < 700"), "a picture is larger than a page")
+    finish(page, "paper")
+
+
+def try_phone(driver):
+    page = opened(driver, everything(), width=390, height=800, scale=2, touch=True)
+    page.run(DRAW)
+    check(page.run("document.documentElement.scrollWidth") <= 390, "the page is wider than a phone: %d" % page.run("document.documentElement.scrollWidth"))
+    x, y = spot(page, "[230, 20]")
+    old = window(page)
+    page.touch("touchStart", [(x - 20, y), (x + 20, y)])
+    page.touch("touchMove", [(x - 60, y), (x + 60, y)])
+    page.touch("touchEnd", [])
+    page.until("app.to - app.from < %f" % ((old[1] - old[0]) * 0.6))
+    old = window(page)
+    page.touch("touchStart", [(x, y)])
+    for by in (10, 30, 60):
+        page.touch("touchMove", [(x - by, y)])
+    page.touch("touchEnd", [])
+    page.until("app.from > %f" % old[0])
+    finish(page, "a phone")
+
+
+def try_shapes(driver):
+    for shape in ("empty", "idle", "one", "wide", "odd", "lost", "cut"):
+        page = opened(driver, report(shape, trace_file(shape)))
+        page.run(DRAW)
+        page.run("(() => { if (trace().count('ops') > 0) selectOp(trace().count('ops') - 1, true); })()")
+        page.run("beforePrint(); afterPrint()")
+        if shape == "odd":
+            text = page.run("document.getElementById('main').innerText + document.getElementById('details').innerText")
+            check("Heddle report" in page.run("document.title") and "broken" not in page.run("document.title"), "a name ran as a script")
+            check("</script><b>\"'& 🚀 card" in text and "<img src=x onerror=alert(1)>" in text, "odd names are not as they were")
+            equal(page.run("trace().info.names.filter(n => n.startsWith('<!-- \\u2028')).length"), 1, "the odd label")
+            equal(page.run("document.querySelectorAll('#main img, #main b b, body > b').length"), 0, "elements from names")
+            check(page.run("document.documentElement.scrollWidth") <= 1280, "a long name makes the page wider")
+        if shape == "lost":
+            check("has not come back" in page.run("document.getElementById('losses').innerText"), "a loss without an end")
+        if shape == "cut":
+            check("ends within a record" in page.run("document.getElementById('summary').innerText"), "a file that is cut")
+        finish(page, "the shape " + shape)
+
+
+def try_files_without_traces(driver):
+    lines = [os.path.join(RESULTS, name) for name in ("2026-11-21-1xH200-cupy.jsonl", "2026-11-21-1xH200-torch.jsonl")]
+    names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json")]
+    check(len(names) <= 21, "a few results are not tried")
+    for n, files in enumerate([lines, names[:7], names[7:14], names[14:21]]):
+        page = opened(driver, report("results%d" % n, *files))
+        check(page.run("app.views.length") > 0 and page.run("document.querySelectorAll('#main table').length") > 0, "results %d: nothing is shown" % n)
+        finish(page, "results %d" % n)
+
+
+def try_million(driver):
+    path = report("many", trace_file("many", 250000))  # four records each
+    started = time.monotonic()
+    page = opened(driver, path)
+    print("a million records opened and drawn in %.2f s; the page's own clock: %.2f s" % (time.monotonic() - started, page.run("app.ready") / 1000))
+    page.run("setWindow(trace().begin, trace().end); drawLanes()")
+    check(page.run(PAINTED)["timeline"][1] > 2, "a million records are not drawn")
+    equal(page.run("trace().count('ops')"), 250000, "operations")
+    check(page.run("document.querySelectorAll('*').length") < 3000, "elements grow with the operations")
+    page.run(DRAW)
+    page.run("selectOp(200000, true)")
+    finish(page, "a million records")
+
+
+def main():
+    driver = browser.Browser(WORK)
+    try:
+        for name, trial in sorted(globals().items()):
+            if name.startswith("try_") and (len(sys.argv) < 6 or name[4:] in sys.argv[5:]):
+                print(name[4:])
+                try:
+                    trial(driver)
+                except RuntimeError as error:
+                    check(False, "%s: %s" % (name[4:], error))
+    finally:
+        driver.close()
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

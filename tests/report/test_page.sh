@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# test_page.sh - the page of `heddle report` in a headless Chromium: every view drawn, every click and key, light, dark, on paper and on a
+# phone, odd and empty traces, a million records; no script error and no request to a network. tests/report/page.py has the trials.
+#
+# Promise: the page of `heddle report` shows what the files have, by mouse and by keys, and asks no network for anything.
+# Tier: full.
+set -u
+source=$1 tool=$2/heddle here=$(dirname "$0")
+[ -x "$tool" ] || exit 77
+command -v python3 >/dev/null || exit 77
+export PYTHONDONTWRITEBYTECODE=1
+(cd "$here" && python3 -c 'import sys, browser; sys.exit(browser.find() is None)') || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+"${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$here/make_trace.c" || exit 1
+if command -v node >/dev/null; then
+    for script in "$source"/cli/report/page/*.js; do
+        node --check "$script" || exit 1
+    done
+fi
+python3 "$here/page.py" "$tool" "$work/make_trace" "$source" "$work"

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# test_report.sh - `heddle report` without a browser: what each file is by its content, what is refused and how, that the page's policy
+# forbids a network, that no name ends an element, and that a page is written whole or not at all.
+#
+# Promise: `heddle report` writes a page of any trace or result, and refuses other files with a message.
+set -u
+source=$1 tool=$2/heddle
+[ -x "$tool" ] || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(report)
+. "$(dirname "$0")/support.sh"
+"${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$source/tests/report/make_trace.c" || exit 1
+
+# page NAME KINDS FILE...: writes a page, which has these kinds of files
+page() {
+    local name=$1 kinds=$2
+    shift 2
+    "$tool" report -o "$work/$name.html" "$@" >"$work/out" 2>"$work/err" || fail "$name: $(cat "$work/err")"
+    [ -s "$work/out" ] || [ -s "$work/err" ] && fail "$name: prints $(cat "$work/out" "$work/err")"
+    local got
+    got=$(sed -n 's/^ *"kind": "\(.*\)",$/\1/p' "$work/$name.html" | head -n $# | tr '\n' ' ')
+    [ "$got" = "$kinds " ] || fail "$name: the files are '$got', not '$kinds'"
+    grep -qF "default-src 'none'" "$work/$name.html" || fail "$name: the page has no policy"
+    grep -qiE '(src|href)="(https?:)?//' "$work/$name.html" && fail "$name: the page refers to a network"
+    grep -qE '@(DATA|SCRIPT|STYLE)@$' "$work/$name.html" && fail "$name: a part of the page is missing"
+    [ "$(grep -o '<script' "$work/$name.html" | wc -l)" -eq "$(grep -o '</script>' "$work/$name.html" | wc -l)" ] || fail "$name: elements do not end"
+}
+
+# ---- what files are
+for shape in usual lost empty idle one wide odd cut; do
+    "$work/make_trace" "$shape" "$work/$shape.trace" 30 || fail "$shape: not made"
+    page "$shape" trace "$work/$shape.trace"
+done
+HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 "$tool" info --json >"$work/info.json"
+"$tool" doctor --from "$source/tests/doctor/machines/a4000-ten-driver-525.json" --json >"$work/doctor.json"
+results=$source/bench/results
+page all "trace p2p bench bench bench info doctor" "$work/usual.trace" "$results/2026-11-23-2xH200-later-p2p.json" "$results/2026-11-23-2xH200-later-copy.json" \
+    "$results/2026-11-21-1xH200-cupy.jsonl" "$results/2026-11-24-1xH200-math-libclc.json" "$work/info.json" "$work/doctor.json"
+"$tool" trace "$work/usual.trace" >/dev/null 2>&1 || fail "heddle trace does not read the file of make_trace"
+
+# ---- no name ends an element, and no name is taken for a part of the page
+grep -qF '</script><b>' "$work/odd.html" && fail "odd: a name ends an element"
+grep -qF '\u003c/script>\u003cb>' "$work/odd.html" || fail "odd: the device's name is missing"
+grep -qF '\u2028 line \u2029' "$work/odd.html" || fail "odd: the separators are not escaped"
+grep -qF '@SCRIPT@ @NUMBER@' "$work/odd.html" || fail "odd: a name was taken for a part of the page"
+
+# ---- a page is whole or not there; the default name
+(cd "$work" && "$tool" report one.trace) || fail "without -o: status $?"
+[ -s "$work/report.html" ] || fail "without -o: no report.html"
+"$tool" report -o - "$work/one.trace" >"$work/on-output.html" || fail "-o -: status $?"
+[ "$(wc -c <"$work/on-output.html")" -eq "$(wc -c <"$work/one.html")" ] || fail "-o -: it is not the page"
+echo before >"$work/kept.html"
+refused 1 'no-file: cannot be read' -o "$work/kept.html" "$work/no-file"
+[ "$(cat "$work/kept.html")" = before ] || fail "a page that could not be made replaces a file"
+
+# ---- what is refused
+echo '{"some": "thing"}' >"$work/other.json"
+printf '{"a": 1}\n{"a": \n' >"$work/half.jsonl"
+: >"$work/nothing"
+head -c 100 /dev/zero >"$work/zeros"
+head -c 63 "$work/one.trace" >"$work/short.trace"
+for file in other.json half.jsonl nothing zeros short.trace; do
+    refused 1 "$file: is no trace and no JSON that a report shows" -o "$work/x.html" "$work/$file"
+done
+refused 1 'cannot be read' -o "$work/x.html" "$work"
+refused 1 "cannot write '$work/no/x.html'" -o "$work/no/x.html" "$work/one.trace"
+[ -e "$work/x.html" ] && fail "a refused file leaves a page"
+refused 2 'a FILE is missing'
+refused 2 'too many files' a b c d e f g h i
+refused 2 "unknown option '--fast'" --fast "$work/one.trace"
+exit $failed
