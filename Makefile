@@ -23,7 +23,10 @@ debug:
 
 demo: deps
 	@$(MAKE) --no-print-directory release BENCH=ON
-	build/release/heddle bench lanes --quick
+	@mkdir -p build/demo && rm -f build/demo/demo.trace*
+	HEDDLE_TRACE=build/demo/demo.trace build/release/heddle bench lanes --quick
+	@build/release/heddle report build/demo/demo.trace* -o build/demo/report.html
+	@echo "what this run did, and where its time went: $(CURDIR)/build/demo/report.html"
 
 # The tier `quick`: every behaviour once. Three times as many tests as processors, since most of a test's time is waiting.
 test: deps

@@ -149,7 +149,9 @@ class Page:
         self.settle()
 
     def place(self, selector):
-        """The middle of an element, which is brought to view."""
+        """The middle of an element, which is brought to view. What is drawn when it comes near may move it, hence the second look."""
+        self.run("document.querySelector(%s).scrollIntoView({block: 'center'})" % json.dumps(selector))
+        self.settle()
         box = self.run("(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
                        " return [b.left, b.top, b.width, b.height]; })()" % json.dumps(selector))
         return box[0] + box[2] / 2, box[1] + box[3] / 2

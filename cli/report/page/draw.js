@@ -311,6 +311,16 @@ function timeAxis(g, box, from, to) {
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }
 
+/* For what is made of elements: drawn anew where the colours are others, so that a focus or a click in it is not lost. */
+function whenColoursChange(draw) {
+    const look = () => document.documentElement.dataset.theme + app.printing;
+    let last = look();
+    return () => {
+        if (look() !== last) draw();
+        last = look();
+    };
+}
+
 /* ---------------------------------------------------------------------------------------------------------- the tip */
 
 function showTip(event, text) {

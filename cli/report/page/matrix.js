@@ -4,11 +4,6 @@ function shade(cell, share) {
     if (share > 0) cell.style.background = 'color-mix(in srgb, ' + colour('back') + ' ' + Math.round(100 - Math.min(1, share) * 55) + '%, #d55e00)';
 }
 
-function timeCell(time, window) {
-    const cell = { text: el('span', { title: exactly(time) }, time > 0 ? duration(time) : '0', el('span', { class: 'share' }, percent(time / window))) };
-    return cell;
-}
-
 function matrixTable(t, exact) {
     const devices = t.info.devices, causes = [0, 2, 3, 4, 5, 6, 7];
     const text = time => exact ? time.toLocaleString('en-US') : duration(time);
@@ -41,7 +36,6 @@ function buildMatrix(body) {
         holder.replaceChildren(matrixTable(t, exact));
     }, { 'aria-pressed': 'false', id: 'exact' });
     holder.append(matrixTable(t, exact));
-    holder.redraw = () => holder.replaceChildren(matrixTable(t, exact)); /* its shades are of the theme */
     body.append(el('div', { class: 'bar' }, toggle), holder);
-    return () => holder.redraw();
+    return whenColoursChange(() => holder.replaceChildren(matrixTable(t, exact))); /* its shades are of the theme */
 }

@@ -82,7 +82,7 @@ function buildPeers(body, data) {
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
     }
     draw();
-    return draw;
+    return whenColoursChange(draw);
 }
 
 /* A value of JSON as text of a cell. */
