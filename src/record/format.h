@@ -212,9 +212,11 @@ typedef union hdi_record {
         uint32_t lane, reserved;
         uint64_t before, position; /* operations from behind `before` up to here */
         int64_t began, ended;      /* in the device's own time */
-        uint64_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
+        uint32_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
+        uint32_t
+            by_clock; /* 1: `began` is of hdi_clock_ns: when the call for the first one returned, on an idle lane */
     } span;
-    struct { /* DONE; kind: 1 where they failed, 2 for a claim whose bytes are the program's now */
+    struct { /* DONE; a claim's bytes are the program's at the position before its end */
         uint32_t first, thread;
         int64_t time;
         uint32_t lane, reserved;
