@@ -16,7 +16,7 @@
 #include "cli/trace/findings.h"
 
 /* After a wait of a thread longer than that, the program did something else before it submitted. */
-enum { SOON_NS = 200000, SHORT_NS = 50000 };
+enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
@@ -221,15 +221,21 @@ static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
         "hd_done.");
 }
 
+static uint64_t count_operations(const trace *t, int d)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        count += trace_lane_device(t->lanes[i].lane) == d ? (uint64_t)t->lanes[i].n_ops : 0;
+    }
+    return count;
+}
+
 static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
-    uint64_t launches = 0;
-    for (size_t i = 0; i < t->n_lanes; i++) {
-        launches += trace_lane_device(t->lanes[i].lane) == d ? (uint64_t)t->lanes[i].n_ops : 0;
-    }
+    uint64_t launches = count_operations(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, finding_time(ns, time),
         finding_percent(ns, f->window));
     PUT(one->evidence,
@@ -286,7 +292,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     }
     int64_t launch = brief;
     trace_add(&launch, m->d->cause[TRACE_CAUSE_OVERHEAD]);
-    if (finding_counts(f, launch, 5)) {
+    if (finding_counts(f, launch, 5) && count_operations(f->t, d) >= MANY_OPERATIONS) {
         put_launches(f, d, launch, m->d->cause[TRACE_CAUSE_OVERHEAD], s->n_brief);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {

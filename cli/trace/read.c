@@ -180,11 +180,13 @@ static void read_run(trace_source *s, const hdi_record *r)
     run.position = r->type == HDI_RECORD_ISSUE ? r->issue.position : is_span ? r->span.position : r->done.position;
     run.time = trace_time(s, r->time);
     run.ended = r->type == HDI_RECORD_ISSUE ? trace_time(s, r->issue.returned) : r->span.ended;
-    run.began = r->span.began;
+    run.by_clock = is_span && r->span.by_clock != 0;
+    run.began = run.by_clock ? trace_time(s, r->span.began) : r->span.began;
     run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
     bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
                  run.position >> TRACE_POSITION_BITS == 0;
-    if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.ended < run.began || run.op == 0))) {
+    if (!sense || run.time == TRACE_UNSEEN ||
+        (is_span && (run.op == 0 || (run.by_clock ? run.began == TRACE_UNSEEN : run.ended < run.began)))) {
         s->t->ignored += run.time != TRACE_UNSEEN;
         return;
     }

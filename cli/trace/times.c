@@ -136,7 +136,7 @@ static bool convert_spans(trace_source *s)
         trace_run r = s->spans[i];
         size_t at;
         bool has = find_clock(s, trace_lane_device(r.lane), r.time, &at);
-        r.began = has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
+        r.began = r.by_clock ? r.began : has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
         r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
         if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
             s->t->ignored++;
@@ -160,24 +160,19 @@ static void note(trace_op *op, const trace_run *r, bool is_issue)
 {
     if (is_issue) {
         op->issued = op->issued == TRACE_UNSEEN ? r->time : op->issued;
-    } else if (r->kind == 2) {
-        op->began = op->kind == HDI_RECORD_OP_CLAIM && op->began == TRACE_UNSEEN ? r->time : op->began;
     } else {
         op->done = op->done == TRACE_UNSEEN ? r->time : op->done;
         op->failed = op->failed || r->kind == 1;
     }
 }
 
-/* Each operation gets the first run that it is in. `kind`: DONE's that this pass is for. */
-static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue, bool claimed)
+/* Each operation gets the first run that it is in. */
+static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
 {
     size_t next = 0;
     const trace_lane *lane = NULL;
     for (size_t i = 0; i < n; i++) {
         const trace_run *r = &runs[i];
-        if (!is_issue && (r->kind == 2) != claimed) {
-            continue;
-        }
         if (!lane || lane->lane != r->lane) {
             lane = trace_find_lane(t, r->lane);
             next = 0;
@@ -189,6 +184,10 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue, 
         size_t end = (size_t)lane->first_op + (size_t)lane->n_ops;
         for (; next < end && t->ops[next].position <= r->position; next++) {
             note(&t->ops[next], r, is_issue);
+        }
+        trace_op *claim = next < end && !is_issue && t->ops[next].kind == HDI_RECORD_OP_CLAIM ? &t->ops[next] : NULL;
+        if (claim && claim->position - 1 == r->position && claim->began == TRACE_UNSEEN) {
+            claim->began = r->time; /* its bytes are the program's */
         }
     }
 }
@@ -363,8 +362,11 @@ static void hold(const trace *t, trace_op *op)
 static void end_without_work(trace_op *op)
 {
     if (op->kind == HDI_RECORD_OP_CLAIM) {
+        int64_t ready = op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN ? op->ready : op->submitted;
         op->ended = op->done;
-        op->began = op->ended != TRACE_UNSEEN && op->began > op->ended ? op->ended : op->began;
+        if (op->ended != TRACE_UNSEEN) { /* one that ended had begun, seen or not */
+            op->began = trace_least(op->began != TRACE_UNSEEN ? op->began : ready, op->ended);
+        }
         return;
     }
     op->ended = op->holder != TRACE_NONE ? op->ready : op->done;
@@ -425,9 +427,8 @@ bool trace_place(trace_source *s)
     trace *t = s->t;
     qsort(s->issues, s->n_issues, sizeof s->issues[0], compare_runs);
     qsort(s->dones, s->n_dones, sizeof s->dones[0], compare_runs);
-    note_runs(t, s->issues, s->n_issues, true, false);
-    note_runs(t, s->dones, s->n_dones, false, false);
-    note_runs(t, s->dones, s->n_dones, false, true);
+    note_runs(t, s->issues, s->n_issues, true);
+    note_runs(t, s->dones, s->n_dones, false);
     if (!convert_spans(s) || !make_stretches(s) || !hold_all(t)) {
         return false;
     }

@@ -134,8 +134,8 @@ static void make_claims(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
         char wait[64];
-        put(s, "op 0.4:%d claim at=%d claimed=%d done=%d\n", i + 1, 1000 * i, 1000 * i + 1, 1000 * i + 600);
-        snprintf(wait, sizeof wait, "wait=0.4:%d label=7", i + 1);
+        put(s, "op 0.4:%d claim at=%d claimed=%d done=%d\n", 2 * i + 2, 1000 * i, 1000 * i + 1, 1000 * i + 600);
+        snprintf(wait, sizeof wait, "wait=0.4:%d label=7", 2 * i + 2);
         launch(s, 0, i + 1, 1000 * i + 2, 1000 * i + 604, 1000 * i + 1000, wait);
     }
 }

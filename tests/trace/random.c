@@ -83,7 +83,11 @@ static void put_span(maker *m, int lane, uint64_t before, uint64_t position, int
     r->span.position = any(m, position);
     r->span.began = (int64_t)any(m, (uint64_t)(began * 1000 + own));
     r->span.ended = (int64_t)any(m, (uint64_t)(ended * 1000 + own));
-    r->span.op = (uint64_t)kind;
+    r->span.op = (uint32_t)kind;
+    if (roll(&m->d, 8) == 0) {
+        r->span.by_clock = 1;
+        r->span.began = SCRIPT_ZERO + began * 1000;
+    }
 }
 
 static void put_op(maker *m)
@@ -93,7 +97,7 @@ static void put_op(maker *m)
                : part >= 2      ? HDI_RECORD_OP_COPY
                : roll(&m->d, 9) ? 1
                                 : HDI_RECORD_OP_MARK;
-    uint64_t before = m->at[lane], position = before + 1 + roll(&m->d, 3);
+    uint64_t before = m->at[lane], position = before + 2 + roll(&m->d, 3);
     uint16_t waits;
     int64_t ready = put_waits(m, lane, position, &waits) + (int64_t)roll(&m->d, 5);
     int64_t began = ready > m->ended[lane] ? ready : m->ended[lane], ended = began + (int64_t)roll(&m->d, 40);
@@ -112,8 +116,7 @@ static void put_op(maker *m)
     }
     if (kind == HDI_RECORD_OP_CLAIM) {
         hdi_record *r = script_add(m->s, HDI_RECORD_DONE, began);
-        r->kind = 2;
-        r->done.lane = number_of(lane), r->done.before = before, r->done.position = position;
+        r->done.lane = number_of(lane), r->done.before = before, r->done.position = position - 1;
     } else if (kind != HDI_RECORD_OP_MARK && roll(&m->d, 40) != 0) {
         put_span(m, lane, before, position, kind, began, ended);
     }

@@ -215,7 +215,9 @@ static void add_span(script *s, const statement *st, uint32_t lane, uint64_t bef
     r->span.position = position;
     r->span.began = script_ns(began);
     r->span.ended = script_ns(ended);
-    r->span.op = (uint64_t)op;
+    r->span.op = (uint32_t)op;
+    r->span.by_clock = (uint32_t)number(st, "clock", 0);
+    r->span.began += r->span.by_clock ? SCRIPT_ZERO : 0;
 }
 
 static void do_op(script *s, const statement *st, const char *word)
@@ -249,10 +251,9 @@ static void do_op(script *s, const statement *st, const char *word)
         r->issue.returned = clock_at(time + 1);
     }
     add_span(s, st, lane, before, position, op, true);
-    if (times(st, "claimed", &time, &end)) {
+    if (times(st, "claimed", &time, &end)) { /* at the position before its end */
         r = add(s, st, HDI_RECORD_DONE, time);
-        r->kind = 2;
-        r->done.lane = lane, r->done.before = before, r->done.position = position;
+        r->done.lane = lane, r->done.before = before, r->done.position = position - 1;
     }
     if (times(st, "done", &time, &end)) {
         r = add(s, st, HDI_RECORD_DONE, time);

@@ -9,7 +9,7 @@
  *    name kernel 1 axpy               kernel, label, range, thread, option
  *    clock 0 at=0 own=500
  *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
- *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3
+ *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock
  *    transfer 0.2:4 at=1 returned=3 way=7 bytes=5 src=255 dst=0
  *    alloc 1 at=5 took=2 bytes=100 label=7 device=0 rungs=2
  *    free 1 at=9 device=0

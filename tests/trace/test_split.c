@@ -77,8 +77,8 @@ static void test_chain(void **state)
 static void test_claim(void **state)
 {
     (void)state;
-    scene_read(TWO_DEVICES "op 0.4:1 claim at=0 claimed=1 done=60\n"
-                           "op 0.1:1 launch at=5 wait=0.4:1 label=7 span=62-70 done=71\n"
+    scene_read(TWO_DEVICES "op 0.4:2 claim at=0 claimed=1 done=60\n"
+                           "op 0.1:1 launch at=5 wait=0.4:2 label=7 span=62-70 done=71\n"
                            "end at=80\n",
                &t);
     assert_int_equal(t.devices[0].cause[TRACE_CAUSE_CLAIM], 55 * US);
@@ -158,6 +158,21 @@ static void test_edges_and_clock(void **state)
     trace_release(&t);
 }
 
+/* On an idle lane a stretch begins by the clock, and ends by the device's, which is 3 ms ahead. */
+static void test_by_clock(void **state)
+{
+    (void)state;
+    scene_read("trace devices=1\nlane 0.1 kind=program\nclock 0 at=0 own=3000\n"
+               "op 0.1:1 launch at=0 done=70\n"
+               "span 0.1:1 from=0 span=20-3060 clock=1\n"
+               "end at=100\n",
+               &t);
+    assert_int_equal(t.devices[0].compute, 40 * US);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 20 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* Without device times the host's are used, and that is counted. */
 static void test_no_spans(void **state)
 {
@@ -197,7 +212,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device), cmocka_unit_test(test_chain),
         cmocka_unit_test(test_claim),           cmocka_unit_test(test_middle),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),   cmocka_unit_test(test_critical_path),
+        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),   cmocka_unit_test(test_by_clock),
+        cmocka_unit_test(test_critical_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
