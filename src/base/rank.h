@@ -69,6 +69,7 @@
     ENTRY(RECLAIM)           /* figures of reclaiming */                                                               \
     ENTRY(PRESENCE)          /* threads inside calls */                                                                \
     ENTRY(REGISTRY)          /* open runtimes */                                                                       \
+    ENTRY(CUPTI)             /* a session of CUPTI that begins or ends */                                              \
     ENTRY(FAULTS)            /* injected faults of driver calls */                                                     \
     ENTRY(NVIDIA)            /* loading the driver */                                                                  \
     ENTRY(HOST_BLAS)         /* host devices: opening a BLAS */                                                        \
@@ -76,7 +77,8 @@
     ENTRY(HOST_STATE)        /* ... all objects of the driver */                                                       \
     ENTRY(HOST_THREADS)      /* ... threads that run kernels */                                                        \
     ENTRY(HOST_FIBERS)       /* ... stacks of blocks */                                                                \
-    ENTRY(HOST_FAULTS)       /* ... signal handlers */
+    ENTRY(HOST_FAULTS)       /* ... signal handlers */                                                                 \
+    ENTRY(ACTIVITIES)        /* what CUPTI reported: also inside driver calls */
 
 typedef enum hdi_rank {
     HDI_RANK_NONE,

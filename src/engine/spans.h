@@ -39,12 +39,16 @@ typedef struct hdi_spans {
 
 /* Of an engine. */
 typedef struct hdi_recording {
-    uint32_t detail;    /* 0: nothing is recorded */
-    bool ending;        /* spans that are still out are recorded, and no others begin */
-    int64_t end_by;     /* clock: what is out then is left out */
-    int64_t clock_at;   /* when the device's own time is next compared with the clock */
-    bool compared;      /* it was, in this trace */
-    hdcu_stream stream; /* for that; NULL: not made */
+    uint32_t detail;                      /* 0: nothing is recorded */
+    bool ending;                          /* spans that are still out are recorded, and no others begin */
+    int64_t end_by;                       /* clock: what is out then is left out */
+    int64_t clock_at;                     /* when the device's own time is next compared with the clock */
+    bool compared;                        /* it was, in this trace */
+    hdcu_stream stream;                   /* for that; NULL: not made */
+    _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
+    uint64_t *named;                      /* bit per kernel name that was recorded */
+    uint32_t named_words;
+    uint64_t named_in; /* the session of those */
 } hdi_recording;
 
 /* At the beginning of a pass: takes in what the application wants. */
