@@ -54,6 +54,7 @@
     ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
     ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
     ENTRY(LATE_ENDS)         /* claims that are still to be ended */                                                   \
+    ENTRY(NVTX)              /* traces that ranges of NVTX go to */                                                    \
     ENTRY(RECORD)            /* a thread's first record of a trace */                                                  \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \

@@ -17,6 +17,7 @@
 #include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "trace/nvtx.h"
 #include "trace/writer.h"
 
 #define GIVE_NS 1000000000 /* for engines, at the end of a trace */
@@ -139,6 +140,7 @@ static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64
         tracer->detail = detail;
         set_engines(rt, detail);
         atomic_store_explicit(&rt->recorder.detail, detail, memory_order_seq_cst);
+        hdi_nvtx_listen(&rt->recorder);
     } else if (reports) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
@@ -151,6 +153,7 @@ static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64
 static hd_status stop(hd_runtime *rt, hd_trace_info *info)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
         end_reports(rt, rt->n_devices); /* before the engines end, which take them */
@@ -239,6 +242,9 @@ static hd_status trace_ready(hd_runtime *rt)
     hd_status status = start(rt, name ? name : file, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
                              (uint64_t)rt->options.trace_limit);
     free(name);
+    if (!status) {
+        hdi_nvtx_offer();
+    }
     return status;
 }
 

@@ -231,7 +231,8 @@ static void name_texts(hdi_writer *w, const hdi_record_ring *ring, const hdi_rec
     uint32_t each = r->type == HDI_RECORD_TRANSFER ? 1 : r->texts;
     for (uint32_t i = 0; i < r->texts; i += each) {
         text_at(ring, first + i, each, text, sizeof text);
-        uint32_t number = hdi_record_number(text);
+        /* of a range that was cut the number is that of the whole name */
+        uint32_t number = r->type == HDI_RECORD_PUSH ? (uint32_t)r->range.name : hdi_record_number(text);
         if (text[0] && is_new(w, kind, number)) {
             write_name(w, kind, number, text);
         }
