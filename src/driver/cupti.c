@@ -450,7 +450,7 @@ static bool set_clocks(char *why)
     return true;
 }
 
-/* Nothing of CUPTI stays attached. It is to be told so at the end of a driver call, of which it calls back. */
+/* Nothing of CUPTI stays attached. CUPTI asks for that call at the end of a driver call, where it calls back. */
 static void detach(const hdi_driver *driver)
 {
     int unused;

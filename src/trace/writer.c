@@ -398,7 +398,7 @@ static void write_first(hdi_writer *w, uint32_t detail)
         const hdi_facts *facts = &rt->devices[i]->facts;
         hdi_record device = {.a_device = {.time = hdi_clock_ns(), .memory = facts->memory_bytes}};
         device.type = HDI_RECORD_DEVICE;
-        device.kind = strcmp(rt->provider->name, "host") == 0;
+        device.kind = rt->provider->is_host;
         device.device = (uint8_t)i;
         memcpy(device.a_device.uuid, facts->uuid, sizeof device.a_device.uuid);
         memcpy(device.a_device.bus, facts->bus_id, strnlen(facts->bus_id, sizeof device.a_device.bus - 1));

@@ -1,7 +1,12 @@
 /* fake_cupti_kernels.c - a library that looks like CUPTI, for tests: it reports planted activities when it is asked to give what it has.
  *
- * FAKE_CUPTI in the environment has words: "refuses" (another subscriber), "uninitialized", "old" (its version), "disabled" (kinds cannot be
- * enabled), "ownclock" (no clock of the program's), "bad" (records out of bounds and impossible times among the good ones).
+ * FAKE_CUPTI in the environment has words:
+ *   - refuses         there is another subscriber
+ *   - uninitialized   it does not start
+ *   - old             its version is
+ *   - disabled        a kind of records cannot be enabled
+ *   - ownclock        it takes no clock of the program's
+ *   - bad             records out of bounds and impossible times are among the good ones
  * Per device 0 to 3: two kernels, a copy from the host, a copy to device 1, a fill.
  *
  * Threads: any. Locks: none; calls of a session come one after another, except that buffers are given on a thread of its own.

@@ -1,8 +1,10 @@
 /* cupti_check.c - compares cupti_abi.h with the real cupti.h, at compile time. Compiles to nothing where there is no cupti.h, or one
  * older than CUDA 13.
  *
- * Checked: every number, the offset and the size of every member that is used, in the oldest and the newest form of each record, and that
- * every entry point takes our parameters.
+ * Checked:
+ *   - every number
+ *   - the offset and the size of every member that is used, in an old and the newest form of each record
+ *   - that every entry point takes our parameters
  */
 #if defined(__has_include)
 #if __has_include(<cupti.h>) && __has_include(<cuda.h>)
