@@ -6,7 +6,9 @@
  *   - old             its version is
  *   - disabled        a kind of records cannot be enabled
  *   - ownclock        it takes no clock of the program's
- *   - bad             records out of bounds and impossible times are among the good ones
+ *   - bad             some records are out of bounds, or have impossible times
+ *
+ * What it plants:
  * Per device 0 to 3: two kernels, a copy from the host, a copy to device 1, a fill.
  *
  * Threads: any. Locks: none; calls of a session come one after another, except that buffers are given on a thread of its own.

@@ -1,6 +1,6 @@
 /* test_trace_cupti.c - trace_detail=cupti, with a library that looks like CUPTI (fake_cupti_kernels.c).
  *
- * Promise: What CUPTI reports of a device is in the trace, or is counted; where CUPTI does not work, nothing is traced and the message has why.
+ * Promise: What CUPTI reports of a device is in the trace, or counted; without CUPTI nothing is traced, and the message has why.
  *
  * Threads: the main one. Locks: none.
  */
