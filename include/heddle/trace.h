@@ -10,6 +10,8 @@
  * How exact device times are is the option `trace_detail`, or the argument of hd_trace_start:
  *   - edges   when each busy stretch of a lane began and ended. Launches go to the driver as they do without a trace.
  *   - full    when each operation began and ended. Launches go to the driver one by one, which costs short kernels some throughput.
+ *   - cupti   as edges, and what CUPTI reports of each kernel, copy and fill on the devices, also of other libraries in the process that
+ *             drives them. CUPTI is a library of the CUDA toolkit with one client in a process; the option `cupti` names it.
  *
  * What is under way when a trace begins or ends is in it as far as it is seen. For a whole one wait for the work before hd_trace_stop.
  */
@@ -25,7 +27,8 @@ HD_BEGIN_DECLS
 typedef enum hd_trace_detail {
     HD_TRACE_DEFAULT = 0, /* as the option trace_detail has it */
     HD_TRACE_EDGES = 1,
-    HD_TRACE_FULL = 2
+    HD_TRACE_FULL = 2,
+    HD_TRACE_CUPTI = 3
 } hd_trace_detail;
 
 typedef struct hd_trace_options {
@@ -45,7 +48,8 @@ typedef struct hd_trace_info {
 
 /* Begins a trace in a file, which is made or overwritten. `options` may be NULL. Threads: any. Blocks for some milliseconds.
  * Errors: HANDLE, ARGUMENT (file is null or empty, bad options, a trace is being written already), HOST_MEMORY, SYSTEM (the file
- * cannot be made, or no thread be started). */
+ * cannot be made, or no thread be started), UNSUPPORTED (HD_TRACE_CUPTI, and CUPTI does not work: the message has what was tried, and
+ * why not; nothing is traced). */
 HD_API hd_status hd_trace_start(hd_runtime *runtime, const char *file, const hd_trace_options *options);
 
 /* Ends the trace. *out (may be NULL) is what it came to. Threads: any. Blocks until engines have given what they have, at most for a

@@ -18,7 +18,8 @@
     X(MEMORY_DEBUG, OFF, "off") X(MEMORY_DEBUG, ON, "on") X(MEMORY_DEBUG, REPORT, "report")
 #define HDI_CHOICES_MODULES(X) X(MODULES, USED, "used") X(MODULES, ALL, "all")
 #define HDI_CHOICES_PEERS(X) X(PEERS, VERIFY, "verify") X(PEERS, TRUST, "trust") X(PEERS, OFF, "off")
-#define HDI_CHOICES_TRACE_DETAIL(X) X(TRACE_DETAIL, EDGES, "edges") X(TRACE_DETAIL, FULL, "full")
+#define HDI_CHOICES_TRACE_DETAIL(X)                                                                                    \
+    X(TRACE_DETAIL, EDGES, "edges") X(TRACE_DETAIL, FULL, "full") X(TRACE_DETAIL, CUPTI, "cupti")
 #define HDI_CHOICES_HOST_PEERS(X) X(HOST_PEERS, ALL, "all") X(HOST_PEERS, NONE, "none") X(HOST_PEERS, RING, "ring")
 
 #define HDI_CHOICE_NUMBER(option, word, text) HDI_##option##_##word,
@@ -121,7 +122,10 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "file for a trace from hd_open to hd_close (heddle/trace.h); of several runtimes in a process the later ones "   \
       "write FILE.2, FILE.3; empty: none")                                                                             \
     X(trace_detail, "HEDDLE_TRACE_DETAIL", CHOICE, "edges", HDI_CHOICES_TRACE_DETAIL, 0,                               \
-      "device times in a trace: of busy stretches of lanes, or of each operation")                                     \
+      "device times in a trace: of busy stretches of lanes, of each operation, or of busy stretches and those that "   \
+      "CUPTI reports")                                                                                                 \
+    X(cupti, "HEDDLE_CUPTI", TEXT, "auto", 0, 0,                                                                       \
+      "library of trace_detail=cupti: auto (libcupti of the CUDA toolkit), or a path")                                 \
     X(trace_limit, "HEDDLE_TRACE_LIMIT", BYTES, "4G", 1 << 16, (int64_t)1 << 46,                                       \
       "bytes of a trace's file; what comes later is left out, and counted")                                            \
     X(trace_memory, "HEDDLE_TRACE_MEMORY", BYTES, "64M", 1 << 22, (int64_t)1 << 36,                                    \

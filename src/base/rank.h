@@ -54,6 +54,7 @@
     ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
     ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
     ENTRY(LATE_ENDS)         /* claims that are still to be ended */                                                   \
+    ENTRY(NVTX)              /* traces that ranges of NVTX go to */                                                    \
     ENTRY(RECORD)            /* a thread's first record of a trace */                                                  \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
@@ -69,6 +70,7 @@
     ENTRY(RECLAIM)           /* figures of reclaiming */                                                               \
     ENTRY(PRESENCE)          /* threads inside calls */                                                                \
     ENTRY(REGISTRY)          /* open runtimes */                                                                       \
+    ENTRY(CUPTI)             /* a session of CUPTI that begins or ends */                                              \
     ENTRY(FAULTS)            /* injected faults of driver calls */                                                     \
     ENTRY(NVIDIA)            /* loading the driver */                                                                  \
     ENTRY(HOST_BLAS)         /* host devices: opening a BLAS */                                                        \
@@ -76,7 +78,8 @@
     ENTRY(HOST_STATE)        /* ... all objects of the driver */                                                       \
     ENTRY(HOST_THREADS)      /* ... threads that run kernels */                                                        \
     ENTRY(HOST_FIBERS)       /* ... stacks of blocks */                                                                \
-    ENTRY(HOST_FAULTS)       /* ... signal handlers */
+    ENTRY(HOST_FAULTS)       /* ... signal handlers */                                                                 \
+    ENTRY(ACTIVITIES)        /* what CUPTI reported: also inside driver calls */
 
 typedef enum hdi_rank {
     HDI_RANK_NONE,

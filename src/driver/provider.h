@@ -57,6 +57,9 @@ typedef struct hdi_provider {
     uint64_t peer_test_bytes; /* the largest buffers that the test of a pair takes */
     double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
 
+    /* CUPTI reports what the devices do. False: it is only asked where the option cupti names a library. */
+    bool reports_activities;
+
     hdi_blas_kind blas; /* libraries for matrix products */
 
     /* What device memory and pinned memory are for DLPack: its DLDeviceType. 1, the CPU, where the CPU uses device memory by its address. */

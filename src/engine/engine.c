@@ -403,7 +403,8 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
-        bool for_ever = !in_flight && !engine->chains_used;
+        /* what CUPTI reports is recorded at the next pass */
+        bool for_ever = !in_flight && !engine->chains_used && engine->recording.detail != HDI_RECORD_DETAIL_CUPTI;
         hdi_futex_wait(&engine->shared->doorbell, doorbell,
                        for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? sleep_ns : TIDY_NS));
     }

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "blas/blas.h"
+#include "driver/cupti.h"
 #include "driver/driver.h"
 
 /* The outcome of a request. */
@@ -79,6 +80,12 @@ typedef struct hdi_kernel_facts {
 typedef struct hdi_global_place {
     uint64_t address, bytes;
 } hdi_global_place;
+
+/* Whether CUPTI reports. Plain data: it travels between processes. */
+typedef struct hdi_activities_facts {
+    uint32_t works, unused;
+    char why[HDI_ACTIVITIES_WHY_BYTES]; /* works 0: what was tried, and why it did not work */
+} hdi_activities_facts;
 
 #define HDI_FABRIC_BYTES 64
 
@@ -143,6 +150,8 @@ typedef struct hdi_port_calls {
      * device memory for that lane's products alone. Success also where there is no library (out->types is 0). Once it
      * is open for a lane it stays open, and the facts stay the same. */
     hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
+    /* CUPTI's reports of what the device does, for the engine to record: on, or off. Success also where there are none: out->works is 0. */
+    hdi_answer (*activities)(hdi_port *port, bool on, hdi_activities_facts *out);
 } hdi_port_calls;
 
 struct hdi_port {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/lock.h"
+#include "engine/activities.h"
 #include "engine/port.h"
 #include "engine/stream.h"
 
@@ -840,6 +841,22 @@ static hdi_answer local_blas(hdi_port *port, uint32_t number, uint64_t workspace
     return answer;
 }
 
+static hdi_answer local_activities(hdi_port *port, bool on, hdi_activities_facts *out)
+{
+    local_port *p = local_port_of(port);
+    *out = (hdi_activities_facts){.works = 0};
+    if (!p->engine) {
+        return local_answer(HDCU_ERROR_INVALID_HANDLE, "");
+    }
+    if (on) {
+        out->works = hdi_engine_activities_begin(p->engine, out->why);
+    } else {
+        hdi_engine_activities_end(p->engine);
+        out->works = 1;
+    }
+    return good;
+}
+
 /* ---- the port ---- */
 
 static const hdi_port_calls calls = {
@@ -864,6 +881,7 @@ static const hdi_port_calls calls = {
     .kernel_shared = local_kernel_shared,
     .global = local_global,
     .blas = local_blas,
+    .activities = local_activities,
 };
 
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config)

@@ -2,6 +2,7 @@
 #include "engine/spans.h"
 #include <stdlib.h>
 #include "base/wait.h"
+#include "engine/activities.h"
 #include "engine/stream.h"
 
 #define STANDS_NS 500            /* a lane that has no more commands for so long: its span ends */
@@ -217,6 +218,9 @@ void hdi_recording_pass(hdi_engine *engine)
         (engine->now - recording->active_at > IDLE_NS || engine->now - recording->settled_at > UNSETTLED_NS)) {
         settle_some(engine);
     }
+    if (recording->detail == HDI_RECORD_DETAIL_CUPTI) {
+        hdi_engine_activities_take(engine);
+    }
     if (recording->ending && end_spans(engine)) {
         recording->ending = false;
         recording->detail = 0;
@@ -244,6 +248,7 @@ void hdi_recording_end(hdi_engine *engine, bool driver_usable)
     if (driver_usable && engine->recording.stream) {
         driver->cuStreamDestroy(engine->recording.stream);
     }
+    hdi_engine_activities_release(engine, driver_usable);
     engine->recording = (hdi_recording){.detail = 0};
     atomic_store_explicit(&engine->shared->recorded, 0, memory_order_release);
 }

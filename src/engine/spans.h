@@ -43,15 +43,19 @@ typedef struct hdi_spans {
 
 /* Of an engine. */
 typedef struct hdi_recording {
-    uint32_t detail;    /* 0: nothing is recorded */
-    uint32_t unsettled; /* spans of all lanes that have no times yet */
-    int64_t active_at;  /* clock when something was last given to the driver, or seen done */
-    int64_t settled_at; /* clock when spans last got their times */
-    bool ending;        /* spans that are still out are recorded, and no others begin */
-    int64_t end_by;     /* clock: what is out then is left out */
-    int64_t clock_at;   /* when the device's own time is next compared with the clock */
-    bool compared;      /* it was, in this trace */
-    hdcu_stream stream; /* for that; NULL: not made */
+    uint32_t detail;                      /* 0: nothing is recorded */
+    uint32_t unsettled;                   /* spans of all lanes that have no times yet */
+    int64_t active_at;                    /* clock when something was last given to the driver, or seen done */
+    int64_t settled_at;                   /* clock when spans last got their times */
+    bool ending;                          /* spans that are still out are recorded, and no others begin */
+    int64_t end_by;                       /* clock: what is out then is left out */
+    int64_t clock_at;                     /* when the device's own time is next compared with the clock */
+    bool compared;                        /* it was, in this trace */
+    hdcu_stream stream;                   /* for that; NULL: not made */
+    _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
+    uint64_t *named;                      /* bit per kernel name that was recorded */
+    uint32_t named_words;
+    uint64_t named_in; /* the session of those */
 } hdi_recording;
 
 /* At the beginning of a pass: takes in what the application wants. */

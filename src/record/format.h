@@ -123,6 +123,9 @@ enum {
     HDI_RECORD_RUNG_FAILED = 32    /* there was none: hd_alloc failed */
 };
 
+/* ACTIVITY: what it was. */
+enum { HDI_RECORD_ACTIVITY_KERNEL = 1, HDI_RECORD_ACTIVITY_COPY, HDI_RECORD_ACTIVITY_FILL };
+
 /* SPAN: how it was measured. */
 enum {
     HDI_RECORD_SPAN_EDGES = 1, /* several operations, whose first one began and last one ended then */
@@ -291,14 +294,14 @@ typedef union hdi_record {
         uint64_t count; /* records, since the last DROPPED of the same source */
         uint64_t reserved[5];
     } dropped;
-    struct { /* ACTIVITY; kind: 1 a kernel, 2 a copy, 3 a fill */
+    struct { /* ACTIVITY; kind: HDI_RECORD_ACTIVITY_* */
         uint32_t first, thread;
         int64_t time; /* when it began */
         int64_t ended;
         uint64_t name; /* NAME of it */
         uint32_t stream, correlation;
-        uint64_t bytes;
-        uint32_t src, dst;
+        uint64_t bytes;    /* COPY, FILL */
+        uint32_t src, dst; /* likewise: devices, HDI_RECORD_NO_DEVICE for the host's memory, or another device */
         uint64_t reserved;
     } activity;
     uint64_t words[HDI_RECORD_BYTES / 8];

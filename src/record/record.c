@@ -162,9 +162,8 @@ void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n
 
 /* ---- texts ---- */
 
-void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text)
+uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text)
 {
-    hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
     size_t left = text ? strlen(text) : 0;
     uint32_t n = 0;
     while (left && n < HDI_RECORD_TEXTS_MOST) {
@@ -177,9 +176,16 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
         text += bytes;
         left -= bytes;
     }
-    record->texts = (uint8_t)n;
     all[0] = *record;
-    hdi_record_put_slow(recorder, all, 1 + n);
+    all[0].texts = (uint8_t)n;
+    return 1 + n;
+}
+
+void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text)
+{
+    hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
+    uint32_t n = hdi_record_with_text(all, record, text);
+    hdi_record_put_slow(recorder, all, n);
 }
 
 uint32_t hdi_record_number(const char *text)

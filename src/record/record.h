@@ -112,6 +112,8 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
 /* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off. NULL: none. */
 #define HDI_RECORD_TEXTS_MOST 8
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
+/* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
+uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
 /* A number for a text as far as it is written, the same one for the same text; never 0. */
 uint32_t hdi_record_number(const char *text);

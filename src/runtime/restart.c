@@ -21,6 +21,7 @@
 #include "runtime/runtime_internal.h"
 #include "tensor/matmul.h"
 #include "transfer/route.h"
+#include "trace/trace.h"
 #include "worker/workers.h"
 
 #define END_TIMES 10 /* limit for the end of all work, in times of the option worker_timeout */
@@ -168,6 +169,7 @@ static hd_status restart(hdi_device *device)
     if (!status) {
         hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING);
         status = refill(device);
+        hdi_trace_restarted(device);
     }
     if (!status) {
         hdi_products_hold(rt, index);

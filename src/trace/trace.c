@@ -17,6 +17,7 @@
 #include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "trace/nvtx.h"
 #include "trace/writer.h"
 
 #define GIVE_NS 1000000000 /* for engines, at the end of a trace */
@@ -25,6 +26,7 @@
 struct hdi_tracer {
     hdi_mutex lock;
     hdi_writer *writer; /* NULL: no trace is written */
+    uint32_t detail;    /* of that trace */
 };
 
 /* ---- engines ---- */
@@ -64,6 +66,60 @@ static void set_engines(hd_runtime *rt, uint32_t detail)
     }
 }
 
+/* ---- CUPTI's reports ---- */
+
+/* No more of them. What fails is of a device that is lost, or whose worker is. */
+static void end_reports(hd_runtime *rt, int n)
+{
+    hdi_activities_facts unused;
+    for (int i = 0; i < n; i++) {
+        hdi_port *port = rt->devices[i]->port;
+        if (!rt->is_process || !hdi_device_lost(rt->devices[i])) {
+            port->calls->activities(port, false, &unused);
+        }
+    }
+}
+
+static hd_status begin_report(hdi_device *device)
+{
+    hdi_activities_facts facts;
+    hdi_answer answer = device->port->calls->activities(device->port, true, &facts);
+    if (!hdi_answered(answer)) {
+        return hdi_device_lost(device) ? HD_OK : hdi_answer_failed(device, answer);
+    }
+    return facts.works ? HD_OK
+                       : hdi_fail(HD_ERROR_UNSUPPORTED, "detail cupti: CUPTI does not work for device %d (%.400s)",
+                                  device->index, facts.why);
+}
+
+static hd_status begin_reports(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hd_status status = hdi_device_lost(rt->devices[i]) ? HD_OK : begin_report(rt->devices[i]);
+        if (status) {
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
+            end_reports(rt, i);
+            hdi_attempt_end(&attempt);
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+void hdi_trace_restarted(hdi_device *device)
+{
+    struct hdi_tracer *tracer = hdi_trace_of(device->runtime)->tracer;
+    hdi_mutex_lock(&tracer->lock);
+    if (tracer->writer && tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
+        hdi_attempt attempt; /* without them the trace goes on */
+        hdi_attempt_begin(&attempt);
+        begin_report(device);
+        hdi_attempt_end(&attempt);
+    }
+    hdi_mutex_unlock(&tracer->lock);
+}
+
 /* ---- beginning and ending ---- */
 
 static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit)
@@ -73,11 +129,23 @@ static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64
         return hdi_fail(HD_ERROR_ARGUMENT, "the trace '%s' is being written; call hd_trace_stop first",
                         hdi_writer_file(tracer->writer));
     }
+    bool reports = detail == HDI_RECORD_DETAIL_CUPTI;
     hd_status status = hdi_recorder_prepare(&rt->recorder, (uint64_t)rt->options.trace_memory);
-    status = status ? status : hdi_writer_start(rt, file, detail, limit, &tracer->writer);
+    status = !status && reports ? begin_reports(rt) : status;
+    if (status) {
+        return status;
+    }
+    status = hdi_writer_start(rt, file, detail, limit, &tracer->writer);
     if (!status) {
+        tracer->detail = detail;
         set_engines(rt, detail);
         atomic_store_explicit(&rt->recorder.detail, detail, memory_order_seq_cst);
+        hdi_nvtx_listen(&rt->recorder);
+    } else if (reports) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        end_reports(rt, rt->n_devices);
+        hdi_attempt_end(&attempt);
     }
     return status;
 }
@@ -85,7 +153,11 @@ static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64
 static hd_status stop(hd_runtime *rt, hd_trace_info *info)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
+    if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
+        end_reports(rt, rt->n_devices); /* before the engines end, which take them */
+    }
     set_engines(rt, 0);
     hdi_writer *writer = tracer->writer;
     tracer->writer = NULL;
@@ -106,8 +178,9 @@ hd_status hd_trace_start(hd_runtime *rt, const char *file, const hd_trace_option
         return hdi_fail(HD_ERROR_ARGUMENT, "file is %s; give the path of a file", file ? "empty" : "null");
     }
     hd_trace_detail detail = options ? options->detail : HD_TRACE_DEFAULT;
-    if (detail != HD_TRACE_DEFAULT && detail != HD_TRACE_EDGES && detail != HD_TRACE_FULL) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "detail is %d; give one of HD_TRACE_DEFAULT, HD_TRACE_EDGES, HD_TRACE_FULL",
+    if (detail != HD_TRACE_DEFAULT && detail != HD_TRACE_EDGES && detail != HD_TRACE_FULL && detail != HD_TRACE_CUPTI) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "detail is %d; give one of HD_TRACE_DEFAULT, HD_TRACE_EDGES, HD_TRACE_FULL, HD_TRACE_CUPTI",
                         (int)detail);
     }
     uint64_t limit = options && options->file_limit ? options->file_limit : (uint64_t)rt->options.trace_limit;
@@ -169,6 +242,9 @@ static hd_status trace_ready(hd_runtime *rt)
     hd_status status = start(rt, name ? name : file, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
                              (uint64_t)rt->options.trace_limit);
     free(name);
+    if (!status) {
+        hdi_nvtx_offer();
+    }
     return status;
 }
 

@@ -214,10 +214,10 @@ static void text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces
 {
     size_t length = 0;
     for (uint32_t i = 0; i < pieces; i++) {
-        const hdi_record *piece = hdi_ring_at(ring, first + i);
-        size_t n = piece->text.bytes < HDI_RECORD_TEXT_BYTES ? piece->text.bytes : HDI_RECORD_TEXT_BYTES;
+        hdi_record piece = *hdi_ring_at(ring, first + i); /* a worker may write it meanwhile */
+        size_t n = piece.text.bytes < HDI_RECORD_TEXT_BYTES ? piece.text.bytes : HDI_RECORD_TEXT_BYTES;
         n = n < bytes - 1 - length ? n : bytes - 1 - length;
-        memcpy(out + length, piece->text.text, n);
+        memcpy(out + length, piece.text.text, n);
         length += n;
     }
     out[length] = 0;
@@ -231,7 +231,8 @@ static void name_texts(hdi_writer *w, const hdi_record_ring *ring, const hdi_rec
     uint32_t each = r->type == HDI_RECORD_TRANSFER ? 1 : r->texts;
     for (uint32_t i = 0; i < r->texts; i += each) {
         text_at(ring, first + i, each, text, sizeof text);
-        uint32_t number = hdi_record_number(text);
+        /* of a range that was cut the number is that of the whole name */
+        uint32_t number = r->type == HDI_RECORD_PUSH ? (uint32_t)r->range.name : hdi_record_number(text);
         if (text[0] && is_new(w, kind, number)) {
             write_name(w, kind, number, text);
         }
@@ -260,10 +261,19 @@ static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, const hdi
     }
 }
 
-static void take_of_engine(hdi_writer *w, const hdi_record *r)
+/* `texts` of its pieces are in the ring, from number `first` on. */
+static void take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first,
+                           uint32_t texts)
 {
     bool engines = r->type == HDI_RECORD_ISSUE || r->type == HDI_RECORD_SPAN || r->type == HDI_RECORD_DONE ||
-                   r->type == HDI_RECORD_CLOCK;
+                   r->type == HDI_RECORD_CLOCK || r->type == HDI_RECORD_ACTIVITY;
+    if (r->type == HDI_RECORD_ACTIVITY && texts) {
+        char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
+        text_at(ring, first, texts, text, sizeof text);
+        if (text[0] && is_new(w, HDI_RECORD_NAME_ACTIVITY, (uint32_t)r->activity.name)) {
+            write_name(w, HDI_RECORD_NAME_ACTIVITY, (uint32_t)r->activity.name, text);
+        }
+    }
     hdi_record *at = engines ? room(w, 1) : NULL;
     if (at) {
         *at = *r;
@@ -290,7 +300,9 @@ static bool empty(hdi_writer *w, hdi_record_ring *ring, int device)
         hdi_record r = *hdi_ring_at(ring, i++); /* a worker may write it meanwhile */
         if (device >= 0) {
             r.device = (uint8_t)device;
-            take_of_engine(w, &r);
+            uint32_t texts = r.texts < ready - i ? r.texts : (uint32_t)(ready - i); /* as stated */
+            take_of_engine(w, ring, &r, i, texts);
+            i += r.type == HDI_RECORD_ACTIVITY ? texts : 0;
             continue;
         }
         take_of_thread(w, ring, &r, i);
@@ -390,7 +402,7 @@ static void write_first(hdi_writer *w, uint32_t detail)
         const hdi_facts *facts = &rt->devices[i]->facts;
         hdi_record device = {.a_device = {.time = hdi_clock_ns(), .memory = facts->memory_bytes}};
         device.type = HDI_RECORD_DEVICE;
-        device.kind = strcmp(rt->provider->name, "host") == 0;
+        device.kind = rt->provider->is_host;
         device.device = (uint8_t)i;
         memcpy(device.a_device.uuid, facts->uuid, sizeof device.a_device.uuid);
         memcpy(device.a_device.bus, facts->bus_id, strnlen(facts->bus_id, sizeof device.a_device.bus - 1));

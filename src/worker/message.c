@@ -36,6 +36,7 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_KERNEL] = {true, sizeof(hdi_message_kernel), sizeof(hdi_kernel_facts), 0},
     [HDI_MESSAGE_KERNEL_SHARED] = {true, sizeof(hdi_message_kernel_shared), 0, 0},
     [HDI_MESSAGE_BLAS] = {true, sizeof(hdi_message_blas), sizeof(hdi_blas_facts), 0},
+    [HDI_MESSAGE_ACTIVITIES] = {true, sizeof(hdi_message_activities), sizeof(hdi_activities_facts), 0},
     [HDI_MESSAGE_GLOBAL] = {true, sizeof(hdi_message_global), sizeof(hdi_global_place), 0},
     [HDI_MESSAGE_DISCOVER] = {true, sizeof(hdi_message_discover), sizeof(hdi_message_welcome), 0},
     [HDI_MESSAGE_HELLO] = {true, sizeof(hdi_message_hello), sizeof(hdi_message_welcome), ONE_PER_DEVICE},
@@ -133,6 +134,8 @@ static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n
     } else if (kind == HDI_MESSAGE_BLAS) {
         END(p->blas_facts.name);
         END(p->blas_facts.why);
+    } else if (kind == HDI_MESSAGE_ACTIVITIES) {
+        END(p->activities_facts.why);
     } else if (kind == HDI_MESSAGE_KERNEL) {
         uint32_t n = p->kernel_facts.n_params;
         if (n > HDI_FUNCTION_PARAMS_MAX && n != UINT32_MAX) {

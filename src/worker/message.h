@@ -17,7 +17,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 4u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_PROTOCOL 5u       /* raised with every change of this file or of what it includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -45,6 +45,7 @@ enum {
     HDI_MESSAGE_BLAS = 16,
     HDI_MESSAGE_GLOBAL = 17,
     HDI_MESSAGE_MAP_PIECE = 18,
+    HDI_MESSAGE_ACTIVITIES = 19,
     /* between the worker's main program and the process that started it; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
@@ -99,6 +100,10 @@ typedef struct hdi_message_blas {
     uint64_t workspace, bytes;
 } hdi_message_blas;
 
+typedef struct hdi_message_activities {
+    uint32_t on, unused;
+} hdi_message_activities;
+
 typedef struct hdi_message_discover {
     uint32_t protocol, unused;
     char settings[HDI_MESSAGE_SETTINGS_BYTES]; /* as hdi_options_parse takes them: name=value, all options */
@@ -146,6 +151,7 @@ typedef union hdi_message_payload {
     hdi_message_kernel_shared kernel_shared;
     hdi_message_global global;
     hdi_message_blas blas;
+    hdi_message_activities activities;
     hdi_message_value value; /* and UNLOAD: the module's number */
     hdi_message_discover discover;
     hdi_message_hello hello;
@@ -154,6 +160,7 @@ typedef union hdi_message_payload {
     hdi_kernel_facts kernel_facts;
     hdi_global_place global_place;
     hdi_blas_facts blas_facts;
+    hdi_activities_facts activities_facts;
     hdi_message_welcome welcome;
 } hdi_message_payload;
 

@@ -541,6 +541,18 @@ static hdi_answer ask_blas(hdi_port *port, uint32_t number, uint64_t workspace, 
                                  .reply_bytes = sizeof *out});
 }
 
+static hdi_answer ask_activities(hdi_port *port, bool on, hdi_activities_facts *out)
+{
+    hdi_message_activities request = {.on = on};
+    return ask(port, &(question){.line = CODE,
+                                 .kind = HDI_MESSAGE_ACTIVITIES,
+                                 .request = &request,
+                                 .request_bytes = sizeof request,
+                                 .descriptor = -1,
+                                 .reply = out,
+                                 .reply_bytes = sizeof *out});
+}
+
 static const hdi_port_calls calls = {
     .facts = ask_facts,
     .memory_free = ask_memory_free,
@@ -563,6 +575,7 @@ static const hdi_port_calls calls = {
     .kernel_shared = ask_kernel_shared,
     .global = ask_global,
     .blas = ask_blas,
+    .activities = ask_activities,
 };
 
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),

@@ -297,6 +297,11 @@ static hdi_answer serve_blas(serving *s)
     return s->local->calls->blas(s->local, b->lane, b->workspace, b->bytes, &s->out->blas_facts);
 }
 
+static hdi_answer serve_activities(serving *s)
+{
+    return s->local->calls->activities(s->local, s->in->activities.on != 0, &s->out->activities_facts);
+}
+
 /* ---- the loop ---- */
 
 typedef hdi_answer served(serving *s);
@@ -320,6 +325,7 @@ static served *const serves[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_KERNEL_SHARED] = serve_kernel_shared,
     [HDI_MESSAGE_BLAS] = serve_blas,
     [HDI_MESSAGE_GLOBAL] = serve_global,
+    [HDI_MESSAGE_ACTIVITIES] = serve_activities,
 };
 
 /* Does a request that was received, and makes its reply. */

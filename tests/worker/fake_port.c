@@ -236,8 +236,18 @@ static hdi_answer do_blas(hdi_port *port, uint32_t number, uint64_t workspace, u
     return answer;
 }
 
+static hdi_answer do_activities(hdi_port *port, bool on, hdi_activities_facts *out)
+{
+    hdi_answer answer = enter_plain(port, "activities", on, 0);
+    if (hdi_answered(answer)) {
+        *out = (hdi_activities_facts){.works = on, .why = "because"};
+    }
+    return answer;
+}
+
 static const hdi_port_calls calls = {
     .facts = do_facts,
+    .activities = do_activities,
     .memory_free = do_memory_free,
     .lane = do_lane,
     .reserve = do_reserve,
@@ -401,6 +411,7 @@ static const uint32_t kinds[FAKE_KINDS] = {
     [FAKE_KERNEL_SHARED] = HDI_MESSAGE_KERNEL_SHARED,
     [FAKE_GLOBAL] = HDI_MESSAGE_GLOBAL,
     [FAKE_BLAS] = HDI_MESSAGE_BLAS,
+    [FAKE_ACTIVITIES] = HDI_MESSAGE_ACTIVITIES,
 };
 
 uint32_t fake_kind(int which)
@@ -416,6 +427,7 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
     hdi_kernel_facts kernel;
     hdi_global_place place;
     hdi_blas_facts blas;
+    hdi_activities_facts activities;
     char log[HDI_CODE_LOG_BYTES];
     int descriptor;
     hdi_answer answer;
@@ -457,6 +469,8 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
         return c->kernel(port, 77, "kernel", 5, &kernel);
     case FAKE_KERNEL_SHARED:
         return c->kernel_shared(port, 5, 65536);
+    case FAKE_ACTIVITIES:
+        return c->activities(port, true, &activities);
     case FAKE_GLOBAL:
         return c->global(port, 77, "global", &place);
     default:

@@ -96,6 +96,7 @@ enum {
     FAKE_KERNEL_SHARED,
     FAKE_GLOBAL,
     FAKE_BLAS,
+    FAKE_ACTIVITIES,
     FAKE_KINDS
 };
 hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t);

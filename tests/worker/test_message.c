@@ -18,6 +18,7 @@ static const struct {
     {HDI_MESSAGE_IMPORT, 1},        {HDI_MESSAGE_PIN, 1},         {HDI_MESSAGE_UNPIN, 0},    {HDI_MESSAGE_LOAD, 1},
     {HDI_MESSAGE_UNLOAD, 0},        {HDI_MESSAGE_KERNEL, 0},      {HDI_MESSAGE_DISCOVER, 0}, {HDI_MESSAGE_HELLO, 3},
     {HDI_MESSAGE_KERNEL_SHARED, 0}, {HDI_MESSAGE_BLAS, 0},        {HDI_MESSAGE_GLOBAL, 0},   {HDI_MESSAGE_MAP_PIECE, 0},
+    {HDI_MESSAGE_ACTIVITIES, 0},
 };
 #define N (sizeof all / sizeof all[0])
 
@@ -73,7 +74,7 @@ static void what_is_not_ours_is_foreign(void **state)
     }
     m.header.magic++;
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_FOREIGN);
-    const uint32_t unknown[] = {0,     19,        31, HDI_MESSAGE_KINDS, HDI_MESSAGE_REPLY, HDI_MESSAGE_REPLY | 19,
+    const uint32_t unknown[] = {0,     20,        31, HDI_MESSAGE_KINDS, HDI_MESSAGE_REPLY, HDI_MESSAGE_REPLY | 20,
                                 0x200, UINT32_MAX};
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         assert_int_equal(hdi_message_bytes(unknown[i]), 0);

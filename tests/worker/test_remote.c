@@ -228,6 +228,13 @@ static void libraries(void **state)
     assert_string_equal(opened.call, "cublasCreate_v2");
     expect_note("blas", 0xfedcba9876540000 + 255, 0x123456789ab);
     assert_memory_equal(&blas, &fake_blas_facts, sizeof blas);
+    hdi_activities_facts activities;
+    expect(port->calls->activities(port, true, &activities), 0);
+    expect_note("activities", 1, 0);
+    assert_int_equal(activities.works, 1);
+    assert_string_equal(activities.why, "because");
+    expect(port->calls->activities(port, false, &activities), 0);
+    expect_note("activities", 0, 0);
     fake_answer(&fake, HDCU_ERROR_OUT_OF_MEMORY, "blasOpen");
     memset(&blas, 0xee, sizeof blas);
     expect(port->calls->blas(port, 0, 0, 0, &blas), HDCU_ERROR_OUT_OF_MEMORY);

@@ -1,0 +1,330 @@
+/* nvtx.c - see nvtx.h for threads, locks and what always holds. The protocol is declared here as far as it is used. */
+#include "trace/nvtx.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+#include "base/thread.h"
+
+enum { TABLE_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
+enum { CORE_PUSH_EX = 8, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
+enum { CORE2_PUSH_EX = 4, CORE2_POP = 5, CORE2_REGISTER_A = 10, CORE2_REGISTER_W, CORE2_DOMAIN_A, CORE2_DOMAIN_W };
+enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE, MESSAGE_REGISTERED };
+
+typedef void (*function)(void);
+typedef struct callbacks {
+    size_t size;
+    int (*table_of_module)(int module, function ***out, unsigned *entries);
+} callbacks;
+
+typedef struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    union {
+        const char *ascii;
+        const wchar_t *unicode;
+        const char *registered; /* what we gave for it */
+    } message;
+} attributes;
+
+#define NAME_BYTES (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES)
+#define RECORDERS 256 /* as many as runtimes */
+#define DEPTH 64      /* ranges of a thread; what is within more is left out */
+
+/* ---- recorders that record ---- */
+
+static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
+static hdi_recorder *recorders[RECORDERS]; /* under the mutex, with */
+static int64_t since[RECORDERS];           /* clock, when it began */
+static _Atomic uint32_t n_recorders;       /* also loaded without it, as a hint */
+
+static void before_fork(void)
+{
+    hdi_mutex_lock_at_fork(&lock);
+}
+
+static void in_parent(void)
+{
+    hdi_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+    atomic_store_explicit(&n_recorders, 0, memory_order_relaxed);
+    hdi_mutex_unlock(&lock);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+bool hdi_nvtx_listen(hdi_recorder *recorder)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, guard_forks);
+    hdi_mutex_lock(&lock);
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    if (n < RECORDERS) {
+        recorders[n] = recorder;
+        since[n] = hdi_clock_ns();
+        atomic_store_explicit(&n_recorders, n + 1, memory_order_relaxed);
+    }
+    hdi_mutex_unlock(&lock);
+    return n < RECORDERS;
+}
+
+void hdi_nvtx_leave(hdi_recorder *recorder)
+{
+    hdi_mutex_lock(&lock);
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        if (recorders[i] == recorder) {
+            recorders[i] = recorders[n - 1];
+            since[i] = since[n - 1];
+            atomic_store_explicit(&n_recorders, n - 1, memory_order_relaxed);
+            break;
+        }
+    }
+    hdi_mutex_unlock(&lock);
+}
+
+static bool is_wanted(void)
+{
+    return __builtin_expect(atomic_load_explicit(&n_recorders, memory_order_relaxed) != 0, 0);
+}
+
+/* ---- the ranges of a thread ---- */
+
+typedef struct range {
+    const void *domain;
+    uint32_t name;
+    int64_t began;
+} range;
+
+static _Thread_local range ranges[DEPTH];
+static _Thread_local int depth; /* may be more than there are ranges */
+
+/* In all traces that were on at `began`. `text` may be NULL for a name that was written. The mutex is held. */
+static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
+{
+    hdi_record record = {.range = {.time = hdi_clock_ns(), .name = name}};
+    record.type = type;
+    record.kind = 1;
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        if (since[i] <= began) {
+            hdi_record_put_text(recorders[i], &record, text);
+        }
+    }
+}
+
+static int push(const void *domain, const char *text)
+{
+    int at = depth++;
+    if (at < DEPTH) {
+        range *r = &ranges[at];
+        *r = (range){.domain = domain};
+        if (is_wanted()) {
+            *r = (range){.domain = domain, .name = hdi_record_number(text), .began = hdi_clock_ns()};
+            hdi_mutex_lock(&lock);
+            put(HDI_RECORD_PUSH, r->name, text, r->began);
+            hdi_mutex_unlock(&lock);
+        }
+    }
+    return at;
+}
+
+/* Ends number `at`: those within it end before, and begin again. The mutex is held. */
+static void end(int at)
+{
+    for (int i = depth - 1; i >= at; i--) {
+        put(HDI_RECORD_POP, ranges[i].name, NULL, ranges[i].began);
+    }
+    for (int i = at + 1; i < depth; i++) {
+        put(HDI_RECORD_PUSH, ranges[i].name, NULL, ranges[i].began);
+    }
+}
+
+static int pop(const void *domain)
+{
+    if (depth > DEPTH || depth == 0) {
+        depth -= depth > DEPTH;
+        return depth;
+    }
+    int at = depth - 1;
+    while (at >= 0 && ranges[at].domain != domain) {
+        at--;
+    }
+    if (at < 0) {
+        return 0; /* one too many */
+    }
+    if (is_wanted()) {
+        hdi_mutex_lock(&lock);
+        end(at);
+        hdi_mutex_unlock(&lock);
+    }
+    depth--;
+    memmove(&ranges[at], &ranges[at + 1], (size_t)(depth - at) * sizeof(range));
+    return at;
+}
+
+/* ---- texts ---- */
+
+/* "domain: text", cut where there is no room. */
+static void join(char out[NAME_BYTES], const void *domain, const char *text)
+{
+    const char *name = domain;
+    snprintf(out, NAME_BYTES, "%s%s%s", name ? name : "", name && name[0] ? ": " : "", text ? text : "");
+}
+
+/* UTF-8 of it, whatever the locale is. */
+static void narrow(char out[NAME_BYTES], const wchar_t *text)
+{
+    size_t n = 0;
+    for (; text && *text && n + 4 < NAME_BYTES; text++) {
+        uint32_t c = (uint32_t)*text;
+        int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+        static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+        out[n++] = (char)(first[more] | (c >> 6 * more & (more ? 0x3fu >> more : 0x7fu)));
+        while (more-- > 0) {
+            out[n++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+        }
+    }
+    out[n] = 0;
+}
+
+/* Registered names and domains: they stay as long as the process, each once. */
+typedef struct kept {
+    struct kept *next;
+    char text[];
+} kept;
+
+static const char *keep(const char *text)
+{
+    static kept *all[256]; /* under the mutex */
+    hdi_mutex_lock(&lock);
+    kept **chain = &all[hdi_record_number(text) % 256];
+    kept *k = *chain;
+    while (k && strcmp(k->text, text) != 0) {
+        k = k->next;
+    }
+    if (!k && (k = malloc(sizeof *k + strlen(text) + 1)) != NULL) {
+        strcpy(k->text, text);
+        k->next = *chain;
+        *chain = k;
+    }
+    hdi_mutex_unlock(&lock);
+    return k ? k->text : NULL;
+}
+
+/* ---- what NVTX calls ---- */
+
+static int push_a(const char *text)
+{
+    char name[NAME_BYTES] = "";
+    join(name, NULL, is_wanted() ? text : NULL);
+    return push(NULL, name);
+}
+
+static int push_w(const wchar_t *text)
+{
+    char name[NAME_BYTES] = "";
+    narrow(name, is_wanted() ? text : NULL);
+    return push(NULL, name);
+}
+
+static int domain_push(const void *domain, const attributes *a)
+{
+    char name[NAME_BYTES] = "", plain[NAME_BYTES] = "";
+    size_t least = offsetof(attributes, message) + sizeof a->message;
+    if (is_wanted() && a && a->size >= least) {
+        if (a->message_type == MESSAGE_ASCII) {
+            join(name, domain, a->message.ascii);
+        } else if (a->message_type == MESSAGE_UNICODE) {
+            narrow(plain, a->message.unicode);
+            join(name, domain, plain);
+        } else if (a->message_type == MESSAGE_REGISTERED) {
+            join(name, domain, a->message.registered);
+        }
+    }
+    return push(domain, name);
+}
+
+static int push_ex(const attributes *a)
+{
+    return domain_push(NULL, a);
+}
+
+static int pop_here(void)
+{
+    return pop(NULL);
+}
+
+static const void *register_a(const void *domain, const char *text)
+{
+    (void)domain;
+    return keep(text ? text : "");
+}
+
+static const void *register_w(const void *domain, const wchar_t *text)
+{
+    char name[NAME_BYTES];
+    narrow(name, text);
+    return register_a(domain, name);
+}
+
+static const void *domain_a(const char *name)
+{
+    return keep(name ? name : "");
+}
+
+static const void *domain_w(const wchar_t *name)
+{
+    char text[NAME_BYTES];
+    narrow(text, name);
+    return keep(text);
+}
+
+int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t table))
+{
+    hdi_keep_loaded(); /* NVTX calls us as long as the process lives */
+    const callbacks *c = table_of ? table_of(TABLE_CALLBACKS) : NULL;
+    static const struct {
+        int module;
+        unsigned entry;
+        function call;
+    } calls[] = {
+        {MODULE_CORE, CORE_PUSH_EX, (function)push_ex},         {MODULE_CORE, CORE_PUSH_A, (function)push_a},
+        {MODULE_CORE, CORE_PUSH_W, (function)push_w},           {MODULE_CORE, CORE_POP, (function)pop_here},
+        {MODULE_CORE2, CORE2_PUSH_EX, (function)domain_push},   {MODULE_CORE2, CORE2_POP, (function)pop},
+        {MODULE_CORE2, CORE2_REGISTER_A, (function)register_a}, {MODULE_CORE2, CORE2_REGISTER_W, (function)register_w},
+        {MODULE_CORE2, CORE2_DOMAIN_A, (function)domain_a},     {MODULE_CORE2, CORE2_DOMAIN_W, (function)domain_w},
+    };
+    if (!c || c->size < sizeof *c || !c->table_of_module) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        function **table = NULL;
+        unsigned entries = 0;
+        if (c->table_of_module(calls[i].module, &table, &entries) && table && calls[i].entry < entries &&
+            table[calls[i].entry]) {
+            *table[calls[i].entry] = calls[i].call;
+        }
+    }
+    return 1;
+}
+
+void hdi_nvtx_offer(void)
+{
+    const char *file = hdi_own_file_name();
+    if (file) {
+        setenv("NVTX_INJECTION64_PATH", file, 0);
+    }
+}
