@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { DEPTH_MAX = sizeof((hdi_json *)0)->first / sizeof(bool) };
 
@@ -55,24 +56,6 @@ static void close_with(hdi_json *j, char bracket)
     fputc(bracket, j->file);
 }
 
-/* Number of bytes of the UTF-8 character at s, 0 when there is none. */
-static int utf8_length(const unsigned char *s)
-{
-    if (s[0] < 0x80) {
-        return 1;
-    }
-    int length = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
-    for (int i = 1; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool surrogate = s[0] == 0xed && s[1] > 0x9f;
-    bool too_large = s[0] == 0xf4 && s[1] > 0x8f;
-    return overlong || surrogate || too_large ? 0 : length;
-}
-
 /* The number of the control character at s, 0: it is none. Some of those behind 0x7f are orders to terminals, too. */
 static unsigned control_at(const unsigned char *s)
 {
@@ -86,7 +69,7 @@ static void write_string(FILE *f, const char *value)
 {
     fputc('"', f);
     for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
-        int length = utf8_length(s);
+        int length = hdi_utf8_length(s);
         if (length == 0) {
             fputs("\\ufffd", f); /* not text: the replacement character */
             s++;

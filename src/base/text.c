@@ -1,4 +1,4 @@
-/* text.c - amounts, call sites and what is written into memory, as text. See text.h for threads, locks and what always holds. */
+/* text.c - amounts, UTF-8, call sites and what is written into memory, as text. See text.h for threads, locks and what always holds. */
 #include "base/text.h"
 
 #include <dlfcn.h>
@@ -48,6 +48,25 @@ const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES])
     hdi_tenths_text(ns, size, number, sizeof number);
     snprintf(out, HDI_AMOUNT_BYTES, "%s %s", number, units[unit]);
     return out;
+}
+
+/* ---- UTF-8 ---- */
+
+int hdi_utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    int length = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool surrogate = s[0] == 0xed && s[1] > 0x9f;
+    bool too_large = s[0] == 0xf4 && s[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
 }
 
 /* ---- the address of a call ---- */

@@ -1,4 +1,4 @@
-/* text.h - text for messages and reports: amounts and call sites the way a person reads them, and a FILE that writes into memory.
+/* text.h - text for messages and reports: amounts and call sites the way a person reads them, UTF-8, and a FILE that writes into memory.
  *
  * Threads: any; one per hdi_text. Locks: those of dladdr, for a moment, for call sites. Always: the program's locale changes nothing; an amount
  * that is shown is rounded down, and a text that is handed out is whole.
@@ -26,6 +26,11 @@ void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
 
 /* The first for an argument list: storage until the end of the enclosing block. */
 #define HDI_BYTES(bytes) hdi_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
+
+/* ---- UTF-8 ---- */
+
+/* Number of bytes of the character at s, where a zero ends the text; 0: there is none. */
+int hdi_utf8_length(const unsigned char *s);
 
 /* ---- the address of a call ---- */
 
