@@ -14,6 +14,7 @@ int cli_info(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_cc(int argc, char **argv);
 int cli_p2p(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 
 /* `heddle info --memory`: of one process, or, pid 0, of all of this user. The exit status. */
 int cli_memory(int pid, bool json);

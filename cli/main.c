@@ -21,6 +21,8 @@ static const command commands[] = {
      "`bench copy` copies",
      cli_bench},
     {"p2p", "which device can use which other one's memory, verified; bandwidth and latency of every pair", cli_p2p},
+    {"trace", "where the time of a traced program went: idle time and its causes, what can be gained, exports",
+     cli_trace},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 

@@ -1,7 +1,7 @@
 /* model.h - a trace as what was measured means: operations, stretches, gaps with causes, transfers, memory, findings.
  *
- *    read.c       the file's records, checked, in tables
- *    times.c      all on one clock: devices' own times, by CLOCK records
+ *    read.c       the file's records, checked, in tables (records.c: the tables that stand alone)
+ *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
  *    figures.c    launches, transfers, memory by label
@@ -45,16 +45,22 @@ typedef struct trace_op {
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed;
     uint64_t position;
-    uint32_t kernel; /* index of names, TRACE_NONE */
+    int32_t kernel; /* index of names, TRACE_NONE */
     uint32_t thread, blocks, threads, ring;
     uint64_t bytes;
     /* TRACE_UNSEEN where the trace does not have it. */
     int64_t submitted, issued, began, ended, done;
     uint32_t first_wait, n_waits; /* of `waits` */
     int32_t before;               /* index of the operation before it in its lane */
+    int32_t stretch;              /* index of stretches, TRACE_NONE */
+    int32_t holder;               /* of what it waits for and the operation before it, what ended last; TRACE_NONE */
+    int32_t held_by;              /* index of waits: the one that names the holder; TRACE_NONE: the lane's order */
+    int64_t ready;                /* when the holder had ended; TRACE_UNSEEN: there is none, or it never did */
 } trace_op;
 
 #define TRACE_UNSEEN INT64_MIN
+/* A position as the program has it. Above that many bits the model counts runtimes that wrote into one file. */
+enum { TRACE_POSITION_BITS = 48 };
 
 typedef struct trace_wait {
     int32_t op, other; /* indices of ops; other TRACE_NONE: it is not in the trace */
@@ -69,7 +75,7 @@ typedef struct trace_piece {
     int64_t begin, end;
     uint8_t state;  /* trace_state */
     uint8_t cause;  /* trace_cause, of IDLE */
-    int16_t other;  /* DEVICE: the device that was waited for; COPY: the device at its other end; else TRACE_NONE */
+    int16_t other;  /* DEVICE: the device that was waited for. COPY: the device at its other end; else TRACE_NONE */
     int32_t op;     /* IDLE: the operation that was held up, TRACE_NONE. Else one that ran */
     int32_t holder; /* IDLE: the operation that it was held up by */
     int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
@@ -79,7 +85,7 @@ typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
     uint64_t memory;
-    int64_t begin, end; /* its window: from the trace's first event of any device to the last one */
+    int64_t begin, end; /* its window, the same for all: first submit or work of any to the last end of work */
     int64_t compute, transfer, idle, overlap; /* overlap: part of compute in which a transfer ran, too */
     int64_t cause[TRACE_CAUSES];
     int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
@@ -136,6 +142,30 @@ typedef struct trace_pause {
     uint64_t position, bytes;
 } trace_pause;
 
+/* What CUPTI reported, sorted by device and begin. */
+typedef struct trace_activity {
+    int64_t begin, end;
+    uint8_t kind, device; /* kind: 1 a kernel, 2 a copy, 3 a fill */
+    int32_t name;
+    uint32_t stream;
+    uint64_t bytes;
+} trace_activity;
+
+typedef struct trace_thread {
+    uint32_t thread;
+    int32_t name;     /* index of names, TRACE_NONE */
+    uint32_t devices; /* bits: it submits to them */
+} trace_thread;
+
+/* Memory of one label on one device (kind 0), or of the host (1, 2). */
+typedef struct trace_label {
+    uint8_t kind, device;
+    int32_t label;                  /* index of names, TRACE_NONE */
+    uint64_t peak, at_peak, left;   /* bytes: the most of it, when its device had most, when the trace ended */
+    uint64_t allocs, frees, beyond; /* beyond: allocations that took a rung above the arena's */
+    int64_t paused;                 /* ns that these took */
+} trace_label;
+
 typedef struct trace_loss {
     int64_t time, ended; /* ended: the device was up again; TRACE_UNSEEN */
     uint8_t device;
@@ -173,9 +203,22 @@ typedef struct trace_link {
 typedef struct trace_launch {
     int32_t kernel; /* index of names */
     uint64_t count;
-    int64_t total, least, median, most; /* ns on the device; 0: no operation was measured by itself */
+    uint64_t measured;                       /* how many of them were measured by themselves */
+    int64_t total, least, median, p99, most; /* ns on the device, of those; 0: there are none */
+    int64_t shared;                          /* ns of stretches of several operations, divided by their number */
+    bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
     int64_t submit_to_begin_p50, submit_to_begin_p99;
 } trace_launch;
+
+/* What the critical path goes through. */
+typedef enum trace_along {
+    TRACE_ALONG_COMPUTE,
+    TRACE_ALONG_TRANSFER,
+    TRACE_ALONG_CLAIM,
+    TRACE_ALONG_WAY,  /* work that could go, on its way to the device */
+    TRACE_ALONG_HOST, /* the program had not submitted it */
+    TRACE_ALONG
+} trace_along;
 
 typedef struct trace {
     char file[256];
@@ -184,6 +227,10 @@ typedef struct trace {
     int64_t since_1970, length;           /* length: ns from the first to the last record */
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
+    uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t unplaced;                    /* operations without a time on their device */
+    int runs;                             /* runtimes that wrote into the file, one after the other */
+    int64_t begin, end;                   /* the window of all devices */
     int n_devices;
     trace_device devices[32];
     char **names;
@@ -201,10 +248,16 @@ typedef struct trace {
     trace_link *links;
     trace_launch *launches;
     trace_finding *findings;
+    trace_activity *activities;
+    trace_thread *threads; /* sorted */
+    trace_label *labels;   /* sorted by device and peak, largest first */
+    int32_t *options;      /* indices of names: "name=value" */
+    size_t n_activities, n_threads, n_labels, n_options;
     size_t n_lanes, n_ops, n_waits, n_stretches, n_transfers, n_memory, n_figures, n_pauses, n_losses, n_ranges,
         n_links, n_launches, n_findings;
     int32_t *critical; /* indices of ops, from the first to the last */
     size_t n_critical;
+    int64_t along[TRACE_ALONG]; /* of the critical path, ns; they add up to the window */
 } trace;
 
 /* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. */
@@ -219,6 +272,17 @@ size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most);
 /* The operation of a lane that ends at a position, TRACE_NONE. */
 int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
 
+/* The lane of that number, NULL. */
+const trace_lane *trace_find_lane(const trace *t, uint32_t lane);
+
+const char *trace_name(const trace *t, int32_t name); /* "" for TRACE_NONE */
+const char *trace_op_text(uint8_t kind);
+/* "1.0:4711 axpy": device, lane and position, and what it is. */
+enum { TRACE_TEXT = 160 };
+const char *trace_op_name(const trace *t, int32_t op, char out[TRACE_TEXT]);
+
+const char *trace_cause_id(trace_cause cause); /* "device": one word, for JSON and rules */
+const char *trace_along_text(trace_along along);
 const char *trace_cause_text(trace_cause cause);
 const char *trace_way_text(uint8_t way);
 

@@ -1,0 +1,281 @@
+/* trace.c - `heddle trace`: where the time of a traced program went. Reads the command line and runs cli/trace/model.h.
+ *
+ * Threads: the program's first. Locks: none.
+ * Always: nothing is printed before the command line and the trace were understood.
+ */
+#include <errno.h>
+#include <heddle.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/cli.h"
+#include "cli/common/output.h"
+#include "cli/process.h"
+#include "cli/trace/output.h"
+
+typedef struct options {
+    const char *file, *why, *peaks, *rules, *format, *output, *json_file;
+    bool all, json, help;
+} options;
+
+static int print_help(void)
+{
+    printf("usage: heddle trace FILE [--all] [--json [OUT]] [--peaks PEAKS]\n"
+           "       heddle trace FILE --why DEVICE.LANE:POSITION\n"
+           "       heddle trace FILE --check RULES\n"
+           "       heddle trace FILE --export chrome|hta|pytorch -o OUT\n"
+           "\n"
+           "Where the time of a traced program went: how each device's time divides into compute, transfer and idle, "
+           "why it\n"
+           "stood still, what can be gained and how. HEDDLE_TRACE=FILE makes a trace.\n"
+           "\n"
+           "options:\n"
+           "  --all             everything, not only the first lines\n"
+           "  --json [OUT]      print JSON; with OUT, write it there and print the text\n"
+           "  --peaks PEAKS     compare transfers with what `heddle p2p --json` measured\n"
+           "  --why OPERATION   the chain of waits behind an operation, which the output names DEVICE.LANE:POSITION\n"
+           "  --check RULES     check the rules of a file, one a line: idle.device < 5 %%, findings == 0, gap.max.0 < "
+           "2 ms\n"
+           "  --export FORMAT   write for another tool: chrome (Perfetto), hta (a folder with a file for each device; "
+           "the\n"
+           "                    trace needs trace_detail=full), pytorch (its memory snapshot)\n"
+           "  -o OUT            where\n"
+           "  --help, -h        this text\n"
+           "\n"
+           "Exit status:\n"
+           "  0  done\n"
+           "  1  something failed, or a rule is broken\n"
+           "  2  the command line, or a rule, is wrong\n");
+    return cli_finish("trace", CLI_OK);
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "heddle trace: %s\n", what);
+    return CLI_FAILED;
+}
+
+static int fail_write(const char *path)
+{
+    fprintf(stderr, "heddle trace: cannot write %s: %s\n", path, strerror(errno));
+    return CLI_FAILED;
+}
+
+/* What a function prints, whole or not at all. */
+typedef struct document {
+    char *bytes;
+    size_t length;
+    FILE *file;
+} document;
+
+static bool document_open(document *d)
+{
+    d->bytes = NULL;
+    d->file = open_memstream(&d->bytes, &d->length);
+    return d->file != NULL;
+}
+
+static int document_write(document *d, const char *path)
+{
+    bool ok = !ferror(d->file);
+    ok = fclose(d->file) == 0 && ok;
+    if (!ok) {
+        errno = ENOMEM;
+    }
+    ok = ok && output_write(path, d->bytes, d->length);
+    int status = ok ? CLI_OK : fail_write(path);
+    free(d->bytes);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- exports -- */
+
+static int export_hta(const trace *t, const char *folder)
+{
+    if (t->detail != HDI_RECORD_DETAIL_FULL) {
+        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full");
+    }
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        return fail_write(folder);
+    }
+    int status = CLI_OK;
+    for (int d = 0; status == CLI_OK && d < t->n_devices; d++) {
+        char *path = cli_format("%s/rank_%d.json", folder, d);
+        document file;
+        if (document_open(&file)) {
+            trace_export_hta(t, d, file.file);
+            status = document_write(&file, path);
+        } else {
+            status = fail_write(path);
+        }
+        free(path);
+    }
+    return status;
+}
+
+static int export(const trace *t, const options *o)
+{
+    document file;
+    if (strcmp(o->format, "hta") == 0) {
+        return export_hta(t, o->output);
+    }
+    if (!document_open(&file)) {
+        return fail_write(o->output);
+    }
+    if (strcmp(o->format, "chrome") == 0) {
+        trace_export_chrome(t, file.file);
+    } else {
+        trace_export_snapshot(t, file.file);
+    }
+    return document_write(&file, o->output);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- rest -- */
+
+static int check(const trace *t, const char *path)
+{
+    size_t bytes;
+    char error[512], *rules = cli_read_file(path, &bytes);
+    if (!rules) {
+        fprintf(stderr, "heddle trace: --check %s: %s\n", path, strerror(errno));
+        return CLI_FAILED;
+    }
+    int status = trace_check(t, rules, stdout, error);
+    if (status == CLI_USAGE) {
+        fprintf(stderr, "heddle trace: %s: %s\n", path, error);
+    }
+    free(rules);
+    return status;
+}
+
+static int write_json(const trace *t, const char *path)
+{
+    document file;
+    if (!document_open(&file)) {
+        return fail_write(path);
+    }
+    trace_put_json(t, file.file);
+    return document_write(&file, path);
+}
+
+static int run(const trace *t, const options *o)
+{
+    char error[512];
+    if (o->why) {
+        return trace_put_why(t, o->why, stdout, error) ? CLI_OK : fail(error);
+    }
+    if (o->rules) {
+        return check(t, o->rules);
+    }
+    if (o->format) {
+        return export(t, o);
+    }
+    if (o->json && !o->json_file) {
+        trace_put_json(t, stdout);
+        return CLI_OK;
+    }
+    trace_put_text(t, o->all, stdout);
+    return o->json ? write_json(t, o->json_file) : CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- command line -- */
+
+enum { ALL = 'a', JSON = 'j', PEAKS = 'p', WHY = 'w', CHECK = 'c', EXPORT = 'e' };
+
+static const struct option option_list[] = {{"all", no_argument, NULL, ALL},
+                                            {"json", optional_argument, NULL, JSON},
+                                            {"peaks", required_argument, NULL, PEAKS},
+                                            {"why", required_argument, NULL, WHY},
+                                            {"check", required_argument, NULL, CHECK},
+                                            {"export", required_argument, NULL, EXPORT},
+                                            CLI_HELP,
+                                            {NULL, 0, NULL, 0}};
+
+static int parse_option(int option, const char *value, options *out)
+{
+    switch (option) {
+    case ALL:
+        out->all = true;
+        break;
+    case JSON:
+        out->json = true;
+        out->json_file = value[0] && strcmp(value, "-") != 0 ? value : NULL;
+        break;
+    case PEAKS:
+        out->peaks = value;
+        break;
+    case WHY:
+        out->why = value;
+        break;
+    case CHECK:
+        out->rules = value;
+        break;
+    case EXPORT:
+        out->format = value;
+        if (strcmp(value, "chrome") != 0 && strcmp(value, "hta") != 0 && strcmp(value, "pytorch") != 0) {
+            return cli_usage("trace", "--export wants chrome, hta or pytorch, not '%s'", value);
+        }
+        break;
+    case 'o':
+        out->output = value;
+        break;
+    default:
+        out->help = true;
+        break;
+    }
+    return CLI_OK;
+}
+
+static int parse(int argc, char **argv, options *out)
+{
+    cli_words words = {
+        .command = "trace", .argc = argc, .argv = argv, .options = option_list, .letters = CLI_HELP_LETTER "o:"};
+    int option;
+    while (!out->help && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            return CLI_USAGE;
+        }
+        if (option == CLI_WORD && out->file) {
+            return cli_usage("trace", "unexpected '%s'", words.word);
+        }
+        if (option == CLI_WORD) {
+            out->file = words.word;
+        } else if (parse_option(option, words.value, out) != CLI_OK) {
+            return CLI_USAGE;
+        }
+    }
+    int tasks = (out->why != NULL) + (out->rules != NULL) + (out->format != NULL) + (out->json || out->all);
+    if (out->help) {
+        return CLI_OK;
+    }
+    if (!out->file) {
+        return cli_usage("trace", "the file of a trace is missing");
+    }
+    if (tasks > 1) {
+        return cli_usage("trace", "one of --why, --check, --export, or --all and --json at a time");
+    }
+    if ((out->format != NULL) != (out->output != NULL)) {
+        return cli_usage("trace", out->format ? "--export needs -o OUT" : "-o is for --export");
+    }
+    return CLI_OK;
+}
+
+int cli_trace(int argc, char **argv)
+{
+    static trace t; /* large */
+    char error[512];
+    options o = {.file = NULL};
+    int status = parse(argc, argv, &o);
+    if (status != CLI_OK) {
+        return status;
+    }
+    if (o.help) {
+        return print_help();
+    }
+    if (!trace_read(o.file, o.peaks, &t, error)) {
+        return fail(error);
+    }
+    status = run(&t, &o);
+    trace_release(&t);
+    return cli_finish("trace", status);
+}

@@ -1,0 +1,510 @@
+/* figures.c - figures of launches, transfers and memory: what `heddle trace` prints as tables. See model.h.
+ *
+ * A path is a way with its source and destination. What engines copied is taken from operations. What passed through chunks or was
+ * copied by the host is taken from the program's calls.
+ *
+ * Threads, Locks: see model.h.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json_read.h"
+#include "cli/process.h"
+#include "cli/trace/parts.h"
+
+/* A transfer's rate counts as its path's best from so many bytes on. */
+#define LARGE_BYTES (UINT64_C(1) << 20)
+
+static int compare_times(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The value at or below which a share of the sorted values lies; 0: there are none. */
+static int64_t quantile(const int64_t *values, size_t n, double share)
+{
+    size_t at = (size_t)(share * (double)n);
+    return n == 0 ? 0 : values[at < n ? at : n - 1];
+}
+
+/* ----------------------------------------------------------------------------------------------------- launches -- */
+
+/* A launch, by kernel. */
+typedef struct one_launch {
+    int32_t kernel, op;
+} one_launch;
+
+static int compare_launches(const void *a, const void *b)
+{
+    const one_launch *x = a, *y = b;
+    return x->kernel != y->kernel ? (x->kernel < y->kernel ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
+}
+
+/* How many launches a stretch has of how many kernels. */
+typedef struct stretch_count {
+    uint32_t n;
+    int32_t kernel;
+    bool mixed;
+} stretch_count;
+
+static stretch_count *count_stretches(const trace *t)
+{
+    stretch_count *counts = trace_table(t->n_stretches, sizeof *counts);
+    for (size_t i = 0; counts && i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        if (op->stretch != TRACE_NONE) {
+            stretch_count *c = &counts[op->stretch];
+            int32_t what = op->kind == HDI_RECORD_OP_LAUNCH ? op->kernel : -1 - op->kind;
+            c->mixed = c->mixed || (c->n > 0 && c->kernel != what);
+            c->kernel = what;
+            c->n++;
+        }
+    }
+    return counts;
+}
+
+static trace_launch sum_launches(const trace *t, const one_launch *list, size_t n, const stretch_count *counts,
+                                 int64_t *values)
+{
+    trace_launch l = {.kernel = list[0].kernel, .count = n};
+    size_t measured = 0, seen = 0;
+    for (size_t i = 0; i < n; i++) {
+        const trace_op *op = &t->ops[list[i].op];
+        if (op->stretch == TRACE_NONE) {
+            continue;
+        }
+        const trace_stretch *s = &t->stretches[op->stretch];
+        if (op->measured || counts[op->stretch].n == 1) {
+            values[measured++] = op->ended - op->began;
+            trace_add(&l.total, op->ended - op->began);
+        } else {
+            trace_add(&l.shared, (s->ended - s->began) / counts[op->stretch].n);
+            l.mixed = l.mixed || counts[op->stretch].mixed;
+        }
+    }
+    qsort(values, measured, sizeof *values, compare_times);
+    l.measured = measured;
+    if (measured > 0) {
+        l.least = values[0], l.most = values[measured - 1];
+        l.median = quantile(values, measured, 0.5), l.p99 = quantile(values, measured, 0.99);
+    }
+    for (size_t i = 0; i < n; i++) { /* the first of a stretch begins when it does */
+        const trace_op *op = &t->ops[list[i].op];
+        if (op->stretch != TRACE_NONE && t->stretches[op->stretch].first_op == list[i].op) {
+            values[seen++] = trace_most(0, op->began - op->submitted);
+        }
+    }
+    qsort(values, seen, sizeof *values, compare_times);
+    l.submit_to_begin_p50 = quantile(values, seen, 0.5);
+    l.submit_to_begin_p99 = quantile(values, seen, 0.99);
+    return l;
+}
+
+static int compare_sums(const void *a, const void *b)
+{
+    const trace_launch *x = a, *y = b;
+    int64_t p = 0, q = 0;
+    trace_add(&p, x->total), trace_add(&p, x->shared);
+    trace_add(&q, y->total), trace_add(&q, y->shared);
+    return p != q ? (p < q ? 1 : -1) : (x->kernel > y->kernel) - (x->kernel < y->kernel);
+}
+
+static bool sum_all_launches(trace *t)
+{
+    one_launch *list = trace_table(t->n_ops, sizeof *list);
+    int64_t *values = trace_table(t->n_ops, sizeof *values);
+    stretch_count *counts = count_stretches(t);
+    size_t n = 0, kernels = 0;
+    for (size_t i = 0; list && i < t->n_ops; i++) {
+        if (t->ops[i].kind == HDI_RECORD_OP_LAUNCH) {
+            list[n++] = (one_launch){t->ops[i].kernel, (int32_t)i};
+        }
+    }
+    if (list) {
+        qsort(list, n, sizeof *list, compare_launches);
+    }
+    for (size_t i = 0; list && i < n; i++) {
+        kernels += i == 0 || list[i].kernel != list[i - 1].kernel;
+    }
+    t->launches = trace_table(kernels, sizeof t->launches[0]);
+    bool ok = list && values && counts && t->launches;
+    for (size_t i = 0, end; ok && i < n; i = end) {
+        for (end = i; end < n && list[end].kernel == list[i].kernel; end++) {
+        }
+        t->launches[t->n_launches++] = sum_launches(t, list + i, end - i, counts, values);
+    }
+    if (ok) {
+        qsort(t->launches, t->n_launches, sizeof t->launches[0], compare_sums);
+    }
+    free(list);
+    free(values);
+    free(counts);
+    return ok;
+}
+
+/* ---------------------------------------------------------------------------------------------------- transfers -- */
+
+/* Bytes that moved on a path in a time. */
+typedef struct move {
+    uint8_t way, src, dst;
+    int64_t asked, began, ended; /* TRACE_UNSEEN */
+    uint64_t bytes, count;
+} move;
+
+static int compare_moves(const void *a, const void *b)
+{
+    const move *x = a, *y = b;
+    if (x->way != y->way || x->src != y->src || x->dst != y->dst) {
+        int p = x->way << 16 | x->src << 8 | x->dst, q = y->way << 16 | y->src << 8 | y->dst;
+        return p - q;
+    }
+    return (x->began > y->began) - (x->began < y->began);
+}
+
+static bool same_path(const move *a, const move *b)
+{
+    return a->way == b->way && a->src == b->src && a->dst == b->dst;
+}
+
+/* Copies of one path in one stretch are one move, since only their sum was measured. Sorted by lane and position as operations are. */
+static size_t moves_of_ops(const trace *t, move *out)
+{
+    size_t n = 0;
+    int32_t stretch = TRACE_NONE;
+    for (size_t i = 0; i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        if (op->kind != HDI_RECORD_OP_COPY) {
+            stretch = TRACE_NONE;
+            continue;
+        }
+        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1};
+        if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one)) {
+            trace_count(&out[n - 1].bytes, op->bytes);
+            out[n - 1].count++;
+            out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
+        } else {
+            out[n++] = one;
+        }
+        stretch = op->stretch;
+    }
+    return n;
+}
+
+/* What the program moved through chunks, or by the host. */
+static size_t moves_of_transfers(const trace *t, move *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_transfers; i++) {
+        const trace_transfer *x = &t->transfers[i];
+        if (x->way >= HDI_RECORD_WAY_HOST) {
+            out[n++] = (move){x->way, x->src, x->dst, x->called, x->began, x->ended, x->bytes, 1};
+        }
+    }
+    return n;
+}
+
+static trace_link sum_moves(const move *list, size_t n, int64_t *values)
+{
+    trace_link l = {.way = list[0].way, .src = list[0].src, .dst = list[0].dst};
+    int64_t covered = INT64_MIN;
+    size_t seen = 0;
+    uint64_t timed = 0; /* bytes */
+    for (size_t i = 0; i < n; i++) {
+        const move *m = &list[i];
+        trace_count(&l.count, m->count);
+        trace_count(&l.bytes, m->bytes);
+        if (m->began == TRACE_UNSEEN || m->ended == TRACE_UNSEEN) {
+            continue;
+        }
+        trace_count(&timed, m->bytes);
+        int64_t took = m->ended - m->began;
+        trace_add(&l.busy, trace_most(0, m->ended - trace_most(m->began, covered)));
+        covered = trace_most(covered, m->ended);
+        values[seen++] = trace_most(0, m->ended - m->asked);
+        if (took > 0 && m->bytes >= LARGE_BYTES) {
+            double rate = (double)m->bytes * 1e9 / (double)took;
+            l.best = rate > l.best ? rate : l.best;
+        }
+    }
+    l.rate = l.busy > 0 ? (double)timed * 1e9 / (double)l.busy : 0;
+    qsort(values, seen, sizeof *values, compare_times);
+    l.p50 = quantile(values, seen, 0.5);
+    l.p99 = quantile(values, seen, 0.99);
+    return l;
+}
+
+static bool sum_all_moves(trace *t)
+{
+    size_t most = t->n_ops + t->n_transfers, paths = 0;
+    move *list = trace_table(most, sizeof *list);
+    int64_t *values = trace_table(most, sizeof *values);
+    size_t n = list ? moves_of_ops(t, list) : 0;
+    n += list ? moves_of_transfers(t, list + n) : 0;
+    if (list) {
+        qsort(list, n, sizeof *list, compare_moves);
+    }
+    for (size_t i = 0; i < n; i++) {
+        paths += i == 0 || !same_path(&list[i - 1], &list[i]);
+    }
+    t->links = trace_table(paths, sizeof t->links[0]);
+    bool ok = list && values && t->links;
+    for (size_t i = 0, end; ok && i < n; i = end) {
+        for (end = i; end < n && same_path(&list[end], &list[i]); end++) {
+        }
+        t->links[t->n_links++] = sum_moves(list + i, end - i, values);
+    }
+    free(list);
+    free(values);
+    return ok;
+}
+
+/* When a transfer of the program's began: with the first copy that its thread submitted in the call. `by_time`: indices of copies. */
+static int compare_began(const void *a, const void *b)
+{
+    const trace_op *x = *(const trace_op *const *)a, *y = *(const trace_op *const *)b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return (x->submitted > y->submitted) - (x->submitted < y->submitted);
+}
+
+static void time_transfer(trace_transfer *x, const trace *t, const trace_op **copies, size_t n)
+{
+    size_t low = 0, high = n;
+    while (low < high) { /* the thread's first copy in the call */
+        size_t middle = low + (high - low) / 2;
+        const trace_op *op = copies[middle];
+        if (op->thread < x->thread || (op->thread == x->thread && op->submitted < x->called)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    x->ended = t->ops[x->op].ended;
+    x->began = t->ops[x->op].began;
+    if (low < n && copies[low]->thread == x->thread && copies[low]->submitted <= x->returned &&
+        copies[low]->began != TRACE_UNSEEN) {
+        x->began = x->began == TRACE_UNSEEN ? copies[low]->began : trace_least(x->began, copies[low]->began);
+    }
+}
+
+static bool time_transfers(trace *t)
+{
+    const trace_op **copies = trace_table(t->n_ops, sizeof *copies);
+    size_t n = 0;
+    for (size_t i = 0; copies && i < t->n_ops; i++) {
+        if (t->ops[i].kind == HDI_RECORD_OP_COPY) {
+            copies[n++] = &t->ops[i];
+        }
+    }
+    if (copies) {
+        qsort(copies, n, sizeof *copies, compare_began);
+    }
+    for (size_t i = 0; copies && i < t->n_transfers; i++) {
+        if (t->transfers[i].op != TRACE_NONE) {
+            time_transfer(&t->transfers[i], t, copies, n);
+        }
+    }
+    free(copies);
+    return copies != NULL;
+}
+
+/* -------------------------------------------------------------------------------------------------------- peaks -- */
+
+/* A number of a matrix of `heddle p2p --json`, in GB/s; 0: it has none. */
+static double matrix_value(const hdi_json_value *values, int row, int column)
+{
+    const hdi_json_value *at = values && values->kind == HDI_JSON_ARRAY ? values->first : NULL;
+    for (int i = 0; at && i < row; i++) {
+        at = at->next;
+    }
+    if (column >= 0) {
+        at = at && at->kind == HDI_JSON_ARRAY ? at->first : NULL;
+        for (int i = 0; at && i < column; i++) {
+            at = at->next;
+        }
+    }
+    return at && at->kind == HDI_JSON_NUMBER && at->number > 0 ? at->number : 0;
+}
+
+static const hdi_json_value *find_figure(const hdi_json_value *root, const char *list, const char *id)
+{
+    const hdi_json_value *all = hdi_json_member(root, list);
+    for (const hdi_json_value *f = all && all->kind == HDI_JSON_ARRAY ? all->first : NULL; f; f = f->next) {
+        const hdi_json_value *name = hdi_json_member(f, "id");
+        if (name && name->text && strcmp(name->text, id) == 0) {
+            return hdi_json_member(f, "values");
+        }
+    }
+    return NULL;
+}
+
+static double link_peak(const hdi_json_value *root, const trace_link *l)
+{
+    bool to_device = l->way == HDI_RECORD_WAY_TO_DEVICE || l->way == HDI_RECORD_WAY_WRITE;
+    bool to_host = l->way == HDI_RECORD_WAY_TO_HOST || l->way == HDI_RECORD_WAY_READ;
+    double best = 0;
+    if (to_device && l->dst < TRACE_DEVICES) {
+        best = matrix_value(find_figure(root, "links", "to_device_ce"), l->dst, -1);
+    } else if (to_host && l->src < TRACE_DEVICES) {
+        best = matrix_value(find_figure(root, "links", "to_host_ce"), l->src, -1);
+    } else if (l->way == HDI_RECORD_WAY_ON_DEVICE && l->src < TRACE_DEVICES) {
+        best = matrix_value(find_figure(root, "links", "local_ce"), l->src, -1);
+    } else if (l->way == HDI_RECORD_WAY_STAGED && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
+        best = matrix_value(find_figure(root, "figures", "heddle_staged"), l->src, l->dst);
+    } else if (l->way == HDI_RECORD_WAY_PEER && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
+        double write = matrix_value(find_figure(root, "figures", "ce_write"), l->src, l->dst);
+        double read = matrix_value(find_figure(root, "figures", "ce_read"), l->dst, l->src);
+        best = write > read ? write : read;
+    }
+    return best * 1e9;
+}
+
+static bool read_peaks(trace *t, const char *file, char error[512])
+{
+    size_t bytes = 0;
+    char *text = cli_read_file(file, &bytes);
+    if (!text) {
+        snprintf(error, 512, "--peaks %.300s: %s", file, strerror(errno));
+        return false;
+    }
+    hdi_json_tree tree = {0};
+    bool ok = hdi_json_read(text, bytes, &tree);
+    free(text);
+    if (!ok) {
+        snprintf(error, 512, "--peaks %.200s: %s", file, tree.error);
+        return false;
+    }
+    ok = hdi_json_member(tree.root, "links") && hdi_json_member(tree.root, "figures");
+    if (!ok) {
+        snprintf(error, 512, "--peaks %.200s: it is no output of `heddle p2p --json`; run that to make one", file);
+    }
+    for (size_t i = 0; ok && i < t->n_links; i++) {
+        t->links[i].peak = link_peak(tree.root, &t->links[i]);
+    }
+    hdi_json_release(&tree);
+    return ok;
+}
+
+/* ------------------------------------------------------------------------------------------------------- memory -- */
+
+static int compare_keys(const trace_label *x, const trace_label *y)
+{
+    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
+    return p != q ? (p < q ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
+}
+
+static int compare_labels(const void *a, const void *b)
+{
+    return compare_keys(a, b);
+}
+
+static int compare_peaks(const void *a, const void *b)
+{
+    const trace_label *x = a, *y = b;
+    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
+    if (p != q) {
+        return p < q ? -1 : 1;
+    }
+    return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
+}
+
+static trace_label key_of(const trace_memory *m)
+{
+    return (trace_label){.kind = m->kind, .device = m->kind == 0 ? m->device : HDI_RECORD_NO_DEVICE, .label = m->label};
+}
+
+/* An event counts where it changes what is held: of a FREE whose ALLOC is not there the bytes are not known. */
+static bool counts(const trace_memory *m)
+{
+    return m->is_alloc ? (m->rungs & HDI_RECORD_RUNG_FAILED) == 0 : m->other != TRACE_NONE;
+}
+
+static void note_memory(trace_label *l, const trace_memory *m)
+{
+    if (!m->is_alloc) {
+        l->frees++;
+        l->left = l->left > m->bytes ? l->left - m->bytes : 0;
+        return;
+    }
+    l->allocs++;
+    trace_count(&l->left, m->bytes);
+    l->peak = l->left > l->peak ? l->left : l->peak;
+}
+
+/* The labels of a device with the most that it held in all: what each had at that time. */
+static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
+{
+    uint64_t held = 0, most = 0;
+    size_t when = 0;
+    for (size_t i = 0; i < t->n_memory; i++) {
+        trace_label key = key_of(&t->memory[i]);
+        if (key.kind != kind || key.device != device || !counts(&t->memory[i])) {
+            continue;
+        }
+        if (t->memory[i].is_alloc) {
+            trace_count(&held, t->memory[i].bytes);
+        } else {
+            held = held > t->memory[i].bytes ? held - t->memory[i].bytes : 0;
+        }
+        if (held > most) {
+            most = held;
+            when = i + 1;
+        }
+    }
+    for (size_t i = 0; i < when; i++) {
+        trace_label key = key_of(&t->memory[i]);
+        trace_label *l = key.kind == kind && key.device == device && counts(&t->memory[i])
+                             ? bsearch(&key, labels, n, sizeof key, compare_labels)
+                             : NULL;
+        if (l && t->memory[i].is_alloc) {
+            trace_count(&l->at_peak, t->memory[i].bytes);
+        } else if (l) {
+            l->at_peak = l->at_peak > t->memory[i].bytes ? l->at_peak - t->memory[i].bytes : 0;
+        }
+    }
+}
+
+static bool sum_labels(trace *t)
+{
+    t->labels = trace_table(t->n_memory, sizeof t->labels[0]);
+    if (!t->labels) {
+        return false;
+    }
+    for (size_t i = 0; i < t->n_memory; i++) {
+        t->labels[i] = key_of(&t->memory[i]);
+    }
+    qsort(t->labels, t->n_memory, sizeof t->labels[0], compare_labels);
+    for (size_t i = 0; i < t->n_memory; i++) {
+        if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
+            t->labels[t->n_labels++] = t->labels[i];
+        }
+    }
+    for (size_t i = 0; i < t->n_memory; i++) {
+        trace_label key = key_of(&t->memory[i]);
+        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, compare_labels);
+        if (counts(&t->memory[i])) {
+            note_memory(l, &t->memory[i]);
+        }
+        if (t->memory[i].is_alloc && t->memory[i].rungs > HDI_RECORD_RUNG_ARENA) {
+            l->beyond++;
+            trace_add(&l->paused, t->memory[i].took);
+        }
+    }
+    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few */
+        if (i == 0 || t->labels[i].kind != t->labels[i - 1].kind || t->labels[i].device != t->labels[i - 1].device) {
+            note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
+        }
+    }
+    qsort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
+    return true;
+}
+
+bool trace_figures(trace *t, const char *peaks, char error[512])
+{
+    return sum_all_launches(t) && time_transfers(t) && sum_all_moves(t) && sum_labels(t) &&
+           (!peaks || read_peaks(t, peaks, error));
+}

@@ -1,0 +1,469 @@
+/* findings.c - what of a trace is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
+ *
+ * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
+ * the devices still has to be done, so filling the idle time of one cannot make the window shorter than that.
+ * Idle time without submitted work is taken apart in findings_host.c, by what the program's threads did meanwhile.
+ *
+ * Threads, Locks: see model.h.
+ */
+#include "cli/trace/findings.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+
+enum { MOST = 400, LEAST_NS = 1000000 };
+
+const char *finding_time(int64_t ns, char out[HDI_AMOUNT_BYTES])
+{
+    return hdi_duration_text(ns > 0 ? (uint64_t)ns : 0, out);
+}
+
+int finding_percent(int64_t part, int64_t of)
+{
+    return of > 0 ? (int)((double)part * 100 / (double)of + 0.5) : 0;
+}
+
+bool finding_counts(const finder *f, int64_t ns, int percent)
+{
+    return ns >= LEAST_NS && (double)ns >= (double)f->window * percent / 100;
+}
+
+trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain)
+{
+    trace *t = f->t;
+    if (t->n_findings == MOST) {
+        return &f->spare;
+    }
+    trace_finding *one = &t->findings[t->n_findings++];
+    *one = (trace_finding){.id = id,
+                           .device = (int16_t)device,
+                           .other = (int16_t)other,
+                           .gain = gain,
+                           .op = TRACE_NONE,
+                           .wait = TRACE_NONE,
+                           .label = TRACE_NONE};
+    return one;
+}
+
+#define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
+
+/* ------------------------------------------------------------------------------------------------ idle, by cause -- */
+
+/* What the gaps of one cause are about: how many, the longest one, and the buffer and the holder that most of it is for. */
+typedef struct gaps {
+    uint64_t count;
+    int64_t longest, own; /* own: the part of it that calls with the program's memory took */
+    int32_t op, holder, wait, label;
+    int64_t label_ns;
+} gaps;
+
+static gaps look_at(const finder *f, int device, trace_cause cause, int other)
+{
+    const trace *t = f->t;
+    gaps g = {.op = TRACE_NONE, .holder = TRACE_NONE, .wait = TRACE_NONE, .label = TRACE_NONE};
+    memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
+    const trace_device *d = &t->devices[device];
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        if (p->state != TRACE_IDLE || p->cause != cause || (other != TRACE_NONE && p->other != other)) {
+            continue;
+        }
+        int64_t ns = p->end - p->begin;
+        bool call = cause == TRACE_CAUSE_COPY && p->op == p->holder;
+        g.count++;
+        g.own += call ? ns : 0;
+        if (ns > g.longest) {
+            g.longest = ns, g.op = p->op, g.holder = p->holder, g.wait = p->wait;
+        }
+        int32_t label = p->wait != TRACE_NONE ? t->waits[p->wait].label : TRACE_NONE;
+        if (label != TRACE_NONE) {
+            f->by_name[label] += ns;
+            if (f->by_name[label] > g.label_ns) {
+                g.label_ns = f->by_name[label];
+                g.label = label;
+            }
+        }
+    }
+    return g;
+}
+
+/* The window can get shorter by idle time only as far as the work of all devices allows, however it is divided. */
+static int64_t bound(const finder *f, int64_t ns)
+{
+    return trace_least(ns, f->window - f->mean_busy);
+}
+
+/* By copies only as far as computing allows, since all of them can run beside it. */
+static int64_t bound_copies(const finder *f, int64_t ns)
+{
+    return trace_least(ns, f->window - f->most_compute);
+}
+
+/* " for the buffer 'x' (80 % of it)", "". */
+static const char *of_buffer(const trace *t, const gaps *g, int64_t all, char out[TRACE_TEXT])
+{
+    out[0] = 0;
+    if (g->label != TRACE_NONE) {
+        snprintf(out, TRACE_TEXT, ", %d %% of it for the buffer '%.80s'", finding_percent(g->label_ns, all),
+                 trace_name(t, g->label));
+    }
+    return out;
+}
+
+static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t all)
+{
+    char name[TRACE_TEXT], holder[TRACE_TEXT], buffer[TRACE_TEXT], longest[HDI_AMOUNT_BYTES];
+    one->op = g->op;
+    one->wait = g->wait;
+    one->label = g->label;
+    PUT(one->evidence, "%" PRIu64 " gaps%s; the longest, %s, before %.100s%s%.100s", g->count,
+        of_buffer(t, g, all, buffer), finding_time(g->longest, longest),
+        g->op == TRACE_NONE ? "no operation" : trace_op_name(t, g->op, name),
+        g->holder == TRACE_NONE || g->holder == g->op ? "" : ", which waited for ",
+        g->holder == TRACE_NONE || g->holder == g->op ? "" : trace_op_name(t, g->holder, holder));
+}
+
+static void idle_for_devices(finder *f, int d)
+{
+    const trace_device *device = &f->t->devices[d];
+    for (int e = 0; e < f->t->n_devices; e++) {
+        int64_t ns = device->for_device[e], back = f->t->devices[e].for_device[d];
+        if (!finding_counts(f, ns, 3)) {
+            continue;
+        }
+        char time[HDI_AMOUNT_BYTES];
+        bool turns = finding_counts(f, back, 3) && finding_counts(f, trace_least(ns, back), 15);
+        if (turns && e < d) {
+            continue; /* once for both */
+        }
+        int64_t gain = turns ? bound(f, trace_least(ns, back)) : bound(f, ns);
+        trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
+        gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
+        put_gaps(one, f->t, &g, ns);
+        if (turns) {
+            PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
+                finding_time(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
+            PUT(one->remedy,
+                "Divide the work so that neither needs the other's last result, for example into two halves. With "
+                "hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
+        } else {
+            PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, finding_time(ns, time),
+                finding_percent(ns, f->window), e);
+            PUT(one->remedy,
+                "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
+                "only the bytes that are used. Or give device %d a part of that work.",
+                e, d, d);
+        }
+    }
+}
+
+/* Copies that ran while the device computed nothing count where computing could have hidden them, and their path is not the reason. */
+static void idle_for_copies(finder *f, int d)
+{
+    const trace_device *device = &f->t->devices[d];
+    gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
+    int64_t alone = trace_least(device->transfer - f->slow[d], device->compute - device->overlap);
+    alone = finding_counts(f, alone, 10) ? alone : 0;
+    int64_t waits = device->cause[TRACE_CAUSE_COPY] - g.own, gain = waits;
+    trace_add(&gain, alone);
+    char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
+    if (finding_counts(f, gain, 3)) {
+        trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound_copies(f, gain));
+        gain = trace_least(gain, f->window);
+        put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
+        PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
+            finding_time(gain, time), finding_percent(gain, f->window));
+        if (alone > 0) {
+            PUT(one->evidence,
+                "copies ran alone for %s of %s of computing; standing still for copies elsewhere took %s",
+                finding_time(device->transfer, time), finding_time(device->compute, (char[HDI_AMOUNT_BYTES]){0}),
+                finding_time(waits, wait));
+        }
+        PUT(one->remedy,
+            "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
+            "lanes of their own, so the two overlap.");
+    }
+    if (finding_counts(f, g.own, 3)) {
+        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound(f, g.own));
+        PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
+            finding_time(g.own, time), finding_percent(g.own, f->window));
+        PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
+            g.count, finding_time(g.longest, wait));
+        PUT(one->remedy,
+            "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, "
+            "which returns at once.");
+    }
+}
+
+static void idle_for_rest(finder *f, int d)
+{
+    static const struct {
+        trace_cause cause;
+        const char *id, *why, *remedy;
+    } kinds[] = {
+        {TRACE_CAUSE_CLAIM, "idle-for-claim", "its work waited for bytes that the program had claimed",
+         "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range."},
+        {TRACE_CAUSE_RING, "ring-full", "a thread waited for room in a lane's ring",
+         "Raise the option lane_slots (HEDDLE_LANE_SLOTS), use a thread or lane for each device, or submit fewer and "
+         "larger operations."},
+        {TRACE_CAUSE_MEMORY, "memory-pauses", "a thread waited for memory",
+         "Allocate before the loop, and keep buffers of the same sizes. Where the device's memory is full, raise "
+         "memory_limit or use less."},
+    };
+    const trace_device *device = &f->t->devices[d];
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int64_t ns = device->cause[kinds[i].cause];
+        if (!finding_counts(f, ns, 3)) {
+            continue;
+        }
+        char time[HDI_AMOUNT_BYTES];
+        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, bound(f, ns));
+        gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
+        put_gaps(one, f->t, &g, ns);
+        PUT(one->title, "device %d stood still for %s (%d %%): %s", d, finding_time(ns, time),
+            finding_percent(ns, f->window), kinds[i].why);
+        PUT(one->remedy, "%s", kinds[i].remedy);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- losses -- */
+
+static void find_losses(finder *f)
+{
+    const trace *t = f->t;
+    for (int d = 0; d < t->n_devices; d++) {
+        const trace_loss *first = NULL;
+        int n = 0;
+        for (size_t i = 0; i < t->n_losses; i++) {
+            if (t->losses[i].device == d) {
+                first = first ? first : &t->losses[i];
+                n++;
+            }
+        }
+        if (!first) {
+            continue;
+        }
+        char time[HDI_AMOUNT_BYTES];
+        int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
+        trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
+        one->op = first->op;
+        PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
+            finding_time(down, time));
+        PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
+        PUT(one->remedy, "Look at the operation that the message names; HEDDLE_LAUNCH_WAIT=on finds the one to blame.");
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- memory -- */
+
+static void find_memory(finder *f)
+{
+    const trace *t = f->t;
+    int64_t moved[TRACE_DEVICES] = {0}, waited[TRACE_DEVICES] = {0};
+    for (size_t i = 0; i < t->n_pauses; i++) {
+        const trace_pause *p = &t->pauses[i];
+        bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;
+        bool waits = p->kind == HDI_RECORD_PAUSE_MEMORY || p->kind == HDI_RECORD_PAUSE_CALLBACK;
+        if (p->device < TRACE_DEVICES && (moves || waits)) {
+            trace_add(moves ? &moved[p->device] : &waited[p->device], p->end - p->begin);
+        }
+    }
+    for (int d = 0; d < t->n_devices; d++) {
+        uint64_t most = 0, limit = 0;
+        for (size_t i = 0; i < t->n_figures; i++) {
+            if (t->figures[i].device == d && t->figures[i].in_use > most) {
+                most = t->figures[i].in_use;
+                limit = t->figures[i].limit;
+            }
+        }
+        char time[HDI_AMOUNT_BYTES], a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES];
+        if (limit > 0 && (double)most > 0.95 * (double)limit && finding_counts(f, waited[d], 3)) {
+            trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, bound(f, waited[d]));
+            PUT(one->title, "memory of device %d was full: threads waited %s for it", d, finding_time(waited[d], time));
+            PUT(one->evidence, "buffers had up to %s of %s", hdi_bytes_text(most, a), hdi_bytes_text(limit, b));
+            PUT(one->remedy,
+                "Free what is not needed, give a callback with hd_memory_on_reclaim, or raise memory_limit. "
+                "`heddle trace --all` has the holders by label.");
+        }
+        if (finding_counts(f, moved[d], 3)) {
+            trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, bound(f, moved[d]));
+            PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
+                finding_time(moved[d], time));
+            PUT(one->evidence, "buffers had up to %s", hdi_bytes_text(most, a));
+            PUT(one->remedy, "Allocate the large and lasting buffers first, and keep sizes alike.");
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- transfers -- */
+
+/* "device 1", "the host". */
+static const char *place(uint8_t device, char out[32])
+{
+    snprintf(out, 32, device < TRACE_DEVICES ? "device %d" : "the host", device);
+    return out;
+}
+
+static void slow_link(finder *f, const trace_link *l, double peak, int64_t gain)
+{
+    char src[32], dst[32], mean[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
+    uint64_t each = l->bytes / l->count;
+    bool small = each < UINT64_C(512) << 10;
+    int device = l->dst < TRACE_DEVICES ? l->dst : l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
+    int other = l->dst < TRACE_DEVICES && l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
+    trace_finding *one = finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
+    PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), place(l->src, src), place(l->dst, dst),
+        l->rate / 1e9, peak / 1e9);
+    PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s; %s", l->count,
+        hdi_bytes_text(each, mean), finding_time(l->busy, busy),
+        l->peak > 0 ? "the peak is that of --peaks" : "the peak is the best large copy of this trace");
+    if (small) {
+        PUT(one->remedy,
+            "Join small copies: rows of one buffer with hd_copy_box, several arrays by packing them into one.");
+    } else {
+        PUT(one->remedy,
+            "`heddle p2p` measures this path and names what slows it down; other transfers on it at the same "
+            "time do, too.");
+    }
+}
+
+/* Only what a copy leaves idle can be gained. */
+static void find_slow_paths(finder *f)
+{
+    const trace *t = f->t;
+    for (size_t i = 0; i < t->n_links; i++) {
+        const trace_link *l = &t->links[i];
+        double peak = l->peak > 0 ? l->peak : l->best;
+        uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;
+        bool own = l->way == HDI_RECORD_WAY_WRITE || l->way == HDI_RECORD_WAY_READ || l->way == HDI_RECORD_WAY_HOST;
+        if (l->busy == 0 || l->count == 0 || device >= t->n_devices || own) {
+            continue;
+        }
+        const trace_device *d = &t->devices[device];
+        int64_t open = d->transfer, gain;
+        trace_add(&open, d->cause[TRACE_CAUSE_COPY]);
+        if (l->way == HDI_RECORD_WAY_STAGED) {
+            gain = trace_least(l->busy, open);
+            char src[32], dst[32], bytes[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
+            if (finding_counts(f, gain, 3)) {
+                trace_add(&f->slow[device], gain);
+                trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
+                PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src),
+                    place(l->dst, dst));
+                PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count,
+                    hdi_bytes_text(l->bytes, bytes), l->rate / 1e9, finding_time(l->busy, busy));
+                PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.",
+                    l->dst, l->src);
+            }
+            continue;
+        }
+        bool slow = peak > 0 && l->rate < 0.5 * peak;
+        gain = slow ? (int64_t)((double)l->busy * (1 - l->rate / peak)) : 0;
+        gain = trace_least(gain, open);
+        if (slow && l->count >= 16 && finding_counts(f, gain, 5)) {
+            trace_add(&f->slow[device], gain);
+            slow_link(f, l, peak, bound_copies(f, gain));
+        }
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------- imbalance -- */
+
+static void find_imbalance(finder *f)
+{
+    const trace *t = f->t;
+    int most = TRACE_NONE, least = TRACE_NONE;
+    for (int d = 0; d < t->n_devices; d++) {
+        if (f->used[d]) {
+            most = most == TRACE_NONE || f->busy[d] > f->busy[most] ? d : most;
+            least = least == TRACE_NONE || f->busy[d] < f->busy[least] ? d : least;
+        }
+    }
+    int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
+    const trace_device *light = least == TRACE_NONE ? NULL : &t->devices[least];
+    bool waits = light && light->cause[TRACE_CAUSE_NOTHING] < light->idle / 2;
+    if (f->n_used < 2 || waits || !finding_counts(f, gain, 10)) {
+        return;
+    }
+    char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
+    trace_finding *one = finding_add(f, "imbalance", least, most, gain);
+    PUT(one->title, "device %d was busy for %s, device %d for %s", most, finding_time(f->busy[most], a), least,
+        finding_time(f->busy[least], b));
+    PUT(one->evidence, "the mean of %d devices is %s", f->n_used, finding_time(f->mean_busy, mean));
+    PUT(one->remedy,
+        "Give each device the same time of work: parts in proportion to the devices' speed, or smaller parts "
+        "that whichever device is free takes next.");
+}
+
+/* --------------------------------------------------------------------------------------------------------- whole -- */
+
+static void prepare(finder *f)
+{
+    const trace *t = f->t;
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        int d = trace_lane_device(t->lanes[i].lane);
+        f->used[d] = f->used[d] || t->lanes[i].n_ops > 0;
+    }
+    int64_t sum = 0;
+    for (int d = 0; d < t->n_devices; d++) {
+        f->busy[d] = t->devices[d].compute + t->devices[d].transfer;
+        f->n_used += f->used[d];
+        trace_add(&sum, f->busy[d]);
+        f->most_busy = trace_most(f->most_busy, f->busy[d]);
+        f->most_compute = trace_most(f->most_compute, t->devices[d].compute);
+    }
+    f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
+}
+
+static int compare_findings(const void *a, const void *b)
+{
+    const trace_finding *x = a, *y = b;
+    if (x->gain != y->gain) {
+        return x->gain > y->gain ? -1 : 1;
+    }
+    int by_id = strcmp(x->id, y->id);
+    return by_id != 0 ? by_id : x->device - y->device;
+}
+
+bool trace_find(trace *t)
+{
+    finder *f = calloc(1, sizeof *f);
+    if (!f) {
+        return false;
+    }
+    f->t = t;
+    f->window = t->end - t->begin;
+    f->by_name = trace_table(t->n_names + 1, sizeof *f->by_name);
+    t->findings = trace_table(MOST, sizeof t->findings[0]);
+    bool ok = f->by_name && t->findings;
+    if (ok) {
+        prepare(f);
+        find_losses(f);
+        find_slow_paths(f);
+        for (int d = 0; d < t->n_devices; d++) {
+            if (f->used[d]) {
+                idle_for_devices(f, d);
+                idle_for_copies(f, d);
+                idle_for_rest(f, d);
+                ok = ok && finding_idle_host(f, d);
+            }
+        }
+        find_memory(f);
+        find_imbalance(f);
+        size_t kept = 0;
+        for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
+            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0) {
+                t->findings[kept++] = t->findings[i];
+            }
+        }
+        t->n_findings = kept;
+        qsort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
+    }
+    free(f->by_name);
+    free(f);
+    return ok;
+}

@@ -1,0 +1,33 @@
+/* findings.h - what the two files that make findings share.
+ *
+ * Threads, Locks: see model.h.
+ */
+#ifndef CLI_TRACE_FINDINGS_H
+#define CLI_TRACE_FINDINGS_H
+
+#include "base/text.h"
+#include "cli/trace/parts.h"
+
+typedef struct finder {
+    trace *t;
+    int64_t window;
+    int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
+    int64_t slow[TRACE_DEVICES]; /* time of copies that findings about paths explain */
+    bool used[TRACE_DEVICES];
+    int n_used;
+    int64_t *by_name; /* room for a sum of each name */
+    trace_finding spare;
+} finder;
+
+/* Adds one; gain: what the window may be shorter by, at most. */
+trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain);
+/* Whether so much time of a device is worth a finding: a share of the window, and a time. */
+bool finding_counts(const finder *f, int64_t ns, int percent);
+
+const char *finding_time(int64_t ns, char out[HDI_AMOUNT_BYTES]);
+int finding_percent(int64_t part, int64_t of);
+
+/* Idle time of a device without work that could not go: nothing was submitted, or it was on its way. False: no memory. */
+bool finding_idle_host(finder *f, int device);
+
+#endif

@@ -1,0 +1,318 @@
+/* findings_host.c - findings on idle time that is the program's threads' to shorten: nothing was submitted, or it came too late.
+ *
+ * Idle time without submitted work is taken apart by what the threads did that submit to the device:
+ *    loading code           a kernel was used for the first time
+ *    waiting elsewhere      they waited for another device's work: devices take turns
+ *    waiting here           they waited for the operation before, and submitted the next one only then
+ *    between launches       gaps shorter than launches take
+ *    the rest               the program did something else
+ *
+ * Threads, Locks: see model.h.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/trace/findings.h"
+
+/* After a wait of a thread longer than that, the program did something else before it submitted. */
+enum { SOON_NS = 200000, SHORT_NS = 50000 };
+
+#define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
+
+/* A thread waited. device: for whose work. */
+typedef struct stay {
+    int64_t begin, end;
+    int device;
+} stay;
+
+typedef struct sums {
+    int64_t code, here, brief, rest, longest;
+    int64_t turns[TRACE_DEVICES];
+    uint64_t n_here, n_brief, n_rest;
+} sums;
+
+/* The device's idle time without submitted work, before each of its pieces. */
+typedef struct measure {
+    const trace_device *d;
+    int64_t *before; /* n_pieces + 1 */
+} measure;
+
+static bool is_empty(const trace_piece *p)
+{
+    return p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_NOTHING;
+}
+
+/* How much of it lies before a time. */
+static int64_t empty_before(const measure *m, int64_t time)
+{
+    size_t low = 0, high = m->d->n_pieces;
+    while (low < high) { /* the first piece that ends behind the time */
+        size_t middle = low + (high - low) / 2;
+        if (m->d->pieces[middle].end <= time) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == m->d->n_pieces) {
+        return m->before[low];
+    }
+    const trace_piece *p = &m->d->pieces[low];
+    return m->before[low] + (is_empty(p) && time > p->begin ? time - p->begin : 0);
+}
+
+static int64_t empty_within(const measure *m, int64_t begin, int64_t end)
+{
+    return empty_before(m, end) - empty_before(m, begin);
+}
+
+static bool feeds(const trace *t, uint32_t thread, int device)
+{
+    for (size_t i = 0; i < t->n_threads; i++) {
+        if (t->threads[i].thread == thread) {
+            return (t->threads[i].devices >> device & 1) != 0;
+        }
+    }
+    return false;
+}
+
+/* Whether a thread feeds the device; the last answer is kept, since neighbours are mostly of one thread. */
+typedef struct feeder {
+    uint32_t thread;
+    bool valid, feeds;
+} feeder;
+
+static bool asks(feeder *last, const trace *t, uint32_t thread, int device)
+{
+    if (!last->valid || last->thread != thread) {
+        *last = (feeder){thread, true, feeds(t, thread, device)};
+    }
+    return last->feeds;
+}
+
+/* Waits of the device's threads, pauses first and then reads, which wait for their bytes. */
+static size_t collect(const trace *t, int device, const measure *m, sums *s, stay *out)
+{
+    size_t n = 0;
+    feeder last = {0, false, false};
+    for (size_t i = 0; i < t->n_pauses; i++) {
+        const trace_pause *p = &t->pauses[i];
+        bool mine = asks(&last, t, p->thread, device);
+        if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
+            trace_add(&s->code, empty_within(m, p->begin, p->end));
+        } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
+            int other = trace_lane_device(p->lane);
+            if (other != device && other >= 0 && other < t->n_devices) {
+                trace_add(&s->turns[other], empty_within(m, p->begin, p->end));
+            } else {
+                out[n++] = (stay){p->begin, p->end, device};
+            }
+        }
+    }
+    for (size_t i = 0; i < t->n_transfers; i++) {
+        const trace_transfer *x = &t->transfers[i];
+        if (x->way == HDI_RECORD_WAY_READ && asks(&last, t, x->thread, device)) {
+            out[n++] = (stay){x->called, x->returned, device};
+        }
+    }
+    return n;
+}
+
+static int compare_stays(const void *a, const void *b)
+{
+    const stay *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Each gap by itself: whether a thread had waited when it began, and submitted soon afterwards. */
+static void take_apart(const trace_device *d, const stay *stays, size_t n, sums *s)
+{
+    size_t at = 0;
+    int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
+    int64_t started = INT64_MIN;
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        if (!is_empty(p)) {
+            continue;
+        }
+        for (; at < n && stays[at].begin <= p->begin; at++) {
+            if (stays[at].end > waited) {
+                waited = stays[at].end;
+                started = stays[at].begin;
+            }
+        }
+        int64_t ns = p->end - p->begin;
+        bool last = p->end == d->end;
+        bool after_wait = started <= p->begin && waited >= p->begin && waited < p->end && !last;
+        if (after_wait && p->end - waited <= SOON_NS) {
+            s->here += ns;
+            s->n_here++;
+        } else if (ns <= SHORT_NS && !after_wait) {
+            s->brief += ns;
+            s->n_brief++;
+        } else {
+            s->rest += ns;
+            s->n_rest++;
+            s->longest = trace_most(s->longest, ns);
+        }
+    }
+}
+
+/* The range of the program in which most of the idle time lies, with how much. */
+static int32_t find_range(const finder *f, int device, const measure *m, int64_t *ns)
+{
+    const trace *t = f->t;
+    int32_t best = TRACE_NONE;
+    feeder last = {0, false, false};
+    memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
+    *ns = 0;
+    for (size_t i = 0; i < t->n_ranges; i++) {
+        const trace_range *r = &t->ranges[i];
+        if (r->name == TRACE_NONE || !asks(&last, t, r->thread, device)) {
+            continue;
+        }
+        trace_add(&f->by_name[r->name], empty_within(m, r->begin, r->end));
+        if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) { /* of nested ones the inner one */
+            *ns = f->by_name[r->name];
+            best = r->name;
+        }
+    }
+    return best;
+}
+
+/* Threads do one thing at a time; several threads may do several. What is counted twice is left out of the rest. */
+static int64_t share(int64_t *left, int64_t ns)
+{
+    ns = trace_least(ns, *left);
+    *left -= ns;
+    return ns;
+}
+
+static int64_t bound(const finder *f, int64_t ns)
+{
+    return trace_least(ns, f->window - f->most_busy);
+}
+
+static void put_turns(finder *f, int d, int e, int64_t ns)
+{
+    char time[HDI_AMOUNT_BYTES];
+    int64_t gain = trace_least(ns, f->window - f->mean_busy);
+    trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
+    PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for device %d", d,
+        finding_time(ns, time), finding_percent(ns, f->window), e);
+    PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for device %d meanwhile",
+        d, e);
+    PUT(one->remedy,
+        "Submit the work of all devices first, and wait afterwards. Dependencies need no waiting: an operation "
+        "waits on the devices for the bytes that it uses.");
+}
+
+static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
+{
+    char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
+    trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, bound(f, ns));
+    PUT(one->title, "device %d stood still for %s (%d %%): its thread waits for each operation before the next", d,
+        finding_time(ns, time), finding_percent(ns, f->window));
+    PUT(one->evidence, "%" PRIu64 " gaps of %s each, from the end of work that a thread waited for to the next submit",
+        n, finding_time(ns / (int64_t)(n > 0 ? n : 1), each));
+    PUT(one->remedy,
+        "Submit the next operations before hd_wait. Instead of hd_read, hd_copy into pinned memory and look with "
+        "hd_done.");
+}
+
+static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
+{
+    const trace *t = f->t;
+    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    uint64_t launches = 0;
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        launches += trace_lane_device(t->lanes[i].lane) == d ? (uint64_t)t->lanes[i].n_ops : 0;
+    }
+    PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, finding_time(ns, time),
+        finding_percent(ns, f->window));
+    PUT(one->evidence,
+        "%" PRIu64 " operations with %s of computing each; %s on the way to the device, and %" PRIu64
+        " short gaps before submits",
+        launches, finding_time(t->devices[d].compute / (int64_t)(launches > 0 ? launches : 1), each),
+        finding_time(on_the_way, way), n);
+    PUT(one->remedy,
+        "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
+        "where one cannot keep up, and leave the option chains on.");
+}
+
+static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
+{
+    char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "";
+    int64_t within;
+    int32_t name = find_range(f, d, m, &within);
+    trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, bound(f, ns));
+    if (name != TRACE_NONE) {
+        PUT(range, "; %d %% of it within the range '%.80s'",
+            finding_percent(trace_least(within, m->before[m->d->n_pieces]), m->before[m->d->n_pieces]),
+            trace_name(f->t, name));
+    }
+    PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, finding_time(ns, time),
+        finding_percent(ns, f->window));
+    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, finding_time(s->longest, longest), range);
+    PUT(one->remedy,
+        "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
+        "and hd_range_pop name what the program does meanwhile.");
+}
+
+static void put_all(finder *f, int d, const sums *s, const measure *m)
+{
+    int64_t left = m->before[m->d->n_pieces], code = share(&left, s->code);
+    char time[HDI_AMOUNT_BYTES];
+    if (finding_counts(f, code, 3)) {
+        trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, code));
+        PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
+            finding_time(code, time), finding_percent(code, f->window));
+        PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
+        PUT(one->remedy, "Set the option modules=all (HEDDLE_MODULES), or launch each kernel once before the loop.");
+    }
+    int64_t others = code;
+    for (int e = 0; e < f->t->n_devices; e++) {
+        int64_t ns = share(&left, s->turns[e]);
+        others += ns;
+        if (finding_counts(f, ns, 3)) {
+            put_turns(f, d, e, ns);
+        }
+    }
+    int64_t here = share(&left, s->here), brief = share(&left, s->brief);
+    if (finding_counts(f, here, 3)) {
+        put_host_wait(f, d, here, s->n_here);
+    }
+    int64_t launch = brief;
+    trace_add(&launch, m->d->cause[TRACE_CAUSE_OVERHEAD]);
+    if (finding_counts(f, launch, 5)) {
+        put_launches(f, d, launch, m->d->cause[TRACE_CAUSE_OVERHEAD], s->n_brief);
+    }
+    if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
+        put_rest(f, d, s, left, m);
+    }
+}
+
+bool finding_idle_host(finder *f, int device)
+{
+    const trace *t = f->t;
+    const trace_device *d = &t->devices[device];
+    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t))};
+    stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
+    bool ok = m.before && stays;
+    if (ok) {
+        for (size_t i = 0; i < d->n_pieces; i++) {
+            const trace_piece *p = &d->pieces[i];
+            m.before[i + 1] = m.before[i] + (is_empty(p) ? p->end - p->begin : 0);
+        }
+        sums s = {.code = 0};
+        size_t n = collect(t, device, &m, &s, stays);
+        qsort(stays, n, sizeof *stays, compare_stays);
+        take_apart(d, stays, n, &s);
+        put_all(f, device, &s, &m);
+    }
+    free(m.before);
+    free(stays);
+    return ok;
+}

@@ -1,0 +1,33 @@
+/* output.h - what becomes of a trace's model: text, JSON, rules that are checked, files for other tools.
+ *
+ * Threads, Locks: see model.h. Nothing here changes the model.
+ */
+#ifndef CLI_TRACE_OUTPUT_H
+#define CLI_TRACE_OUTPUT_H
+
+#include <stdio.h>
+#include "cli/trace/model.h"
+
+/* At most TRACE_LINES lines, unless all are wanted. */
+enum { TRACE_LINES = 40 };
+void trace_put_text(const trace *t, bool all, FILE *out);
+void trace_put_json(const trace *t, FILE *out);
+
+/* The chain of waits behind the operation "DEVICE.LANE:POSITION". False: `error` has why not. */
+bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]);
+
+/* Checks the rules of a text, and prints each broken one with its value. The exit status: CLI_OK, CLI_FAILED, or CLI_USAGE for a rule that
+ * makes no sense, with `error`. */
+int trace_check(const trace *t, const char *rules, FILE *out, char error[512]);
+
+/* Chrome's JSON, which Perfetto opens. */
+void trace_export_chrome(const trace *t, FILE *out);
+/* One device for HTA, which needs the times of every operation: trace_is_full has whether they are there. */
+void trace_export_hta(const trace *t, int device, FILE *out);
+/* PyTorch's memory snapshot: a pickle. */
+void trace_export_snapshot(const trace *t, FILE *out);
+
+/* Where a thread was: the innermost range of the program at a time, TRACE_NONE. */
+int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time);
+
+#endif

@@ -1,0 +1,123 @@
+/* parts.h - what the files that make a trace's model share among themselves. model.h is what others see.
+ *
+ * Threads: one at a time. Locks: none.
+ * Always: a function that returns false has found no memory; the rest of a file's trouble is counted in the trace.
+ */
+#ifndef CLI_TRACE_PARTS_H
+#define CLI_TRACE_PARTS_H
+
+#include "cli/trace/model.h"
+
+/* Beyond this many ns from the trace's beginning a time is no time: 52 days. Differences and a few sums stay far from the type's limits. */
+#define TRACE_TIME_MOST (INT64_C(1) << 52)
+
+enum { TRACE_DEVICES = 32 };
+
+/* Operations of a lane from behind `before` up to `position`, as ISSUE, SPAN and DONE have them. */
+typedef struct trace_run {
+    uint32_t lane;
+    uint8_t kind, op;
+    uint64_t before, position;
+    int64_t time, began, ended; /* of SPAN the device's own times */
+} trace_run;
+
+typedef struct trace_clock {
+    uint8_t device;
+    int64_t time, own, within;
+} trace_clock;
+
+/* A NAME: what a number stands for from a time on. */
+typedef struct trace_naming {
+    uint8_t kind;
+    uint64_t number;
+    int64_t time;
+    size_t order;
+    char *text; /* until the names are interned */
+    int32_t name;
+} trace_naming;
+
+/* A file while it is being read. */
+typedef struct trace_source {
+    const uint8_t *bytes;
+    size_t n; /* whole records */
+    trace *t;
+    int64_t begin; /* of hdi_clock_ns: the trace's beginning */
+    uint64_t run;  /* which runtime's records these are; counts from 0 */
+    size_t count[HDI_RECORD_TYPES];
+    trace_run *issues, *spans, *dones;
+    size_t n_issues, n_spans, n_dones;
+    trace_clock *clocks;
+    size_t n_clocks;
+    trace_naming *namings;
+    size_t n_namings;
+    int64_t last; /* the last record's time */
+} trace_source;
+
+hdi_record trace_record(const trace_source *s, size_t index);
+/* The text behind a record, with nothing in it that a terminal could take for more than text. */
+void trace_text(const trace_source *s, size_t index, char *out, size_t room);
+/* A time of the clock, since the beginning; TRACE_UNSEEN, and counted as ignored: it is none. */
+int64_t trace_time(trace_source *s, int64_t clock);
+/* The device of a lane, TRACE_NONE: there can be none of that number. */
+int trace_lane_device(uint32_t lane);
+uint64_t trace_position(const trace_source *s, uint64_t position);
+
+/* Whether a TRACE record begins those of another runtime; then they are of the next run. */
+bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run);
+
+/* records.c: names, and the tables that stand alone. */
+bool trace_read_names(trace_source *s);
+int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time);
+bool trace_read_tables(trace_source *s);
+
+/* times.c */
+bool trace_place(trace_source *s);
+
+bool trace_split(trace *t);
+bool trace_path(trace *t);
+bool trace_figures(trace *t, const char *peaks, char error[512]);
+bool trace_find(trace *t);
+
+/* calloc of at least one item; NULL: no memory. */
+void *trace_table(size_t n, size_t item);
+
+/* The first operation of a lane that ends behind a position; the end of the lane's operations where there is none. */
+size_t trace_op_behind(const trace *t, const trace_lane *lane, uint64_t position);
+
+static inline int64_t trace_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t trace_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Sums of many times may not fit. */
+static inline void trace_add(int64_t *sum, int64_t ns)
+{
+    if (__builtin_add_overflow(*sum, ns, sum)) {
+        *sum = INT64_MAX;
+    }
+}
+
+static inline void trace_count(uint64_t *sum, uint64_t amount)
+{
+    if (__builtin_add_overflow(*sum, amount, sum)) {
+        *sum = UINT64_MAX;
+    }
+}
+
+/* Whether the operation gives the device something to do. */
+static inline bool trace_is_work(uint8_t kind)
+{
+    return kind != HDI_RECORD_OP_MARK && kind != HDI_RECORD_OP_CLAIM;
+}
+
+static inline bool trace_is_copy_lane(uint8_t kind)
+{
+    return kind >= HDI_RECORD_LANE_IN && kind <= HDI_RECORD_LANE_PEER;
+}
+
+#endif

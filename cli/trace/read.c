@@ -1,0 +1,556 @@
+/* read.c - the records of a trace file, checked, as the tables of model.h: lanes, operations, waits. See model.h.
+ *
+ * Threads, Locks: see model.h.
+ * Always: a record that makes no sense is counted and left out. Work is bounded by the number of records and its logarithm.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "cli/process.h"
+#include "cli/trace/parts.h"
+
+void *trace_table(size_t n, size_t item)
+{
+    return calloc(n > 0 ? n : 1, item);
+}
+
+hdi_record trace_record(const trace_source *s, size_t index)
+{
+    hdi_record r;
+    memcpy(&r, s->bytes + index * HDI_RECORD_BYTES, sizeof r);
+    return r;
+}
+
+int trace_lane_device(uint32_t lane)
+{
+    return lane / HDI_RECORD_LANES < TRACE_DEVICES ? (int)(lane / HDI_RECORD_LANES) : TRACE_NONE;
+}
+
+uint64_t trace_position(const trace_source *s, uint64_t position)
+{
+    return position | s->run << TRACE_POSITION_BITS;
+}
+
+int64_t trace_time(trace_source *s, int64_t clock)
+{
+    int64_t since;
+    if (__builtin_sub_overflow(clock, s->begin, &since) || since > TRACE_TIME_MOST || since < -TRACE_TIME_MOST) {
+        s->t->ignored++;
+        return TRACE_UNSEEN;
+    }
+    s->last = trace_most(s->last, since);
+    return since;
+}
+
+/* ------------------------------------------------------------------------------------------------------- texts -- */
+
+/* The same in place: control characters and what is not UTF-8 are question marks. */
+static void make_plain(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        int length = hdi_utf8_length(at);
+        bool control = length == 1 ? at[0] < 0x20 || at[0] == 0x7f : length == 2 && at[0] == 0xc2 && at[1] < 0xa0;
+        if (length == 0 || control) {
+            length = length > 0 ? length : 1;
+            memset(at, '?', (size_t)length);
+        }
+        at += length;
+    }
+}
+
+void trace_text(const trace_source *s, size_t index, char *out, size_t room)
+{
+    hdi_record r = trace_record(s, index);
+    size_t length = 0;
+    for (size_t i = 1; i <= r.texts && index + i < s->n; i++) {
+        hdi_record more = trace_record(s, index + i);
+        if (more.type != HDI_RECORD_TEXT) {
+            break;
+        }
+        size_t bytes = more.text.bytes < HDI_RECORD_TEXT_BYTES ? more.text.bytes : HDI_RECORD_TEXT_BYTES;
+        bytes = bytes < room - 1 - length ? bytes : room - 1 - length;
+        memcpy(out + length, more.text.text, bytes);
+        length += bytes;
+    }
+    out[length] = 0;
+    make_plain(out);
+}
+
+const char *trace_name(const trace *t, int32_t name)
+{
+    return name >= 0 && (size_t)name < t->n_names ? t->names[name] : "";
+}
+
+/* ------------------------------------------------------------------------------------------------ head, devices -- */
+
+static bool check_head(trace_source *s, char error[512])
+{
+    hdi_record first = {.type = 0};
+    if (s->n > 0) {
+        first = trace_record(s, 0);
+    }
+    if (s->n == 0 || first.type != HDI_RECORD_TRACE || first.trace.magic != HDI_RECORD_MAGIC) {
+        bool turned = s->n > 0 && first.trace.magic == __builtin_bswap64(HDI_RECORD_MAGIC);
+        snprintf(error, 512, "%s",
+                 turned ? "it is a trace of a machine with another byte order; read it on such a machine"
+                        : "it is no trace of Heddle; HEDDLE_TRACE=FILE makes one");
+        return false;
+    }
+    if (first.trace.version != HDI_RECORD_VERSION) {
+        snprintf(error, 512, "its version is %u, and this tool reads version %d; use the tool of the same release",
+                 first.trace.version, HDI_RECORD_VERSION);
+        return false;
+    }
+    s->begin = first.time;
+    trace *t = s->t;
+    t->detail = first.kind;
+    t->placement = (int)(first.trace.placement <= 2 ? first.trace.placement : 0);
+    t->process = first.trace.process;
+    t->since_1970 = first.trace.since_1970;
+    t->n_devices = first.device <= TRACE_DEVICES ? first.device : TRACE_DEVICES;
+    t->runs = 1;
+    return true;
+}
+
+static void read_device(trace_source *s, size_t index, const hdi_record *r)
+{
+    if (r->device >= TRACE_DEVICES) {
+        s->t->ignored++;
+        return;
+    }
+    trace_device *d = &s->t->devices[r->device];
+    trace_text(s, index, d->name, sizeof d->name);
+    memcpy(d->bus, r->a_device.bus, sizeof d->bus);
+    d->bus[sizeof d->bus - 1] = 0;
+    make_plain(d->bus);
+    d->is_host = r->kind == 1;
+    d->memory = r->a_device.memory;
+    s->t->n_devices = r->device >= s->t->n_devices ? r->device + 1 : s->t->n_devices;
+}
+
+/* ------------------------------------------------------------------------------------------------- operations -- */
+
+static void read_submit(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int device = trace_lane_device(r->submit.lane);
+    int64_t time = trace_time(s, r->time);
+    if (device == TRACE_NONE || r->kind < HDI_RECORD_OP_LAUNCH || r->kind >= HDI_RECORD_OPS || time == TRACE_UNSEEN ||
+        r->submit.position >> TRACE_POSITION_BITS != 0) {
+        t->ignored += time != TRACE_UNSEEN;
+        return;
+    }
+    bool copies = r->kind == HDI_RECORD_OP_COPY;
+    t->ops[t->n_ops++] = (trace_op){
+        .lane = r->submit.lane,
+        .kind = r->kind,
+        .way = (uint8_t)(copies && r->submit.kernel < HDI_RECORD_WAYS ? r->submit.kernel : 0),
+        .src = copies ? r->submit.src : HDI_RECORD_NO_DEVICE,
+        .dst = copies ? r->submit.dst : HDI_RECORD_NO_DEVICE,
+        .position = trace_position(s, r->submit.position),
+        .kernel = r->kind == HDI_RECORD_OP_LAUNCH ? trace_lookup(s, HDI_RECORD_NAME_KERNEL, r->submit.kernel, time)
+                                                  : TRACE_NONE,
+        .thread = r->thread,
+        .blocks = r->submit.blocks,
+        .threads = r->submit.threads,
+        .ring = r->submit.ring,
+        .bytes = r->submit.bytes,
+        .submitted = time,
+        .issued = TRACE_UNSEEN,
+        .began = TRACE_UNSEEN,
+        .ended = TRACE_UNSEEN,
+        .done = TRACE_UNSEEN,
+        .ready = TRACE_UNSEEN,
+        .n_waits = r->submit.waits, /* as announced, until the waits are found */
+        .before = TRACE_NONE,
+        .stretch = TRACE_NONE,
+        .holder = TRACE_NONE,
+        .held_by = TRACE_NONE,
+    };
+    t->n_devices = device >= t->n_devices ? device + 1 : t->n_devices;
+}
+
+static void read_run(trace_source *s, const hdi_record *r)
+{
+    trace_run run = {.kind = r->kind, .lane = r->span.lane};
+    bool is_span = r->type == HDI_RECORD_SPAN;
+    run.before = r->type == HDI_RECORD_ISSUE ? r->issue.before : is_span ? r->span.before : r->done.before;
+    run.position = r->type == HDI_RECORD_ISSUE ? r->issue.position : is_span ? r->span.position : r->done.position;
+    run.time = trace_time(s, r->time);
+    run.ended = r->type == HDI_RECORD_ISSUE ? trace_time(s, r->issue.returned) : r->span.ended;
+    run.began = r->span.began;
+    run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
+    bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
+                 run.position >> TRACE_POSITION_BITS == 0;
+    if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.ended < run.began || run.op == 0))) {
+        s->t->ignored += run.time != TRACE_UNSEEN;
+        return;
+    }
+    run.before = trace_position(s, run.before);
+    run.position = trace_position(s, run.position);
+    if (is_span) {
+        trace *t = s->t;
+        if (t->n_lanes == 0 || t->lanes[t->n_lanes - 1].lane != run.lane) {
+            t->lanes[t->n_lanes++].lane = run.lane; /* its LANE may be missing */
+        }
+        s->spans[s->n_spans++] = run;
+    } else if (r->type == HDI_RECORD_ISSUE) {
+        s->issues[s->n_issues++] = run;
+    } else {
+        s->dones[s->n_dones++] = run;
+    }
+}
+
+static void read_lane(trace_source *s, const hdi_record *r)
+{
+    int device = trace_lane_device(r->a_lane.lane);
+    if (device == TRACE_NONE) {
+        s->t->ignored++;
+        return;
+    }
+    s->t->lanes[s->t->n_lanes++] =
+        (trace_lane){.lane = r->a_lane.lane, .kind = r->kind, .slots = r->a_lane.slots, .first_op = 0};
+    s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
+}
+
+static void read_clock(trace_source *s, const hdi_record *r)
+{
+    int64_t time = trace_time(s, r->time);
+    if (r->device >= TRACE_DEVICES || time == TRACE_UNSEEN) {
+        s->t->ignored += time != TRACE_UNSEEN;
+        return;
+    }
+    s->clocks[s->n_clocks++] =
+        (trace_clock){.device = r->device, .time = time, .own = r->clock.own, .within = r->clock.within};
+}
+
+bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run)
+{
+    bool next = r->type == HDI_RECORD_TRACE && r->trace.magic == HDI_RECORD_MAGIC && r->trace.run != *run &&
+                s->run + 1 < UINT64_C(1) << (63 - TRACE_POSITION_BITS);
+    if (next) {
+        *run = r->trace.run;
+        s->run++;
+    }
+    return next;
+}
+
+static void read_again(trace_source *s, const hdi_record *r, uint32_t *run)
+{
+    if (r->trace.magic != HDI_RECORD_MAGIC || r->trace.version != HDI_RECORD_VERSION) {
+        s->t->ignored++;
+        return;
+    }
+    s->t->detail = r->kind > s->t->detail ? r->kind : s->t->detail;
+    s->t->runs += trace_next_run(s, r, run);
+}
+
+/* All that operations and times are made of; the rest is of records.c. */
+static void read_operations(trace_source *s)
+{
+    uint32_t run = trace_record(s, 0).trace.run;
+    for (size_t i = 1; i < s->n; i++) {
+        hdi_record r = trace_record(s, i);
+        switch (r.type) {
+        case HDI_RECORD_TRACE:
+            read_again(s, &r, &run);
+            break;
+        case HDI_RECORD_DEVICE:
+            read_device(s, i, &r);
+            break;
+        case HDI_RECORD_LANE:
+            read_lane(s, &r);
+            break;
+        case HDI_RECORD_SUBMIT:
+            read_submit(s, &r);
+            break;
+        case HDI_RECORD_ISSUE:
+        case HDI_RECORD_SPAN:
+        case HDI_RECORD_DONE:
+            read_run(s, &r);
+            break;
+        case HDI_RECORD_CLOCK:
+            read_clock(s, &r);
+            break;
+        case HDI_RECORD_DROPPED:
+            trace_count(&s->t->dropped, r.dropped.count);
+            break;
+        case HDI_RECORD_END:
+            s->t->ended = true;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- order, by lanes -- */
+
+static int compare_ops(const void *a, const void *b)
+{
+    const trace_op *x = a, *y = b;
+    return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1)
+                              : (x->position > y->position) - (x->position < y->position);
+}
+
+static int compare_lanes(const void *a, const void *b)
+{
+    const trace_lane *x = a, *y = b;
+    return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1) : (x->kind < y->kind) - (x->kind > y->kind);
+}
+
+const trace_lane *trace_find_lane(const trace *t, uint32_t lane)
+{
+    size_t low = 0, high = t->n_lanes;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (t->lanes[middle].lane < lane) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < t->n_lanes && t->lanes[low].lane == lane ? &t->lanes[low] : NULL;
+}
+
+size_t trace_op_behind(const trace *t, const trace_lane *lane, uint64_t position)
+{
+    size_t low = (size_t)lane->first_op, high = low + (size_t)lane->n_ops;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (t->ops[middle].position <= position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position)
+{
+    const trace_lane *l = trace_find_lane(t, lane);
+    size_t behind = l ? trace_op_behind(t, l, position) : 0;
+    bool is_it = l && behind > (size_t)l->first_op && t->ops[behind - 1].position == position;
+    return is_it ? (int32_t)(behind - 1) : TRACE_NONE;
+}
+
+/* Sorts operations, leaves out second ones of the same position, and makes the lanes' ranges. */
+static void order_operations(trace *t)
+{
+    qsort(t->ops, t->n_ops, sizeof t->ops[0], compare_ops);
+    size_t kept = 0;
+    for (size_t i = 0; i < t->n_ops; i++) {
+        if (kept > 0 && compare_ops(&t->ops[kept - 1], &t->ops[i]) == 0) {
+            t->ignored++;
+            continue;
+        }
+        if (kept == 0 || t->ops[kept - 1].lane != t->ops[i].lane) {
+            t->lanes[t->n_lanes++].lane = t->ops[i].lane; /* its LANE may be missing */
+        }
+        t->ops[kept++] = t->ops[i];
+    }
+    t->n_ops = kept;
+    qsort(t->lanes, t->n_lanes, sizeof t->lanes[0], compare_lanes);
+    size_t lanes = 0;
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        if (lanes == 0 || t->lanes[lanes - 1].lane != t->lanes[i].lane) {
+            t->lanes[lanes++] = t->lanes[i];
+        }
+    }
+    t->n_lanes = lanes;
+    size_t op = 0;
+    for (size_t i = 0; i < lanes; i++) {
+        t->lanes[i].first_op = (int32_t)op;
+        while (op < kept && t->ops[op].lane == t->lanes[i].lane) {
+            t->ops[op].before = op > (size_t)t->lanes[i].first_op ? (int32_t)op - 1 : TRACE_NONE;
+            op++;
+        }
+        t->lanes[i].n_ops = (int32_t)op - t->lanes[i].first_op;
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- waits -- */
+
+static int compare_waits(const void *a, const void *b)
+{
+    const trace_wait *x = a, *y = b;
+    return x->op != y->op ? (x->op < y->op ? -1 : 1) : (x->other > y->other) - (x->other < y->other);
+}
+
+static void read_wait(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    bool sense = r->wait.position >> TRACE_POSITION_BITS == 0 && r->wait.other_position >> TRACE_POSITION_BITS == 0;
+    int32_t op = sense ? trace_find_op(t, r->wait.lane, trace_position(s, r->wait.position)) : TRACE_NONE;
+    if (op == TRACE_NONE) {
+        t->ignored++; /* its SUBMIT was dropped, or it makes no sense */
+        return;
+    }
+    const trace_lane *lane = trace_find_lane(t, r->wait.other_lane);
+    size_t behind = lane ? trace_op_behind(t, lane, trace_position(s, r->wait.other_position)) : 0;
+    int32_t other = lane && behind > (size_t)lane->first_op ? (int32_t)behind - 1 : TRACE_NONE;
+    if (other != TRACE_NONE && t->ops[other].lane == t->ops[op].lane && other >= op) {
+        t->ignored++; /* no operation waits for a later one of its lane */
+        return;
+    }
+    t->waits[t->n_waits++] = (trace_wait){
+        .op = op,
+        .other = other,
+        .reads = r->kind == 1,
+        .buffer = r->wait.buffer,
+        .label =
+            r->wait.label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, r->wait.label, t->ops[op].submitted) : TRACE_NONE,
+        .low = (uint64_t)r->wait.low_unit * r->wait.unit,
+        .high = (uint64_t)r->wait.high_unit * r->wait.unit,
+    };
+}
+
+static void read_waits(trace_source *s)
+{
+    trace *t = s->t;
+    uint32_t run = trace_record(s, 0).trace.run;
+    s->run = 0;
+    for (size_t i = 1; i < s->n; i++) {
+        hdi_record r = trace_record(s, i);
+        if (r.type == HDI_RECORD_WAIT) {
+            read_wait(s, &r);
+        } else {
+            trace_next_run(s, &r, &run);
+        }
+    }
+    qsort(t->waits, t->n_waits, sizeof t->waits[0], compare_waits);
+    size_t at = 0;
+    for (size_t i = 0; i < t->n_ops; i++) {
+        uint32_t announced = t->ops[i].n_waits;
+        t->ops[i].first_wait = (uint32_t)at;
+        while (at < t->n_waits && t->waits[at].op == (int32_t)i) {
+            at++;
+        }
+        t->ops[i].n_waits = (uint32_t)at - t->ops[i].first_wait;
+        t->lost_waits += announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- whole -- */
+
+static bool make_tables(trace_source *s)
+{
+    trace *t = s->t;
+    for (size_t i = 0; i < s->n; i++) {
+        uint8_t type = s->bytes[i * HDI_RECORD_BYTES];
+        t->ignored += type == HDI_RECORD_NONE;
+        if (type < HDI_RECORD_TYPES) {
+            s->count[type]++;
+        }
+    }
+    t->ops = trace_table(s->count[HDI_RECORD_SUBMIT], sizeof t->ops[0]);
+    t->waits = trace_table(s->count[HDI_RECORD_WAIT], sizeof t->waits[0]);
+    t->lanes = trace_table(s->count[HDI_RECORD_LANE] + s->count[HDI_RECORD_SUBMIT] + s->count[HDI_RECORD_SPAN],
+                           sizeof t->lanes[0]);
+    s->issues = trace_table(s->count[HDI_RECORD_ISSUE], sizeof s->issues[0]);
+    s->spans = trace_table(s->count[HDI_RECORD_SPAN], sizeof s->spans[0]);
+    s->dones = trace_table(s->count[HDI_RECORD_DONE], sizeof s->dones[0]);
+    s->clocks = trace_table(s->count[HDI_RECORD_CLOCK], sizeof s->clocks[0]);
+    return t->ops && t->waits && t->lanes && s->issues && s->spans && s->dones && s->clocks;
+}
+
+static bool read_all(trace_source *s)
+{
+    if (!make_tables(s) || !trace_read_names(s)) {
+        return false;
+    }
+    read_operations(s);
+    order_operations(s->t);
+    for (size_t i = 0; i < s->t->n_lanes; i++) { /* all of them have a device */
+        int device = trace_lane_device(s->t->lanes[i].lane);
+        s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
+    }
+    read_waits(s);
+    s->run = 0;
+    return trace_read_tables(s) && trace_place(s);
+}
+
+static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, char error[512])
+{
+    trace_source s = {.bytes = bytes, .n = n / HDI_RECORD_BYTES, .t = out};
+    out->cut = n % HDI_RECORD_BYTES != 0;
+    out->n_records = s.n;
+    error[0] = 0;
+    if (s.n > INT32_MAX / 4) {
+        snprintf(error, 512, "it has %zu records, and this tool reads %d at most; trace a shorter time", s.n,
+                 INT32_MAX / 4);
+        return false;
+    }
+    if (!check_head(&s, error)) {
+        return false;
+    }
+    bool ok = read_all(&s);
+    out->length = s.last;
+    ok = ok && trace_split(out) && trace_path(out) && trace_figures(out, peaks, error) && trace_find(out);
+    if (!ok && error[0] == 0) {
+        snprintf(error, 512, "there is no memory for its %zu records", s.n);
+    }
+    free(s.issues);
+    free(s.spans);
+    free(s.dones);
+    free(s.clocks);
+    for (size_t i = 0; s.namings && i < s.n_namings; i++) {
+        free(s.namings[i].text);
+    }
+    free(s.namings);
+    return ok;
+}
+
+static bool read_bytes(const void *bytes, size_t n, const char *peaks, trace *out, char error[512])
+{
+    bool ok = analyse(bytes, n, peaks, out, error);
+    if (!ok) {
+        trace_release(out);
+    }
+    return ok;
+}
+
+bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512])
+{
+    memset(out, 0, sizeof *out);
+    return read_bytes(bytes, n, NULL, out, error);
+}
+
+bool trace_read(const char *file, const char *peaks, trace *out, char error[512])
+{
+    memset(out, 0, sizeof *out);
+    size_t n = 0;
+    void *bytes = cli_read_file(file, &n);
+    if (!bytes) {
+        snprintf(error, 512, "%.300s: %s", file, strerror(errno));
+        return false;
+    }
+    char what[512];
+    snprintf(out->file, sizeof out->file, "%s", file);
+    bool ok = read_bytes(bytes, n, peaks, out, what);
+    free(bytes);
+    if (!ok) {
+        snprintf(error, 512, "%.200s: %.300s", file, what);
+    }
+    return ok;
+}
+
+void trace_release(trace *t)
+{
+    for (int i = 0; i < TRACE_DEVICES; i++) {
+        free(t->devices[i].pieces);
+    }
+    for (size_t i = 0; t->names && i < t->n_names; i++) {
+        free(t->names[i]);
+    }
+    void *tables[] = {t->names,    t->lanes,      t->ops,     t->waits,  t->stretches, t->transfers, t->memory,
+                      t->figures,  t->pauses,     t->losses,  t->ranges, t->links,     t->launches,  t->findings,
+                      t->critical, t->activities, t->threads, t->labels, t->options};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        free(tables[i]);
+    }
+    memset(t, 0, sizeof *t);
+}

@@ -1,0 +1,516 @@
+/* records.c - names, and the tables of a trace that stand alone: transfers, memory, pauses, losses, ranges, threads. See model.h.
+ *
+ * Threads, Locks: see model.h.
+ * Always: as in read.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/trace/parts.h"
+
+/* ------------------------------------------------------------------------------------------------------- names -- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int compare_namings(const void *a, const void *b)
+{
+    const trace_naming *x = a, *y = b;
+    if (x->kind != y->kind) {
+        return x->kind < y->kind ? -1 : 1;
+    }
+    if (x->number != y->number) {
+        return x->number < y->number ? -1 : 1;
+    }
+    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
+}
+
+/* Each text once; the trace has them from then on. */
+static bool intern(trace_source *s)
+{
+    trace *t = s->t;
+    char **texts = trace_table(s->n_namings, sizeof *texts);
+    if (!texts) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n_namings; i++) {
+        texts[i] = s->namings[i].text;
+        s->namings[i].text = NULL;
+    }
+    qsort(texts, s->n_namings, sizeof *texts, compare_texts);
+    t->names = texts;
+    for (size_t i = 0; i < s->n_namings; i++) {
+        if (t->n_names > 0 && strcmp(texts[t->n_names - 1], texts[i]) == 0) {
+            free(texts[i]);
+        } else {
+            texts[t->n_names++] = texts[i];
+        }
+    }
+    return true;
+}
+
+static int32_t find_text(const trace *t, const char *text)
+{
+    char **found = bsearch(&text, t->names, t->n_names, sizeof *t->names, compare_texts);
+    return found ? (int32_t)(found - t->names) : TRACE_NONE;
+}
+
+static bool read_namings(trace_source *s)
+{
+    char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
+    bool ok = text != NULL;
+    for (size_t i = 1; ok && i < s->n; i++) {
+        hdi_record r = trace_record(s, i);
+        if (r.type != HDI_RECORD_NAME) {
+            continue;
+        }
+        trace_text(s, i, text, 256 * HDI_RECORD_TEXT_BYTES);
+        int64_t time = trace_time(s, r.time);
+        trace_naming *n = &s->namings[s->n_namings++];
+        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .time = time, .order = i, .text = strdup(text)};
+        ok = n->text != NULL;
+    }
+    free(text);
+    return ok;
+}
+
+/* A naming has its text until all are interned: the second pass finds it again by its record. */
+static bool resolve_namings(trace_source *s)
+{
+    char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
+    for (size_t i = 0; text && i < s->n_namings; i++) {
+        trace_text(s, s->namings[i].order, text, 256 * HDI_RECORD_TEXT_BYTES);
+        s->namings[i].name = find_text(s->t, text);
+    }
+    free(text);
+    qsort(s->namings, s->n_namings, sizeof s->namings[0], compare_namings);
+    return text != NULL;
+}
+
+bool trace_read_names(trace_source *s)
+{
+    s->namings = trace_table(s->count[HDI_RECORD_NAME], sizeof s->namings[0]);
+    return s->namings && read_namings(s) && intern(s) && resolve_namings(s);
+}
+
+int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time)
+{
+    /* the first naming behind (kind, number, time) */
+    size_t low = 0, high = s->n_namings;
+    trace_naming wanted = {.kind = kind, .number = number, .time = time, .order = SIZE_MAX};
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_namings(&s->namings[middle], &wanted) <= 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const trace_naming *before = low > 0 ? &s->namings[low - 1] : NULL;
+    const trace_naming *behind = low < s->n_namings ? &s->namings[low] : NULL;
+    if (before && before->kind == kind && before->number == number) {
+        return before->name;
+    }
+    return behind && behind->kind == kind && behind->number == number ? behind->name : TRACE_NONE;
+}
+
+static int32_t label_of(trace_source *s, uint32_t label, int64_t time)
+{
+    return label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, label, time) : TRACE_NONE;
+}
+
+/* -------------------------------------------------------------------------------------------------------- records -- */
+
+static void read_transfer(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t called = trace_time(s, r->time), returned = trace_time(s, r->transfer.returned);
+    if (called == TRACE_UNSEEN || returned < called || r->kind == 0 || r->kind >= HDI_RECORD_WAYS ||
+        r->transfer.position >> TRACE_POSITION_BITS != 0) {
+        t->ignored++;
+        return;
+    }
+    uint64_t position = r->transfer.position;
+    t->transfers[t->n_transfers++] = (trace_transfer){
+        .way = r->kind,
+        .src = r->transfer.src,
+        .dst = r->transfer.dst,
+        .thread = r->thread,
+        .lane = r->transfer.lane,
+        .op = position ? trace_find_op(t, r->transfer.lane, trace_position(s, position)) : TRACE_NONE,
+        .bytes = r->transfer.bytes,
+        .called = called,
+        .returned = returned,
+        .began = position ? TRACE_UNSEEN : called,
+        .ended = position ? TRACE_UNSEEN : returned,
+        .src_label = label_of(s, r->transfer.src_label, called),
+        .dst_label = label_of(s, r->transfer.dst_label, called),
+    };
+}
+
+static void read_memory(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t time = trace_time(s, r->time);
+    bool is_alloc = r->type == HDI_RECORD_ALLOC;
+    if (time == TRACE_UNSEEN || (is_alloc && (r->alloc.took < 0 || r->alloc.took > TRACE_TIME_MOST)) || r->kind > 2) {
+        t->ignored++;
+        return;
+    }
+    t->memory[t->n_memory++] = (trace_memory){
+        .time = time,
+        .took = is_alloc ? r->alloc.took : 0,
+        .is_alloc = is_alloc,
+        .kind = r->kind,
+        .device = r->device,
+        .rungs = is_alloc ? r->alloc.rungs : 0,
+        .thread = r->thread,
+        .buffer = r->alloc.buffer,
+        .bytes = r->alloc.bytes,
+        .address = r->alloc.address,
+        .label = label_of(s, r->alloc.label, time),
+        .other = TRACE_NONE,
+    };
+}
+
+static void read_pause(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t begin = trace_time(s, r->time), end = trace_time(s, r->pause.ended);
+    if (begin == TRACE_UNSEEN || end < begin || r->kind == 0 || r->kind >= HDI_RECORD_PAUSES ||
+        r->pause.position >> TRACE_POSITION_BITS != 0) {
+        t->ignored++;
+        return;
+    }
+    t->pauses[t->n_pauses++] = (trace_pause){
+        .begin = begin,
+        .end = end,
+        .kind = r->kind,
+        .device = r->device,
+        .thread = r->thread,
+        .lane = r->pause.lane,
+        .detail = r->pause.detail,
+        .position = trace_position(s, r->pause.position),
+        .bytes = r->pause.bytes,
+    };
+}
+
+static void read_loss(trace_source *s, size_t index, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t time = trace_time(s, r->time);
+    if (time == TRACE_UNSEEN || r->device >= TRACE_DEVICES) {
+        t->ignored += time != TRACE_UNSEEN;
+        return;
+    }
+    if (r->type == HDI_RECORD_RESTART) { /* of the last loss of the device */
+        int64_t ended = trace_time(s, r->loss.ended);
+        for (size_t i = t->n_losses; i-- > 0;) {
+            if (t->losses[i].device == r->device && t->losses[i].ended == TRACE_UNSEEN) {
+                t->losses[i].ended = ended >= t->losses[i].time ? ended : TRACE_UNSEEN;
+                return;
+            }
+            if (t->n_losses - i > TRACE_DEVICES) {
+                break;
+            }
+        }
+        return;
+    }
+    trace_loss *loss = &t->losses[t->n_losses++];
+    *loss = (trace_loss){.time = time, .ended = TRACE_UNSEEN, .device = r->device, .code = r->loss.code};
+    loss->op = r->loss.position >> TRACE_POSITION_BITS
+                   ? TRACE_NONE
+                   : trace_find_op(t, r->loss.lane, trace_position(s, r->loss.position));
+    trace_text(s, index, loss->message, sizeof loss->message);
+}
+
+static void read_figure(trace_source *s, const hdi_record *r)
+{
+    int64_t time = trace_time(s, r->time);
+    if (time == TRACE_UNSEEN || r->device >= TRACE_DEVICES) {
+        s->t->ignored += time != TRACE_UNSEEN;
+        return;
+    }
+    s->t->figures[s->t->n_figures++] = (trace_figure){.time = time,
+                                                      .device = r->device,
+                                                      .in_use = r->memory.in_use,
+                                                      .held = r->memory.held,
+                                                      .limit = r->memory.limit,
+                                                      .pinned = r->memory.pinned};
+}
+
+static void read_activity(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t begin = trace_time(s, r->time), end = trace_time(s, r->activity.ended);
+    if (begin == TRACE_UNSEEN || end < begin || r->device >= TRACE_DEVICES) {
+        t->ignored++;
+        return;
+    }
+    t->activities[t->n_activities++] =
+        (trace_activity){.begin = begin,
+                         .end = end,
+                         .kind = r->kind,
+                         .device = r->device,
+                         .name = trace_lookup(s, HDI_RECORD_NAME_ACTIVITY, r->activity.name, begin),
+                         .stream = r->activity.stream,
+                         .bytes = r->activity.bytes};
+}
+
+/* ---------------------------------------------------------------------------------------------------------- ranges -- */
+
+/* A PUSH or POP, until they are joined. */
+typedef struct edge {
+    uint32_t thread;
+    int64_t time;
+    size_t order;
+    bool push, nvtx;
+    int32_t name;
+} edge;
+
+static int compare_edges(const void *a, const void *b)
+{
+    const edge *x = a, *y = b;
+    return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const trace_range *x = a, *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
+}
+
+/* One thread's, in order. `open` has room for all of them. A range whose end is missing ends with the trace. */
+static void join_ranges(trace *t, const edge *edges, size_t n, size_t *open, int64_t last)
+{
+    size_t depth = 0;
+    for (size_t i = 0; i < n; i++) {
+        const edge *e = &edges[i];
+        if (!e->push) {
+            if (depth > 0) { /* else it was begun before the trace */
+                trace_range *range = &t->ranges[open[--depth]];
+                range->end = trace_most(range->begin, e->time);
+            }
+            continue;
+        }
+        open[depth] = t->n_ranges;
+        t->ranges[t->n_ranges++] = (trace_range){.begin = e->time,
+                                                 .end = trace_most(e->time, last),
+                                                 .thread = e->thread,
+                                                 .name = e->name,
+                                                 .depth = (uint16_t)(depth < UINT16_MAX ? depth : UINT16_MAX),
+                                                 .nvtx = e->nvtx};
+        depth++;
+    }
+}
+
+static bool read_ranges(trace_source *s)
+{
+    trace *t = s->t;
+    size_t most = s->count[HDI_RECORD_PUSH] + s->count[HDI_RECORD_POP], n = 0;
+    edge *edges = trace_table(most, sizeof *edges);
+    size_t *open = trace_table(most, sizeof *open);
+    for (size_t i = 1; edges && i < s->n; i++) {
+        hdi_record r = trace_record(s, i);
+        int64_t time;
+        if ((r.type == HDI_RECORD_PUSH || r.type == HDI_RECORD_POP) && (time = trace_time(s, r.time)) != TRACE_UNSEEN) {
+            int32_t name = trace_lookup(s, HDI_RECORD_NAME_RANGE, r.range.name, time);
+            edges[n++] = (edge){r.thread, time, i, r.type == HDI_RECORD_PUSH, r.kind == 1, name};
+        }
+    }
+    if (edges && open) {
+        qsort(edges, n, sizeof *edges, compare_edges);
+        for (size_t i = 0, end; i < n; i = end) {
+            for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
+            }
+            join_ranges(t, edges + i, end - i, open, s->last);
+        }
+        qsort(t->ranges, t->n_ranges, sizeof t->ranges[0], compare_ranges);
+    }
+    free(open);
+    free(edges);
+    return edges && open;
+}
+
+/* ----------------------------------------------------------------------------------------------- order of tables -- */
+
+static int compare_transfers(const void *a, const void *b)
+{
+    const trace_transfer *x = a, *y = b;
+    return (x->called > y->called) - (x->called < y->called);
+}
+
+static int compare_memory(const void *a, const void *b)
+{
+    const trace_memory *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int compare_figures(const void *a, const void *b)
+{
+    const trace_figure *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int compare_pauses(const void *a, const void *b)
+{
+    const trace_pause *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int compare_activities(const void *a, const void *b)
+{
+    const trace_activity *x = a, *y = b;
+    return x->device != y->device ? x->device - y->device : (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* An ALLOC or FREE, by buffer. */
+typedef struct holder {
+    uint64_t buffer;
+    int64_t time;
+    int32_t index;
+    bool is_alloc;
+} holder;
+
+static int compare_holders(const void *a, const void *b)
+{
+    const holder *x = a, *y = b;
+    if (x->buffer != y->buffer) {
+        return x->buffer < y->buffer ? -1 : 1;
+    }
+    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
+}
+
+/* An allocation that failed has no buffer. */
+static bool match_memory(trace *t)
+{
+    holder *holders = trace_table(t->n_memory, sizeof *holders);
+    if (!holders) {
+        return false;
+    }
+    for (size_t i = 0; i < t->n_memory; i++) {
+        holders[i] = (holder){t->memory[i].buffer, t->memory[i].time, (int32_t)i, t->memory[i].is_alloc};
+    }
+    qsort(holders, t->n_memory, sizeof *holders, compare_holders);
+    for (size_t i = 1; i < t->n_memory; i++) {
+        const holder *a = &holders[i - 1], *f = &holders[i];
+        if (a->buffer == f->buffer && a->buffer != 0 && a->is_alloc && !f->is_alloc) {
+            trace_memory *alloc = &t->memory[a->index], *end = &t->memory[f->index];
+            alloc->other = f->index;
+            end->other = a->index;
+            end->kind = alloc->kind, end->device = alloc->device, end->label = alloc->label;
+            end->bytes = alloc->bytes, end->address = alloc->address;
+        }
+    }
+    free(holders);
+    return true;
+}
+
+static int compare_threads(const void *a, const void *b)
+{
+    const trace_thread *x = a, *y = b;
+    return (x->thread > y->thread) - (x->thread < y->thread);
+}
+
+/* The threads that wrote records; which devices they submit to. */
+static bool read_threads(trace_source *s)
+{
+    trace *t = s->t;
+    t->threads = trace_table(t->n_ops, sizeof t->threads[0]);
+    if (!t->threads) {
+        return false;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_ops; i++) { /* neighbours are often of one thread and one device */
+        trace_thread one = {t->ops[i].thread, TRACE_NONE, 1u << trace_lane_device(t->ops[i].lane)};
+        if (n == 0 || t->threads[n - 1].thread != one.thread || t->threads[n - 1].devices != one.devices) {
+            t->threads[n++] = one;
+        }
+    }
+    qsort(t->threads, n, sizeof t->threads[0], compare_threads);
+    for (size_t i = 0; i < n; i++) {
+        if (t->n_threads > 0 && t->threads[t->n_threads - 1].thread == t->threads[i].thread) {
+            t->threads[t->n_threads - 1].devices |= t->threads[i].devices;
+        } else {
+            t->threads[t->n_threads++] = t->threads[i];
+        }
+    }
+    for (size_t i = 0; i < t->n_threads; i++) {
+        t->threads[i].name = trace_lookup(s, HDI_RECORD_NAME_THREAD, t->threads[i].thread, INT64_MAX);
+    }
+    return true;
+}
+
+static void read_options(trace_source *s)
+{
+    for (size_t i = 0; i < s->n_namings; i++) {
+        if (s->namings[i].kind == HDI_RECORD_NAME_OPTION) {
+            s->t->options[s->t->n_options++] = s->namings[i].name;
+        }
+    }
+}
+
+static void read_records(trace_source *s)
+{
+    uint32_t run = trace_record(s, 0).trace.run;
+    for (size_t i = 1; i < s->n; i++) {
+        hdi_record r = trace_record(s, i);
+        switch (r.type) {
+        case HDI_RECORD_TRACE:
+            trace_next_run(s, &r, &run);
+            break;
+        case HDI_RECORD_TRANSFER:
+            read_transfer(s, &r);
+            break;
+        case HDI_RECORD_ALLOC:
+        case HDI_RECORD_FREE:
+            read_memory(s, &r);
+            break;
+        case HDI_RECORD_PAUSE:
+            read_pause(s, &r);
+            break;
+        case HDI_RECORD_LOSS:
+        case HDI_RECORD_RESTART:
+            read_loss(s, i, &r);
+            break;
+        case HDI_RECORD_MEMORY:
+            read_figure(s, &r);
+            break;
+        case HDI_RECORD_ACTIVITY:
+            read_activity(s, &r);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+bool trace_read_tables(trace_source *s)
+{
+    trace *t = s->t;
+    t->transfers = trace_table(s->count[HDI_RECORD_TRANSFER], sizeof t->transfers[0]);
+    t->memory = trace_table(s->count[HDI_RECORD_ALLOC] + s->count[HDI_RECORD_FREE], sizeof t->memory[0]);
+    t->pauses = trace_table(s->count[HDI_RECORD_PAUSE], sizeof t->pauses[0]);
+    t->losses = trace_table(s->count[HDI_RECORD_LOSS], sizeof t->losses[0]);
+    t->figures = trace_table(s->count[HDI_RECORD_MEMORY], sizeof t->figures[0]);
+    t->activities = trace_table(s->count[HDI_RECORD_ACTIVITY], sizeof t->activities[0]);
+    t->ranges = trace_table(s->count[HDI_RECORD_PUSH], sizeof t->ranges[0]);
+    t->options = trace_table(s->n_namings, sizeof t->options[0]);
+    if (!t->transfers || !t->memory || !t->pauses || !t->losses || !t->figures || !t->activities || !t->ranges ||
+        !t->options) {
+        return false;
+    }
+    read_records(s);
+    read_options(s);
+    qsort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
+    qsort(t->memory, t->n_memory, sizeof t->memory[0], compare_memory);
+    qsort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
+    qsort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
+    qsort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
+    return match_memory(t) && read_threads(s) && read_ranges(s);
+}

@@ -1,0 +1,414 @@
+/* rules.c - rules that a trace must keep, for a check in a build: `heddle trace FILE --check RULES`.
+ *
+ * A line is a rule: FIGURE COMPARISON VALUE. What follows a # is a comment. Comparisons are < <= > >= == !=.
+ *    compute  transfer  idle  overlap        share of the window (%), or a time (ns, us, ms, s)
+ *    idle.CAUSE                              loss, device, copy, claim, ring, memory, overhead, nothing: the same
+ *    gap.max                                 the longest idle time; a time
+ *    memory.peak                             the most that buffers had; bytes, KiB, MiB, GiB
+ *    FIGURE.DEVICE                           of one device; without a device the rule is for each one that has operations
+ *    critical.KIND                           compute, transfer, claim, way, host along the critical path; as idle
+ *    transfer.rate(A->B), transfer.share(A->B)  of every path from A to B (a number or host): MB/s or GB/s, % of its peak
+ *    findings  finding.ID  dropped  ignored  losses  launches  operations    numbers
+ *    window                                  a time
+ *
+ * Threads, Locks: see model.h.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/common/command.h"
+#include "cli/trace/output.h"
+#include "cli/trace/parts.h"
+
+typedef enum unit_kind { UNIT_NUMBER, UNIT_SHARE, UNIT_TIME, UNIT_BYTES, UNIT_RATE } unit_kind;
+
+static const struct {
+    const char *text;
+    unit_kind kind;
+    double factor;
+} units[] = {
+    {"", UNIT_NUMBER, 1},         {"%", UNIT_SHARE, 1},         {"ns", UNIT_TIME, 1},     {"us", UNIT_TIME, 1e3},
+    {"ms", UNIT_TIME, 1e6},       {"s", UNIT_TIME, 1e9},        {"bytes", UNIT_BYTES, 1}, {"KiB", UNIT_BYTES, 1024},
+    {"MiB", UNIT_BYTES, 1048576}, {"GiB", UNIT_BYTES, 1 << 30}, {"MB/s", UNIT_RATE, 1e6}, {"GB/s", UNIT_RATE, 1e9},
+};
+
+static const char *const comparisons[] = {"<=", ">=", "==", "!=", "<", ">"};
+
+typedef struct rule {
+    char text[128], name[64];
+    int device;   /* TRACE_NONE: each */
+    int src, dst; /* of a path */
+    bool path;
+    int comparison;
+    double value; /* in the unit's smallest */
+    unit_kind unit;
+    const char *unit_text;
+    double factor;
+} rule;
+
+typedef struct checker {
+    const trace *t;
+    const rule *r;
+    int line;
+    FILE *out;
+    bool broken, asked;
+} checker;
+
+/* -------------------------------------------------------------------------------------------------------- rules -- */
+
+static bool holds(const rule *r, double value)
+{
+    switch (r->comparison) {
+    case 0:
+        return value <= r->value;
+    case 1:
+        return value >= r->value;
+    case 2:
+        return value == r->value;
+    case 3:
+        return value != r->value;
+    case 4:
+        return value < r->value;
+    default:
+        return value > r->value;
+    }
+}
+
+static void judge(checker *c, const char *of, double value)
+{
+    c->asked = true;
+    if (!holds(c->r, value)) {
+        fprintf(c->out, "line %d: %s: %s%s%.6g%s%s\n", c->line, c->r->text, of, of[0] ? " has " : "it is ",
+                value / c->r->factor, c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
+        c->broken = true;
+    }
+}
+
+/* A part of the window: as a share or a time, whatever the rule has. */
+static void judge_part(checker *c, const char *of, int64_t ns)
+{
+    int64_t window = c->t->end - c->t->begin;
+    judge(c, of, c->r->unit == UNIT_SHARE ? (window > 0 ? (double)ns * 100 / (double)window : 0) : (double)ns);
+}
+
+/* ------------------------------------------------------------------------------------------------------ figures -- */
+
+static bool is_used(const trace *t, int d)
+{
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        if (trace_lane_device(t->lanes[i].lane) == d && t->lanes[i].n_ops > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t longest_gap(const trace_device *d)
+{
+    int64_t longest = 0, now = 0;
+    for (size_t i = 0; i < d->n_pieces; i++) { /* its pieces of different causes are one gap */
+        now = d->pieces[i].state == TRACE_IDLE ? now + d->pieces[i].end - d->pieces[i].begin : 0;
+        longest = trace_most(longest, now);
+    }
+    return longest;
+}
+
+static double memory_peak(const trace *t, int d)
+{
+    double sum = 0;
+    for (size_t i = 0; i < t->n_labels; i++) {
+        sum += t->labels[i].kind == 0 && t->labels[i].device == d ? (double)t->labels[i].at_peak : 0;
+    }
+    return sum;
+}
+
+/* A figure that each device has. False: there is none of that name. `of` NULL: only whether there is. */
+static bool device_figure(checker *c, const char *name, int d, const char *of)
+{
+    const trace_device *x = &c->t->devices[d < 0 ? 0 : d];
+    const char *cause = strncmp(name, "idle.", 5) == 0 ? name + 5 : NULL;
+    const struct {
+        const char *name;
+        int64_t ns;
+    } parts[] = {{"compute", x->compute}, {"transfer", x->transfer}, {"idle", x->idle}, {"overlap", x->overlap}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strcmp(name, parts[i].name) == 0) {
+            of ? judge_part(c, of, parts[i].ns) : (void)0;
+            return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
+        }
+    }
+    for (int i = 0; cause && i < TRACE_CAUSES; i++) {
+        if (strcmp(cause, trace_cause_id((trace_cause)i)) == 0) {
+            of ? judge_part(c, of, x->cause[i]) : (void)0;
+            return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
+        }
+    }
+    if (strcmp(name, "gap.max") == 0) {
+        of ? judge(c, of, (double)longest_gap(x)) : (void)0;
+        return c->r->unit == UNIT_TIME;
+    }
+    if (strcmp(name, "memory.peak") == 0) {
+        of ? judge(c, of, memory_peak(c->t, d)) : (void)0;
+        return c->r->unit == UNIT_BYTES;
+    }
+    return false;
+}
+
+static bool is_end(int wanted, uint8_t is)
+{
+    return wanted == TRACE_NONE ? is >= TRACE_DEVICES : wanted == is;
+}
+
+static bool path_figure(checker *c)
+{
+    const rule *r = c->r;
+    bool share = strcmp(r->name, "transfer.share") == 0;
+    if ((!share && strcmp(r->name, "transfer.rate") != 0) || r->unit != (share ? UNIT_SHARE : UNIT_RATE)) {
+        return false;
+    }
+    for (size_t i = 0; i < c->t->n_links; i++) {
+        const trace_link *l = &c->t->links[i];
+        double peak = l->peak > 0 ? l->peak : l->best;
+        if (is_end(r->src, l->src) && is_end(r->dst, l->dst) && l->busy > 0 && (!share || peak > 0)) {
+            judge(c, trace_way_text(l->way), share ? l->rate * 100 / peak : l->rate);
+        }
+    }
+    if (!c->asked) {
+        fprintf(c->out, "line %d: %s: no such transfer was measured\n", c->line, r->text);
+        c->broken = true;
+    }
+    return true;
+}
+
+static bool critical_figure(checker *c)
+{
+    static const char *const kinds[TRACE_ALONG] = {"critical.compute", "critical.transfer", "critical.claim",
+                                                   "critical.way", "critical.host"};
+    for (int i = 0; i < TRACE_ALONG; i++) {
+        if (strcmp(c->r->name, kinds[i]) == 0 && (c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME)) {
+            judge_part(c, "", c->t->along[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool count_figure(checker *c)
+{
+    const trace *t = c->t;
+    const char *name = c->r->name;
+    uint64_t launches = 0, found = 0;
+    for (size_t i = 0; i < t->n_launches; i++) {
+        launches += t->launches[i].count;
+    }
+    for (size_t i = 0; i < t->n_findings && strncmp(name, "finding.", 8) == 0; i++) {
+        found += strcmp(name + 8, t->findings[i].id) == 0;
+    }
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {{"findings", t->n_findings}, {"dropped", t->dropped}, {"ignored", t->ignored},
+                  {"losses", t->n_losses},     {"launches", launches},  {"operations", t->n_ops}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (strcmp(name, counts[i].name) == 0 && c->r->unit == UNIT_NUMBER) {
+            judge(c, "", (double)counts[i].value);
+            return true;
+        }
+    }
+    if (strncmp(name, "finding.", 8) == 0 && name[8] && c->r->unit == UNIT_NUMBER) {
+        judge(c, "", (double)found);
+        return true;
+    }
+    if (strcmp(name, "window") == 0 && c->r->unit == UNIT_TIME) {
+        judge(c, "", (double)(t->end - t->begin));
+        return true;
+    }
+    return false;
+}
+
+/* False: the rule makes no sense. */
+static bool check_rule(checker *c)
+{
+    const rule *r = c->r;
+    char of[32];
+    if (r->path) {
+        return path_figure(c);
+    }
+    if (!device_figure(c, r->name, TRACE_NONE, NULL)) {
+        return r->device == TRACE_NONE && (count_figure(c) || critical_figure(c));
+    }
+    if (r->device != TRACE_NONE && r->device >= c->t->n_devices) {
+        fprintf(c->out, "line %d: %s: the trace has %d devices\n", c->line, r->text, c->t->n_devices);
+        c->broken = true;
+        return true;
+    }
+    for (int d = 0; d < c->t->n_devices; d++) {
+        snprintf(of, sizeof of, "device %d", d);
+        if (r->device == d || (r->device == TRACE_NONE && is_used(c->t, d))) {
+            device_figure(c, r->name, d, of);
+        }
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- parsing -- */
+
+static const char *skip(const char *at)
+{
+    while (*at == ' ' || *at == '\t') {
+        at++;
+    }
+    return at;
+}
+
+/* "0" or "host". */
+static bool parse_end(const char **at, int *out)
+{
+    *at = skip(*at);
+    *out = TRACE_NONE;
+    if (strncmp(*at, "host", 4) == 0) {
+        *at += 4;
+    } else if (isdigit((unsigned char)**at)) {
+        char *end;
+        long number = strtol(*at, &end, 10);
+        if (number >= TRACE_DEVICES) {
+            return false;
+        }
+        *out = (int)number;
+        *at = end;
+    } else {
+        return false;
+    }
+    *at = skip(*at);
+    return true;
+}
+
+static bool parse_path(const char **at, rule *out)
+{
+    if (**at != '(') {
+        return true;
+    }
+    ++*at;
+    out->path = true;
+    if (!parse_end(at, &out->src) || strncmp(*at, "->", 2) != 0) {
+        return false;
+    }
+    *at += 2;
+    return parse_end(at, &out->dst) && *(*at)++ == ')';
+}
+
+/* A number behind the last dot is a device. */
+static void parse_device(rule *out)
+{
+    char *dot = strrchr(out->name, '.'), *end = NULL;
+    out->device = TRACE_NONE;
+    if (dot && isdigit((unsigned char)dot[1])) {
+        long number = strtol(dot + 1, &end, 10);
+        if (*end == 0 && number < 1000) {
+            out->device = (int)number;
+            *dot = 0;
+        }
+    }
+}
+
+static bool parse_value(const char *at, rule *out)
+{
+    char number[32];
+    at = skip(at);
+    size_t length = strspn(at, "0123456789.");
+    if (length == 0 || length >= sizeof number || memchr(at, '.', length) != memrchr(at, '.', length)) {
+        return false;
+    }
+    /* by hand: the locale may have another decimal point */
+    double value = 0, place = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (at[i] == '.') {
+            place = 1;
+        } else {
+            value = value * 10 + (at[i] - '0');
+            place *= 10;
+        }
+    }
+    at = skip(at + length);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(at, units[i].text) == 0) {
+            out->unit = units[i].kind;
+            out->unit_text = units[i].text;
+            out->factor = units[i].factor;
+            out->value = (place > 0 ? value / place : value) * units[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_rule(const char *line, rule *out)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->text, sizeof out->text, "%.120s", line);
+    const char *at = line;
+    size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789.-");
+    if (length == 0 || length >= sizeof out->name) {
+        return false;
+    }
+    memcpy(out->name, at, length);
+    at += length;
+    parse_device(out);
+    if (!parse_path(&at, out)) {
+        return false;
+    }
+    at = skip(at);
+    for (int i = 0; i < (int)(sizeof comparisons / sizeof comparisons[0]); i++) {
+        if (strncmp(at, comparisons[i], strlen(comparisons[i])) == 0) {
+            out->comparison = i;
+            return parse_value(at + strlen(comparisons[i]), out);
+        }
+    }
+    return false;
+}
+
+/* A line without its comment and the space around it. */
+static void trim(char *line)
+{
+    char *comment = strchr(line, '#');
+    if (comment) {
+        *comment = 0;
+    }
+    const char *begin = line + strspn(line, " \t\r");
+    memmove(line, begin, strlen(begin) + 1);
+    for (size_t n = strlen(line); n > 0 && strchr(" \t\r", line[n - 1]); n--) {
+        line[n - 1] = 0;
+    }
+}
+
+int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
+{
+    int number = 0, count = 0;
+    bool broken = false;
+    while (*rules) {
+        size_t length = strcspn(rules, "\n");
+        char line[256];
+        number++;
+        snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), rules);
+        rules += length + (rules[length] == '\n');
+        trim(line);
+        if (line[0] == 0) {
+            continue;
+        }
+        rule r;
+        checker c = {.t = t, .r = &r, .line = number, .out = out};
+        if (length >= sizeof line || !parse_rule(line, &r) || !check_rule(&c)) {
+            snprintf(error, 512, "line %d is no rule (%.100s); write FIGURE < VALUE, such as idle.device < 5 %%",
+                     number, line);
+            return CLI_USAGE;
+        }
+        broken = broken || c.broken;
+        count++;
+    }
+    if (!broken) {
+        fprintf(out, "%d rule%s kept\n", count, count == 1 ? "" : "s");
+    }
+    return broken ? CLI_FAILED : CLI_OK;
+}

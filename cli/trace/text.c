@@ -1,0 +1,373 @@
+/* text.c - a trace as text: how each device's time divides, findings, kernels, paths, memory; the chain behind an operation.
+ *
+ * Threads, Locks: see model.h.
+ * Always: what is missing in the file is stated first.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "cli/trace/output.h"
+#include "cli/trace/parts.h"
+
+enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40 };
+
+static const char *duration(int64_t ns, char out[HDI_AMOUNT_BYTES])
+{
+    return hdi_duration_text(ns > 0 ? (uint64_t)ns : 0, out);
+}
+#define TIME(ns) duration(ns, (char[HDI_AMOUNT_BYTES]){0})
+
+/* 12.3 */
+static double percent(int64_t part, int64_t of)
+{
+    return of > 0 ? (double)part * 100 / (double)of : 0;
+}
+
+static size_t shown(size_t n, size_t most, bool all)
+{
+    return all || n <= most ? n : most;
+}
+
+static void put_more(size_t n, size_t most, bool all, FILE *out)
+{
+    if (n > shown(n, most, all)) {
+        fprintf(out, "  and %zu more\n", n - shown(n, most, all));
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- head -- */
+
+static const char *detail_text(int detail)
+{
+    return detail == HDI_RECORD_DETAIL_FULL    ? "times of every operation"
+           : detail == HDI_RECORD_DETAIL_CUPTI ? "times of stretches, and CUPTI's"
+                                               : "times of stretches";
+}
+
+/* What the file does not have: each is a reason to read figures with care. */
+static void put_notes(const trace *t, FILE *out)
+{
+    if (t->dropped > 0) {
+        fprintf(out,
+                "note: %" PRIu64 " records had no room and are missing; raise the size of the trace or record less\n",
+                t->dropped);
+    }
+    if (t->ignored > 0) {
+        fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",
+                t->ignored);
+    }
+    if (t->lost_waits > 0) {
+        fprintf(out, "note: %" PRIu64 " waits are missing: causes of idle time are less exact\n", t->lost_waits);
+    }
+    if (t->unplaced > 0) {
+        fprintf(out,
+                "note: %" PRIu64 " operations have no times of their device; the host's are used where there are any\n",
+                t->unplaced);
+    }
+    if (!t->ended) {
+        fprintf(out, "note: the trace was not stopped in order%s; it is complete up to its last records\n",
+                t->cut ? ", and ends within a record" : "");
+    }
+}
+
+static void put_head(const trace *t, FILE *out)
+{
+    fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
+            TIME(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
+            t->runs > 1 ? ", of several runtimes one after the other" : "");
+    put_notes(t, out);
+}
+
+/* ------------------------------------------------------------------------------------------------------ devices -- */
+
+static void put_device(const trace *t, int d, FILE *out)
+{
+    const trace_device *x = &t->devices[d];
+    int64_t window = x->end - x->begin;
+    fprintf(out, "%6d %8.1f %% %7.1f %% %7.1f %%  ", d, percent(x->compute, window), percent(x->transfer, window),
+            percent(x->idle, window));
+    for (int c = 0; c < TRACE_CAUSES; c++) {
+        if (x->cause[c] > 0) {
+            fprintf(out, " %s %.1f %%", trace_cause_id((trace_cause)c), percent(x->cause[c], window));
+        }
+        for (int e = 0; c == TRACE_CAUSE_DEVICE && e < t->n_devices && x->cause[c] > 0; e++) {
+            if (x->for_device[e] > 0) {
+                fprintf(out, " (%d: %.1f %%)", e, percent(x->for_device[e], window));
+            }
+        }
+    }
+    fprintf(out, "\n");
+}
+
+static void put_devices(const trace *t, bool all, FILE *out)
+{
+    fprintf(out, "device   compute  transfer      idle   and why\n");
+    for (size_t d = 0; d < shown((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
+        put_device(t, (int)d, out);
+    }
+    put_more((size_t)t->n_devices, DEVICES_SHOWN, all, out);
+    fprintf(out, "critical path:");
+    const char *comma = "";
+    for (int a = 0; a < TRACE_ALONG; a++) {
+        if (t->along[a] > 0) {
+            fprintf(out, "%s %s %s (%.0f %%)", comma, trace_along_text((trace_along)a), TIME(t->along[a]),
+                    percent(t->along[a], t->end - t->begin));
+            comma = ",";
+        }
+    }
+    fprintf(out, "\n");
+}
+
+/* Whether a finding before this one is of the same kind. */
+static bool is_again(const trace *t, size_t index)
+{
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(t->findings[i].id, t->findings[index].id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The other devices that a kind of finding is about. */
+static void put_again(const trace *t, size_t index, FILE *out)
+{
+    const char *comma = "   also";
+    size_t n = 0;
+    for (size_t i = index + 1; i < t->n_findings; i++) {
+        const trace_finding *f = &t->findings[i];
+        if (strcmp(f->id, t->findings[index].id) == 0 && n++ < DEVICES_SHOWN) {
+            fprintf(out, "%s device %d (%s)", comma, f->device, TIME(f->gain));
+            comma = ",";
+        }
+    }
+    fprintf(out, "%s%s", n > DEVICES_SHOWN ? " and more" : "", n > 0 ? "\n" : "");
+}
+
+static void put_findings(const trace *t, bool all, FILE *out)
+{
+    if (t->n_findings == 0) {
+        fprintf(out, "findings: none\n");
+        return;
+    }
+    size_t kinds = 0;
+    fprintf(out, "findings, by what can be gained at most:\n");
+    for (size_t i = 0; i < t->n_findings; i++) {
+        const trace_finding *f = &t->findings[i];
+        bool again = !all && is_again(t, i);
+        kinds += !again;
+        if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
+            continue;
+        }
+        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
+                f->remedy);
+        if (!all) {
+            put_again(t, i, out);
+        }
+    }
+    put_more(kinds, FINDINGS_SHOWN, all, out);
+}
+
+/* ------------------------------------------------------------------------------------------------------- tables -- */
+
+static void put_launches(const trace *t, bool all, FILE *out)
+{
+    if (t->n_launches == 0) {
+        return;
+    }
+    fprintf(out, "kernels:\n");
+    for (size_t i = 0; i < shown(t->n_launches, ROWS_SHOWN, all); i++) {
+        const trace_launch *l = &t->launches[i];
+        const char *name = trace_name(t, l->kernel);
+        fprintf(out, "  %.60s: %" PRIu64 " launches", name[0] ? name : "(no name)", l->count);
+        if (l->measured > 0) {
+            fprintf(out, ", %s; median %s, 99 %% %s", TIME(l->total), TIME(l->median), TIME(l->p99));
+        }
+        if (l->shared > 0) {
+            fprintf(out, ", %s in stretches%s", TIME(l->shared), l->mixed ? " with other kernels, by number" : "");
+        }
+        fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
+                TIME(l->submit_to_begin_p99));
+    }
+    put_more(t->n_launches, ROWS_SHOWN, all, out);
+}
+
+static void put_end(uint8_t device, FILE *out)
+{
+    if (device < TRACE_DEVICES) {
+        fprintf(out, "%d", device);
+    } else {
+        fprintf(out, "host");
+    }
+}
+
+static void put_links(const trace *t, bool all, FILE *out)
+{
+    if (t->n_links == 0) {
+        return;
+    }
+    fprintf(out, "transfers:\n");
+    for (size_t i = 0; i < shown(t->n_links, ROWS_SHOWN, all); i++) {
+        const trace_link *l = &t->links[i];
+        fprintf(out, "  %s, ", trace_way_text(l->way));
+        put_end(l->src, out);
+        fprintf(out, " -> ");
+        put_end(l->dst, out);
+        fprintf(out, ": %" PRIu64 " of %s in all, busy %s, %.1f GB/s", l->count, HDI_BYTES(l->bytes), TIME(l->busy),
+                l->rate / 1e9);
+        if (l->peak > 0) {
+            fprintf(out, ", %.0f %% of the measured peak", l->rate * 100 / l->peak);
+        } else if (l->best > 0) {
+            fprintf(out, ", %.0f %% of the best large copy here", l->rate * 100 / l->best);
+        }
+        fprintf(out, "\n");
+    }
+    put_more(t->n_links, ROWS_SHOWN, all, out);
+}
+
+static void put_labels(const trace *t, bool all, FILE *out)
+{
+    if (t->n_labels == 0) {
+        return;
+    }
+    fprintf(out, "memory, by label:\n");
+    for (size_t i = 0; i < shown(t->n_labels, LABELS_SHOWN, all); i++) {
+        const trace_label *l = &t->labels[i];
+        const char *name = trace_name(t, l->label);
+        if (l->kind == 0) {
+            fprintf(out, "  device %d, ", l->device);
+        } else {
+            fprintf(out, "  %s, ", l->kind == 1 ? "pinned" : "unified");
+        }
+        fprintf(out, "%.60s: at most %s, %s when all had most, %" PRIu64 " allocations", name[0] ? name : "(no label)",
+                HDI_BYTES(l->peak), HDI_BYTES(l->at_peak), l->allocs);
+        if (l->beyond > 0) {
+            fprintf(out, ", %" PRIu64 " of them took longer ways: %s", l->beyond, TIME(l->paused));
+        }
+        fprintf(out, "\n");
+    }
+    put_more(t->n_labels, LABELS_SHOWN, all, out);
+}
+
+static void put_all(const trace *t, bool all, FILE *out)
+{
+    put_head(t, out);
+    put_devices(t, all, out);
+    put_findings(t, all, out);
+    put_launches(t, all, out);
+    put_links(t, all, out);
+    put_labels(t, all, out);
+}
+
+void trace_put_text(const trace *t, bool all, FILE *out)
+{
+    hdi_text text;
+    char *bytes = NULL;
+    size_t length = 0;
+    if (all || !hdi_text_open(&text)) {
+        put_all(t, all, out);
+        return;
+    }
+    put_all(t, false, text.file);
+    if (!hdi_text_close(&text, &bytes, &length)) {
+        put_all(t, false, out);
+        return;
+    }
+    size_t lines = 0;
+    const char *at = bytes;
+    for (const char *end; (end = strchr(at, '\n')) != NULL && lines < TRACE_LINES - 1; lines++) {
+        at = end + 1;
+    }
+    fwrite(bytes, 1, (size_t)(at - bytes), out);
+    if (*at) {
+        fprintf(out, "--all prints the rest\n");
+    }
+    free(bytes);
+}
+
+/* -------------------------------------------------------------------------------------------------------- chain -- */
+
+int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time)
+{
+    size_t low = 0, high = t->n_ranges;
+    while (low < high) { /* the first range behind (thread, time) */
+        size_t middle = low + (high - low) / 2;
+        const trace_range *r = &t->ranges[middle];
+        if (r->thread < thread || (r->thread == thread && r->begin <= time)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low > 0 && t->ranges[low - 1].thread == thread; low--) {
+        if (t->ranges[low - 1].end >= time) {
+            return (int32_t)low - 1;
+        }
+        if (t->ranges[low - 1].depth == 0) {
+            break; /* what stands before it ended before it began */
+        }
+    }
+    return TRACE_NONE;
+}
+
+static void put_when(const char *what, int64_t time, FILE *out)
+{
+    if (time != TRACE_UNSEEN) {
+        fprintf(out, ", %s %" PRId64 ".%03" PRId64 " us", what, time / 1000, (time < 0 ? -time : time) % 1000);
+    }
+}
+
+static void put_link(const trace *t, int32_t index, bool first, FILE *out)
+{
+    char name[TRACE_TEXT];
+    const trace_op *op = &t->ops[index];
+    fprintf(out, "%s%s", first ? "" : "waited for ", trace_op_name(t, index, name));
+    put_when("submitted", op->submitted, out);
+    put_when("ready", op->ready, out);
+    put_when(op->measured ? "began" : "began with its stretch", op->began, out);
+    put_when("ended", op->ended, out);
+    int32_t range = trace_range_at(t, op->thread, op->submitted);
+    fprintf(out, "%s%.80s%s\n", range != TRACE_NONE ? "; in the range '" : "",
+            range != TRACE_NONE ? trace_name(t, t->ranges[range].name) : "", range != TRACE_NONE ? "'" : "");
+}
+
+static void put_reason(const trace *t, int32_t op, FILE *out)
+{
+    int32_t wait = t->ops[op].held_by;
+    if (wait == TRACE_NONE) {
+        fprintf(out, "  the one before it in its lane:\n");
+        return;
+    }
+    const trace_wait *w = &t->waits[wait];
+    const char *label = trace_name(t, w->label);
+    fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s:\n", w->reads ? "it reads" : "it overwrites",
+            w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "");
+}
+
+bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512])
+{
+    unsigned device = 0, lane = 0;
+    unsigned long long position = 0;
+    int end = 0;
+    bool sense = sscanf(where, "%2u.%3u:%18llu%n", &device, &lane, &position, &end) == 3 && where[end] == 0 &&
+                 lane < HDI_RECORD_LANES;
+    int32_t op = sense ? trace_find_op(t, device * HDI_RECORD_LANES + lane, position) : TRACE_NONE;
+    if (op == TRACE_NONE) {
+        snprintf(error, 512,
+                 sense ? "the trace has no operation that ends at %.60s"
+                       : "'%.60s' is no operation; write DEVICE.LANE:POSITION, such as 0.1:4711",
+                 where);
+        return false;
+    }
+    int32_t chain[CHAIN_SHOWN];
+    size_t n = trace_chain(t, op, chain, CHAIN_SHOWN);
+    for (size_t i = 0; i < n; i++) {
+        put_link(t, chain[i], i == 0, out);
+        if (i + 1 < n) {
+            put_reason(t, chain[i], out);
+        }
+    }
+    fprintf(out, n == CHAIN_SHOWN ? "the chain goes on\n" : "that one waited for nothing that the trace has\n");
+    return true;
+}

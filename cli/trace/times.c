@@ -1,0 +1,436 @@
+/* times.c - all of a trace on one clock: devices' own times by CLOCK records, and when each operation was issued, began, ended.
+ *
+ * A device's own times are interpolated between neighbouring CLOCK records, and extrapolated with the nearest slope. A device that
+ * came back may count from another zero, so its records are cut into rows within which both clocks go alike. A span is of the row in
+ * which the engine wrote it.
+ *
+ * Threads, Locks: see model.h.
+ * Always: in a lane stretches begin in the order of their positions. No operation has an end before its begin.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/trace/parts.h"
+
+/* ------------------------------------------------------------------------------------------------------- clocks -- */
+
+enum { CLOCK_WITHIN_MOST = 1000000000 };
+
+static int compare_clocks(const void *a, const void *b)
+{
+    const trace_clock *x = a, *y = b;
+    return x->device != y->device ? x->device - y->device : (x->time > y->time) - (x->time < y->time);
+}
+
+/* Whether the device's own time went on as the clock did from a to b. */
+static bool goes_on(const trace_clock *a, const trace_clock *b)
+{
+    __int128 clock = (__int128)b->time - a->time, own = (__int128)b->own - a->own;
+    __int128 off = own > clock ? own - clock : clock - own;
+    return off <= clock / 10 + 10 * ((__int128)a->within + b->within) + 1000;
+}
+
+/* Keeps of each device what gives a slope that is exact to a thousandth. */
+static void thin_clocks(trace_source *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_clocks; i++) {
+        trace_clock c = s->clocks[i];
+        c.within = c.within < 0 ? 0 : trace_least(c.within, CLOCK_WITHIN_MOST);
+        trace_device *d = &s->t->devices[c.device];
+        d->clock_within = trace_most(d->clock_within, c.within);
+        trace_clock *before = n > 0 && s->clocks[n - 1].device == c.device ? &s->clocks[n - 1] : NULL;
+        bool apart = !before || !goes_on(before, &c) ||
+                     (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
+        if (apart) {
+            s->clocks[n++] = c;
+        } else if (c.within < before->within && (n < 2 || s->clocks[n - 2].device != c.device)) {
+            *before = c;
+        }
+    }
+    s->n_clocks = n;
+}
+
+/* A clock of the row in which the engine of a device wrote at `time`. False: the device has none. */
+static bool find_clock(const trace_source *s, int device, int64_t time, size_t *out)
+{
+    size_t low = 0, high = s->n_clocks;
+    while (low < high) { /* the first one behind (device, time) */
+        size_t middle = low + (high - low) / 2;
+        const trace_clock *c = &s->clocks[middle];
+        if (c->device < device || (c->device == device && c->time <= time)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    size_t at = low > 0 && s->clocks[low - 1].device == device ? low - 1 : low;
+    if (at >= s->n_clocks || s->clocks[at].device != device) {
+        return false;
+    }
+    *out = at;
+    return true;
+}
+
+/* Rows' ends, found once: first[i] is the first clock of i's row, and last[first[i]] the last one. */
+typedef struct clock_rows {
+    size_t *first, *last;
+} clock_rows;
+
+static bool make_rows(const trace_source *s, clock_rows *out)
+{
+    out->first = trace_table(s->n_clocks, sizeof(size_t));
+    out->last = trace_table(s->n_clocks, sizeof(size_t));
+    for (size_t i = 0; out->first && out->last && i < s->n_clocks; i++) {
+        bool same = i > 0 && s->clocks[i - 1].device == s->clocks[i].device &&
+                    s->clocks[i].own > s->clocks[i - 1].own && s->clocks[i].time > s->clocks[i - 1].time &&
+                    goes_on(&s->clocks[i - 1], &s->clocks[i]);
+        out->first[i] = same ? out->first[i - 1] : i;
+        out->last[out->first[i]] = i;
+    }
+    return out->first && out->last;
+}
+
+static int64_t convert(const trace_source *s, const clock_rows *rows, size_t at, int64_t own)
+{
+    size_t first = rows->first[at], last = rows->last[first], low = first, high = last + 1;
+    while (low < high) { /* the first one behind `own` */
+        size_t middle = low + (high - low) / 2;
+        if (s->clocks[middle].own <= own) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    size_t a = low > first ? low - 1 : first;
+    a = a == last && a > first ? a - 1 : a;
+    const trace_clock *from = &s->clocks[a];
+    __int128 since = (__int128)own - from->own;
+    if (a < last) {
+        const trace_clock *to = &s->clocks[a + 1];
+        since = since * (to->time - from->time) / ((__int128)to->own - from->own);
+    }
+    __int128 time = since + from->time;
+    return time > TRACE_TIME_MOST || time < -TRACE_TIME_MOST ? TRACE_UNSEEN : (int64_t)time;
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+    const trace_run *x = a, *y = b;
+    if (x->lane != y->lane) {
+        return x->lane < y->lane ? -1 : 1;
+    }
+    return x->position != y->position ? (x->position < y->position ? -1 : 1)
+                                      : (x->before > y->before) - (x->before < y->before);
+}
+
+/* Spans get times of the clock, in order of lane and position. Those without a clock or sense go. */
+static bool convert_spans(trace_source *s)
+{
+    qsort(s->clocks, s->n_clocks, sizeof s->clocks[0], compare_clocks);
+    thin_clocks(s);
+    clock_rows rows;
+    bool ok = make_rows(s, &rows);
+    qsort(s->spans, s->n_spans, sizeof s->spans[0], compare_runs);
+    size_t n = 0;
+    for (size_t i = 0; ok && i < s->n_spans; i++) {
+        trace_run r = s->spans[i];
+        size_t at;
+        bool has = find_clock(s, trace_lane_device(r.lane), r.time, &at);
+        r.began = has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
+        r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
+        if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
+            s->t->ignored++;
+            continue;
+        }
+        if (n > 0 && s->spans[n - 1].lane == r.lane) {
+            r.began = trace_most(r.began, s->spans[n - 1].began);
+        }
+        r.ended = trace_most(r.ended, r.began);
+        s->spans[n++] = r;
+    }
+    s->n_spans = n;
+    free(rows.first);
+    free(rows.last);
+    return ok;
+}
+
+/* --------------------------------------------------------------------------------------- issue and done, by the host -- */
+
+static void note(trace_op *op, const trace_run *r, bool is_issue)
+{
+    if (is_issue) {
+        op->issued = op->issued == TRACE_UNSEEN ? r->time : op->issued;
+    } else if (r->kind == 2) {
+        op->began = op->kind == HDI_RECORD_OP_CLAIM && op->began == TRACE_UNSEEN ? r->time : op->began;
+    } else {
+        op->done = op->done == TRACE_UNSEEN ? r->time : op->done;
+        op->failed = op->failed || r->kind == 1;
+    }
+}
+
+/* Each operation gets the first run that it is in. `kind`: DONE's that this pass is for. */
+static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue, bool claimed)
+{
+    size_t next = 0;
+    const trace_lane *lane = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const trace_run *r = &runs[i];
+        if (!is_issue && (r->kind == 2) != claimed) {
+            continue;
+        }
+        if (!lane || lane->lane != r->lane) {
+            lane = trace_find_lane(t, r->lane);
+            next = 0;
+        }
+        if (!lane) {
+            continue;
+        }
+        next = next > trace_op_behind(t, lane, r->before) ? next : trace_op_behind(t, lane, r->before);
+        size_t end = (size_t)lane->first_op + (size_t)lane->n_ops;
+        for (; next < end && t->ops[next].position <= r->position; next++) {
+            note(&t->ops[next], r, is_issue);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- stretches -- */
+
+typedef struct maker {
+    trace_source *s;
+    const trace_lane *lane;
+    size_t first; /* of the lane's stretches */
+} maker;
+
+/* Until when the work of the lane so far took. */
+static int64_t lane_end(const maker *m)
+{
+    const trace *t = m->s->t;
+    return t->n_stretches > m->first ? t->stretches[t->n_stretches - 1].ended : -TRACE_TIME_MOST;
+}
+
+static trace_stretch *add_stretch(maker *m, int64_t began, int64_t ended, uint8_t op)
+{
+    trace *t = m->s->t;
+    trace_stretch *last = t->n_stretches > m->first ? &t->stretches[t->n_stretches - 1] : NULL;
+    began = last ? trace_most(began, last->began) : began;
+    t->stretches[t->n_stretches] = (trace_stretch){.lane = m->lane->lane,
+                                                   .began = began,
+                                                   .ended = trace_most(began, ended),
+                                                   .first_op = TRACE_NONE,
+                                                   .last_op = TRACE_NONE,
+                                                   .op = op};
+    return &t->stretches[t->n_stretches++];
+}
+
+static void put_op(maker *m, size_t index, trace_stretch *stretch)
+{
+    trace *t = m->s->t;
+    trace_op *op = &t->ops[index];
+    stretch->first_op = stretch->first_op == TRACE_NONE ? (int32_t)index : stretch->first_op;
+    stretch->last_op = (int32_t)index;
+    op->stretch = (int32_t)(stretch - t->stretches);
+    op->began = stretch->began;
+    op->ended = stretch->ended;
+    if (!stretch->one && op->done != TRACE_UNSEEN && op->done >= op->began) {
+        op->ended = trace_least(op->ended, op->done); /* in the middle of a stretch */
+    }
+}
+
+/* The latest end of what an operation waits for, as far as the host saw it; TRACE_UNSEEN: not all of it ended. */
+static int64_t host_ready(const trace *t, const trace_op *op)
+{
+    int64_t ready = -TRACE_TIME_MOST;
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        int32_t other = t->waits[op->first_wait + i].other;
+        if (other == TRACE_NONE) {
+            continue;
+        }
+        if (t->ops[other].done == TRACE_UNSEEN) {
+            return TRACE_UNSEEN;
+        }
+        ready = trace_most(ready, t->ops[other].done);
+    }
+    return ready;
+}
+
+/* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
+ * driver and is not done is taken to run until the trace ends. */
+static void put_approximate(maker *m, size_t index)
+{
+    trace *t = m->s->t;
+    trace_op *op = &t->ops[index];
+    int64_t ready = host_ready(t, op), end = op->done;
+    if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
+        bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
+        end = first && !t->ended ? m->s->last : TRACE_UNSEEN;
+    }
+    if (!trace_is_work(op->kind) || op->failed || end == TRACE_UNSEEN) {
+        t->unplaced += trace_is_work(op->kind);
+        return;
+    }
+    t->unplaced++;
+    int64_t began = op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
+    began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
+    began = trace_most(began, lane_end(m));
+    trace_stretch *last = t->n_stretches > m->first ? &t->stretches[t->n_stretches - 1] : NULL;
+    if (!last || !last->approximate || last->ended != end || op->n_waits > 0 || last->op != op->kind) {
+        last = add_stretch(m, began, end, op->kind);
+        last->approximate = true;
+    }
+    put_op(m, index, last);
+}
+
+static void make_lane(maker *m, size_t *span)
+{
+    trace *t = m->s->t;
+    size_t op = (size_t)m->lane->first_op, end = op + (size_t)m->lane->n_ops;
+    for (; *span < m->s->n_spans && m->s->spans[*span].lane == m->lane->lane; ++*span) {
+        const trace_run *r = &m->s->spans[*span];
+        for (; op < end && t->ops[op].position <= r->before; op++) {
+            put_approximate(m, op);
+        }
+        bool work = trace_is_work(r->op);
+        trace_stretch *stretch = work ? add_stretch(m, r->began, r->ended, r->op) : NULL;
+        bool single = r->kind == HDI_RECORD_SPAN_ONE;
+        if (work) {
+            stretch->one = single;
+        }
+        for (; op < end && t->ops[op].position <= r->position; op++) {
+            if (work && trace_is_work(t->ops[op].kind)) {
+                put_op(m, op, stretch);
+                t->ops[op].measured = single;
+            }
+        }
+    }
+    for (; op < end; op++) {
+        put_approximate(m, op);
+    }
+}
+
+static bool make_stretches(trace_source *s)
+{
+    trace *t = s->t;
+    t->stretches = trace_table(s->n_spans + t->n_ops, sizeof t->stretches[0]);
+    size_t span = 0;
+    for (size_t i = 0; t->stretches && i < t->n_lanes; i++) {
+        maker m = {s, &t->lanes[i], t->n_stretches};
+        make_lane(&m, &span);
+    }
+    return t->stretches != NULL;
+}
+
+/* ------------------------------------------------------------------------------------------- what held operations up -- */
+
+typedef struct by_submit {
+    int64_t time;
+    int32_t op;
+} by_submit;
+
+static int compare_by_submit(const void *a, const void *b)
+{
+    const by_submit *x = a, *y = b;
+    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
+}
+
+/* Whether `other` ended later than what is known so far. What never ended counts as the last. */
+static void consider(const trace *t, trace_op *op, int32_t other, int32_t wait)
+{
+    if (other == TRACE_NONE) {
+        return;
+    }
+    int64_t ended = t->ops[other].ended;
+    bool never = ended == TRACE_UNSEEN;
+    if (never && (t->ops[other].failed || op->began != TRACE_UNSEEN)) {
+        return;
+    }
+    bool later = op->holder == TRACE_NONE || (op->ready != TRACE_UNSEEN && (never || ended > op->ready));
+    if (later) {
+        op->holder = other;
+        op->held_by = wait;
+        op->ready = ended;
+    }
+}
+
+static void hold(const trace *t, trace_op *op)
+{
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        consider(t, op, t->waits[op->first_wait + i].other, (int32_t)(op->first_wait + i));
+    }
+    consider(t, op, op->before, TRACE_NONE);
+}
+
+/* Marks and claims have no time on the device. A mark ends with what is in front of it, a claim when the program ends it. */
+static void end_without_work(trace_op *op)
+{
+    if (op->kind == HDI_RECORD_OP_CLAIM) {
+        op->ended = op->done;
+        op->began = op->ended != TRACE_UNSEEN && op->began > op->ended ? op->ended : op->began;
+        return;
+    }
+    op->ended = op->holder != TRACE_NONE ? op->ready : op->done;
+    op->ended = op->ended != TRACE_UNSEEN && op->done != TRACE_UNSEEN ? trace_least(op->ended, op->done) : op->ended;
+    op->began = op->ended;
+}
+
+/* In the order of submission, since what an operation waits for was submitted before it. */
+static bool hold_all(trace *t)
+{
+    by_submit *order = trace_table(t->n_ops, sizeof *order);
+    if (!order) {
+        return false;
+    }
+    for (size_t i = 0; i < t->n_ops; i++) {
+        order[i] = (by_submit){t->ops[i].submitted, (int32_t)i};
+    }
+    qsort(order, t->n_ops, sizeof *order, compare_by_submit);
+    for (size_t i = 0; i < t->n_ops; i++) {
+        trace_op *op = &t->ops[order[i].op];
+        bool work = trace_is_work(op->kind);
+        hold(t, op);
+        if (!work) {
+            end_without_work(op);
+        }
+        if (op->began != TRACE_UNSEEN && op->ready > op->began && op->holder != TRACE_NONE) {
+            op->ready = op->began; /* of neighbours in one stretch, or as far as clocks are apart */
+        }
+    }
+    free(order);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- window -- */
+
+static void make_window(trace_source *s)
+{
+    trace *t = s->t;
+    int64_t begin = INT64_MAX, end = INT64_MIN;
+    for (size_t i = 0; i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        if (trace_is_work(op->kind)) {
+            bool open = op->ended == TRACE_UNSEEN && !op->failed;
+            begin = trace_least(begin, op->submitted);
+            end = trace_most(end, open ? s->last : op->failed ? op->submitted : op->ended);
+        }
+    }
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        begin = trace_least(begin, t->stretches[i].began);
+        end = trace_most(end, t->stretches[i].ended);
+    }
+    t->begin = begin == INT64_MAX ? 0 : begin;
+    t->end = begin == INT64_MAX ? s->last : trace_most(begin, end);
+}
+
+bool trace_place(trace_source *s)
+{
+    trace *t = s->t;
+    qsort(s->issues, s->n_issues, sizeof s->issues[0], compare_runs);
+    qsort(s->dones, s->n_dones, sizeof s->dones[0], compare_runs);
+    note_runs(t, s->issues, s->n_issues, true, false);
+    note_runs(t, s->dones, s->n_dones, false, false);
+    note_runs(t, s->dones, s->n_dones, false, true);
+    if (!convert_spans(s) || !make_stretches(s) || !hold_all(t)) {
+        return false;
+    }
+    make_window(s);
+    return true;
+}

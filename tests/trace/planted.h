@@ -1,0 +1,21 @@
+/* planted.h - traces of programs with one fault each, and of one without.
+ *
+ * Threads: one. Locks: none.
+ */
+#ifndef TEST_TRACE_PLANTED_H
+#define TEST_TRACE_PLANTED_H
+
+#include "trace/script.h"
+
+/* The trace of a fault: the first finding has `id`. The first one is "clean". */
+typedef struct planted {
+    const char *name, *id;
+    void (*make)(script *s);
+} planted;
+
+void planted_make(script *s, const planted *p);
+
+extern const planted planted_traces[];
+extern const int planted_count;
+
+#endif

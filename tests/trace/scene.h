@@ -1,0 +1,101 @@
+/* scene.h - a trace read from a script, for the tests of one part of its analysis.
+ *
+ * Threads: one. Locks: none.
+ */
+#ifndef TEST_TRACE_SCENE_H
+#define TEST_TRACE_SCENE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+#include "cli/trace/model.h"
+#include "trace/script.h"
+
+/* Both devices' clocks are the host's. */
+#define TWO_DEVICES                                                                                                    \
+    "trace devices=2 detail=full\n"                                                                                    \
+    "device 0 name=first\n"                                                                                            \
+    "device 1 name=second\n"                                                                                           \
+    "lane 0.1 kind=program\n"                                                                                          \
+    "lane 1.1 kind=program\n"                                                                                          \
+    "lane 0.2 kind=in\n"                                                                                               \
+    "lane 1.2 kind=in\n"                                                                                               \
+    "lane 0.3 kind=peer\n"                                                                                             \
+    "lane 1.3 kind=peer\n"                                                                                             \
+    "lane 0.4 kind=claim\n"                                                                                            \
+    "name kernel 1 axpy\n"                                                                                             \
+    "name kernel 2 reduce\n"                                                                                           \
+    "name label 7 weights\n"                                                                                           \
+    "name range 3 load\n"                                                                                              \
+    "clock 0 at=0 own=0\n"                                                                                             \
+    "clock 1 at=0 own=0\n"
+
+static inline void scene_read(const char *text, trace *out)
+{
+    script s;
+    char error[512] = "";
+    script_begin(&s);
+    script_run(&s, text);
+    if (!trace_read_bytes(s.records, s.n * sizeof *s.records, out, error)) {
+        fail_msg("%s", error);
+    }
+    script_release(&s);
+}
+
+/* The window is split without rest: pieces follow each other, and sums are sums. */
+static inline void scene_check_split(const trace *t)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        const trace_device *x = &t->devices[d];
+        int64_t at = x->begin, states[3] = {0, 0, 0}, causes[TRACE_CAUSES] = {0}, devices = 0;
+        for (size_t i = 0; i < x->n_pieces; i++) {
+            const trace_piece *p = &x->pieces[i];
+            assert_int_equal(p->begin, at);
+            assert_true(p->end > p->begin);
+            states[p->state] += p->end - p->begin;
+            if (p->state == TRACE_IDLE) {
+                assert_true(p->cause < TRACE_CAUSES);
+                causes[p->cause] += p->end - p->begin;
+            }
+            at = p->end;
+        }
+        assert_int_equal(at, x->end);
+        assert_int_equal(states[TRACE_COMPUTE], x->compute);
+        assert_int_equal(states[TRACE_TRANSFER], x->transfer);
+        assert_int_equal(states[TRACE_IDLE], x->idle);
+        assert_int_equal(x->compute + x->transfer + x->idle, x->end - x->begin);
+        int64_t sum = 0;
+        for (int c = 0; c < TRACE_CAUSES; c++) {
+            assert_int_equal(causes[c], x->cause[c]);
+            sum += x->cause[c];
+        }
+        assert_int_equal(sum, x->idle);
+        for (int e = 0; e < 32; e++) {
+            devices += x->for_device[e];
+        }
+        assert_int_equal(devices, x->cause[TRACE_CAUSE_DEVICE]);
+        assert_true(x->overlap <= x->compute);
+    }
+    int64_t along = 0;
+    for (int i = 0; i < TRACE_ALONG; i++) {
+        assert_true(t->along[i] >= 0);
+        along += t->along[i];
+    }
+    assert_int_equal(along, t->end - t->begin);
+}
+
+static inline const trace_finding *scene_find(const trace *t, const char *id)
+{
+    for (size_t i = 0; i < t->n_findings; i++) {
+        if (strcmp(t->findings[i].id, id) == 0) {
+            return &t->findings[i];
+        }
+    }
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* script.h - trace files made of a script that a person reads, for the tests of `heddle trace`.
+ *
+ * A script has a statement on each line. Times are microseconds, NAME=VALUE pairs follow in any order. Lanes are DEVICE.LANE, operations
+ * DEVICE.LANE:POSITION. What follows a # is a comment.
+ *
+ *    trace devices=2 detail=full run=1
+ *    device 0 name=first
+ *    lane 0.1 kind=program            program, in, out, on, peer, claim, other
+ *    name kernel 1 axpy               kernel, label, range, thread, option
+ *    clock 0 at=0 own=500
+ *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
+ *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3
+ *    transfer 0.2:4 at=1 returned=3 way=7 bytes=5 src=255 dst=0
+ *    alloc 1 at=5 took=2 bytes=100 label=7 device=0 rungs=2
+ *    free 1 at=9 device=0
+ *    pause wait at=1-5 lane=0.1 position=4 device=0   room, wait, memory, map, code, chunk, callback
+ *    memory 0 at=1 use=10 held=20 limit=30
+ *    loss 0 at=5 message
+ *    restart 0 at=5-9
+ *    push 3 at=1 / pop at=4
+ *    dropped 7
+ *    end at=99
+ *
+ * Threads: one. Locks: none. A statement that is wrong ends the program.
+ */
+#ifndef TEST_TRACE_SCRIPT_H
+#define TEST_TRACE_SCRIPT_H
+
+#include <stddef.h>
+#include "record/format.h"
+
+#define SCRIPT_ZERO INT64_C(5000000000) /* the clock at time 0 */
+
+typedef struct script {
+    hdi_record *records;
+    size_t n, room;
+    uint64_t ends[32 * HDI_RECORD_LANES]; /* of each lane: where its last operation ended */
+} script;
+
+void script_begin(script *s);
+void script_run(script *s, const char *text);
+hdi_record *script_add(script *s, int type, int64_t us); /* zeroed but for type and time; valid until the next one */
+void script_release(script *s);
+
+#define SCRIPT_LANE(device, lane) ((uint32_t)(device)*HDI_RECORD_LANES + (uint32_t)(lane))
+static inline int64_t script_ns(double us)
+{
+    return (int64_t)(us * 1000);
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* test_split.c - how devices' time divides, and the causes of idle time.
+ *
+ * Promise: A device's window splits to the nanosecond into compute, transfer and idle. Each part of idle time has the cause that the
+ * trace shows.
+ * Threads: one.
+ */
+#include "trace/scene.h"
+
+static trace t;
+
+#define US 1000
+
+static void test_states(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-10 done=11\n"
+                           "op 0.2:1 copy at=0 issue=1 span=5-15 done=16 way=1 dst=0 bytes=100\n"
+                           "op 0.1:2 launch at=1 issue=12 span=20-30 done=31\n"
+                           "end at=40\n",
+               &t);
+    const trace_device *d = &t.devices[0];
+    assert_int_equal(d->end - d->begin, 30 * US);
+    assert_int_equal(d->compute, 18 * US);
+    assert_int_equal(d->transfer, 5 * US);
+    assert_int_equal(d->overlap, 5 * US);
+    assert_int_equal(d->idle, 7 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 7 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_NOTHING], 30 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Device 1 waits for device 0, then its own way takes 3 us. */
+static void test_for_device(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=2-100 done=101\n"
+                           "op 1.1:1 launch at=10 wait=0.1:1 label=7 span=103-110 done=111\n"
+                           "end at=120\n",
+               &t);
+    const trace_device *d = &t.devices[1];
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 10 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_DEVICE], 90 * US);
+    assert_int_equal(d->for_device[0], 90 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 3 * US);
+    const trace_piece *p = &d->pieces[1];
+    assert_int_equal(p->cause, TRACE_CAUSE_DEVICE);
+    assert_int_equal(p->holder, trace_find_op(&t, SCRIPT_LANE(0, 1), 1));
+    assert_string_equal(trace_name(&t, t.waits[p->wait].label), "weights");
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Through a copy in the other device's lane, and behind an operation of the own lane: the far end counts at each time. */
+static void test_chain(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=0-50 done=51\n"
+                           "op 0.3:1 copy at=1 wait=0.1:1 way=4 src=0 dst=1 bytes=100 span=52-80 done=81\n"
+                           "op 1.1:1 launch at=2 wait=0.3:1 label=7 span=84-90 done=91\n"
+                           "op 1.1:2 launch at=3 span=90-95 done=96\n"
+                           "end at=120\n",
+               &t);
+    const trace_device *d = &t.devices[1];
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 2 * US);
+    assert_int_equal(d->for_device[0], 48 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_COPY], 30 * US); /* the 2 us of its way included */
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 4 * US);
+    int32_t chain[8];
+    size_t n = trace_chain(&t, trace_find_op(&t, SCRIPT_LANE(1, 1), 2), chain, 8);
+    assert_int_equal(n, 4);
+    assert_int_equal(chain[3], trace_find_op(&t, SCRIPT_LANE(0, 1), 1));
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+static void test_claim(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.4:1 claim at=0 claimed=1 done=60\n"
+                           "op 0.1:1 launch at=5 wait=0.4:1 label=7 span=62-70 done=71\n"
+                           "end at=80\n",
+               &t);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_CLAIM], 55 * US);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 2 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* A position in the middle of an operation is that of the one before it. */
+static void test_middle(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:3 launch at=0 span=0-50 done=51\n"
+                           "op 0.1:9 launch at=0 span=50-90 done=91\n"
+                           "op 1.1:1 launch at=10 wait=0.1:5 span=60-70 done=71\n"
+                           "end at=99\n",
+               &t);
+    assert_int_equal(t.devices[1].for_device[0], 40 * US);
+    assert_int_equal(t.waits[0].other, trace_find_op(&t, SCRIPT_LANE(0, 1), 3));
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Threads: a full ring here, one elsewhere, memory, a call that writes. */
+static void test_threads(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=0-10 done=11\n"
+                           "op 1.1:1 launch at=0 span=0-200 done=201\n"
+                           "pause room at=20-30 lane=0.1\n"
+                           "pause room at=40-60 lane=1.1\n"
+                           "pause map at=70-100\n"
+                           "alloc 5 at=150 took=40 bytes=100\n"
+                           "transfer 0.2:0 at=160 returned=170 way=7 dst=0 bytes=100\n"
+                           "loss 0 at=175 it fell off\n"
+                           "restart 0 at=176-180\n"
+                           "op 0.1:2 launch at=190 span=190-200 done=201\n"
+                           "end at=220\n",
+               &t);
+    const trace_device *d = &t.devices[0];
+    assert_int_equal(d->cause[TRACE_CAUSE_RING], 30 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_MEMORY], 70 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_COPY], 10 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_LOSS], 5 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 65 * US);
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        if (d->pieces[i].state == TRACE_IDLE && d->pieces[i].begin == 40 * US) {
+            assert_int_equal(d->pieces[i].other, 1);
+        }
+    }
+    assert_int_equal(t.n_losses, 1);
+    assert_string_equal(t.losses[0].message, "it fell off");
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Several operations with one time; the device's own clock is 3 ms ahead, and a thousandth faster. */
+static void test_edges_and_clock(void **state)
+{
+    (void)state;
+    scene_read("trace devices=1\nlane 0.1 kind=program\nname kernel 1 axpy\n"
+               "clock 0 at=0 own=3000\nclock 0 at=1000000 own=1004000\n"
+               "op 0.1:1 launch at=0 done=2500\n"
+               "op 0.1:2 launch at=0 done=5500\n"
+               "op 0.1:3 launch at=0 done=5600\n"
+               "span 0.1:3 from=0 span=5002-8505\n"
+               "end at=1000000\n",
+               &t);
+    assert_int_equal(t.n_stretches, 1);
+    const trace_stretch *s = &t.stretches[0];
+    assert_in_range(s->began, 1999900, 2000100);
+    assert_in_range(s->ended, 5499400, 5499600);
+    assert_int_equal(t.ops[0].ended, 2500 * US); /* seen done before the stretch ended */
+    assert_int_equal(t.ops[2].ended, s->ended);
+    assert_false(t.ops[1].measured);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Without device times the host's are used, and that is counted. */
+static void test_no_spans(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=5 done=50\n"
+                           "op 0.1:2 launch at=1 issue=6 done=80\n"
+                           "end at=99\n",
+               &t);
+    assert_int_equal(t.unplaced, 2);
+    assert_int_equal(t.devices[0].compute, 75 * US);
+    assert_true(t.stretches[0].approximate);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+static void test_critical_path(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=3-50 done=51\n"
+                           "pause wait at=1-55 lane=0.1 position=1\n"
+                           "op 0.2:1 copy at=60 span=62-80 done=81 way=1 dst=0 bytes=9\n"
+                           "op 1.1:1 launch at=61 wait=0.2:1 span=85-95 done=96\n"
+                           "op 1.1:2 launch at=61 span=95-99 done=100\n"
+                           "end at=120\n",
+               &t);
+    assert_int_equal(t.n_critical, 4);
+    assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 61 * US);
+    assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 18 * US);
+    assert_int_equal(t.along[TRACE_ALONG_HOST], 10 * US);
+    assert_int_equal(t.along[TRACE_ALONG_WAY], 10 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device), cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_claim),           cmocka_unit_test(test_middle),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),   cmocka_unit_test(test_critical_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
