@@ -22,7 +22,7 @@ static void run(scene *s)
 {
     begin(s);
     for (int i = 0; i < 8; i++) {
-        hd_ticket ticket = nap(s, 1, s->clean ? 50000 : 5000);
+        hd_ticket ticket = nap(s, 1, s->clean ? 50000 : 20000);
         if (i == 3 && !s->clean) {
             MUST(hd_wait(ticket, HD_FOREVER));
             lose(s);
@@ -31,4 +31,4 @@ static void run(scene *s)
     end(s);
 }
 
-const planted program = {"placement=process", NULL, run};
+const planted program = {"placement=process delay=cuInit:1+=400000", NULL, run};

@@ -23,4 +23,4 @@ static void run(scene *s)
     end(s);
 }
 
-const planted program = {"delay=cuMemcpyHtoDAsync:1+=40000", NULL, run};
+const planted program = {"delay=cuMemcpyHtoDAsync:1+=60000", NULL, run};
