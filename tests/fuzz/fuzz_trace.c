@@ -1,0 +1,99 @@
+/* fuzz_trace.c - trace files: whatever bytes they have, the analysis ends, devices' windows split without rest, and all outputs are written.
+ *
+ * An input is records; a first byte of 1 puts a sound TRACE record in front of them.
+ * Threads: one. Locks: none.
+ */
+#include "fuzz.h"
+
+#include "cli/trace/output.h"
+
+static trace t;
+
+static FILE *nowhere(void)
+{
+    static FILE *out;
+    if (!out) {
+        out = fopen("/dev/null", "we");
+        fuzz_check(out != NULL);
+    }
+    return out;
+}
+
+static void check_split(const trace_device *d)
+{
+    int64_t at = d->begin, causes = 0;
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        fuzz_check(p->begin == at && p->end > p->begin);
+        fuzz_check(p->op == TRACE_NONE || (size_t)p->op < t.n_ops);
+        fuzz_check(p->holder == TRACE_NONE || (size_t)p->holder < t.n_ops);
+        fuzz_check(p->wait == TRACE_NONE || (size_t)p->wait < t.n_waits);
+        at = p->end;
+    }
+    for (int c = 0; c < TRACE_CAUSES; c++) {
+        causes += d->cause[c];
+    }
+    fuzz_check(at == d->end && causes == d->idle);
+    fuzz_check(d->compute + d->transfer + d->idle == d->end - d->begin);
+}
+
+static void check_outputs(void)
+{
+    char error[512], where[64];
+    FILE *out = nowhere();
+    trace_put_text(&t, false, out);
+    trace_put_text(&t, true, out);
+    trace_put_json(&t, out);
+    trace_export_chrome(&t, out);
+    trace_export_hta(&t, 0, out);
+    trace_export_snapshot(&t, out);
+    trace_check(&t, "idle < 5 %\ngap.max < 1 ms\nmemory.peak < 1 GiB\ncritical.host < 3 %\n", out, error);
+    for (size_t i = 0; i < t.n_ops && i < 20; i++) {
+        snprintf(where, sizeof where, "%u.%u:%llu", t.ops[i].lane / HDI_RECORD_LANES, t.ops[i].lane % HDI_RECORD_LANES,
+                 (unsigned long long)t.ops[i].position);
+        error[0] = 0;
+        fuzz_check(trace_put_why(&t, where, out, error) || error[0] != 0);
+    }
+    for (size_t i = 0; i < t.n_names; i++) {
+        fuzz_check(fuzz_is_text(t.names[i], strlen(t.names[i]) + 1));
+    }
+}
+
+/* Rules are text from a file, too. */
+static void check_rules(const uint8_t *bytes, size_t n)
+{
+    char error[512] = "", *text = fuzz_text(bytes, n);
+    int status = trace_check(&t, text, nowhere(), error);
+    fuzz_check(status >= 0 && status <= 2 && (status != 2 || error[0] != 0));
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
+{
+    char error[512] = "";
+    bool sound = bytes > 0 && input[0] == 1;
+    size_t n = bytes > 0 ? bytes - 1 : 0, head = sound ? HDI_RECORD_BYTES : 0;
+    uint8_t *copy = malloc(n + head + 1);
+    fuzz_check(copy != NULL);
+    if (sound) {
+        hdi_record first = {.type = HDI_RECORD_TRACE};
+        first.device = 2, first.kind = HDI_RECORD_DETAIL_FULL;
+        first.trace.magic = HDI_RECORD_MAGIC, first.trace.version = HDI_RECORD_VERSION;
+        memcpy(copy, &first, sizeof first);
+    }
+    if (n > 0) {
+        memcpy(copy + head, input + 1, n);
+    }
+    if (trace_read_bytes(copy, n + head, &t, error)) {
+        for (int d = 0; d < t.n_devices; d++) {
+            check_split(&t.devices[d]);
+        }
+        check_outputs();
+        check_rules(copy, n + head);
+    } else {
+        fuzz_check(error[0] != 0 && strchr(error, '\n') == NULL);
+    }
+    trace_release(&t);
+    free(copy);
+    return 0;
+}
