@@ -47,7 +47,7 @@ elif not found:
     wrong.append("it has no finding")
 else:
     for key, is_so in ("id", id), ("device", device), ("other", other), ("buffer", buffer):
-        if is_so != "any" and str(found[0].get(key, "none")) != is_so:
+        if is_so != "any" and str(found[0].get(key)).replace("None", "none") != is_so:
             wrong.append(f"the first finding has {key} {found[0].get(key)}, not {is_so}: {found[0]['title']}; {found[0]['evidence']}")
 for line in wrong:
     print(line)
