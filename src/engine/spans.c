@@ -8,6 +8,7 @@
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
 #define CLOCK_AGAIN_NS 20000000  /* after one that gave nothing */
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
+#define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_TRIES 6
 #define ENDING_NS 200000000 /* for spans whose operations are not done when the trace ends */
 
@@ -33,19 +34,21 @@ static bool compare(hdi_engine *engine, hdi_record *record)
     if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
         return false;
     }
+    int64_t most = recording->compared ? CLOCK_WAIT_NS : CLOCK_FIRST_NS;
     int64_t before = hdi_clock_ns(), behind = before;
     hdcu_result r = driver->cuEventRecord(event, recording->stream);
     bool asks = r == HDCU_SUCCESS;
     while (asks) {
         r = driver->cuEventQuery(event);
         behind = hdi_clock_ns();
-        asks = r == HDCU_ERROR_NOT_READY && behind - before < CLOCK_WAIT_NS;
+        asks = r == HDCU_ERROR_NOT_READY && behind - before < most;
     }
     int64_t own;
     if (r != HDCU_SUCCESS || hdi_times_read(engine, event, &own) != HDI_TIME_READ) {
         hdi_times_give(engine, event);
         return false;
     }
+    recording->compared = true;
     int64_t within = (behind - before) / 2;
     if (!record->clock.within || within < record->clock.within) {
         *record = (hdi_record){.clock = {.time = before + within, .own = own, .within = within ? within : 1}};
@@ -102,6 +105,7 @@ void hdi_recording_switch(hdi_engine *engine)
     if (wanted) {
         recording->detail = wanted;
         recording->clock_at = 0;
+        recording->compared = false;
         atomic_store_explicit(&engine->shared->recorded, wanted, memory_order_release);
     } else {
         recording->ending = true;
@@ -130,7 +134,7 @@ static bool end_spans(hdi_engine *engine)
         }
         left += stream->spans->n;
     }
-    return left == 0;
+    return left == 0 && (engine->recording.compared || lost || late);
 }
 
 void hdi_recording_pass(hdi_engine *engine)

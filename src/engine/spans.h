@@ -43,6 +43,7 @@ typedef struct hdi_recording {
     bool ending;        /* spans that are still out are recorded, and no others begin */
     int64_t end_by;     /* clock: what is out then is left out */
     int64_t clock_at;   /* when the device's own time is next compared with the clock */
+    bool compared;      /* it was, in this trace */
     hdcu_stream stream; /* for that; NULL: not made */
 } hdi_recording;
 

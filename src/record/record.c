@@ -185,8 +185,8 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
 uint32_t hdi_record_number(const char *text)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
-    for (; *text; text++) {
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    for (size_t i = 0; text[i] && i < HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 16777619u;
     }
     return hash ? hash : 1;
 }

@@ -82,7 +82,7 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
 #define HDI_RECORD_TEXTS_MOST 8
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
 
-/* A number for a text, the same one for the same text; never 0. */
+/* A number for a text as far as it is written, the same one for the same text; never 0. */
 uint32_t hdi_record_number(const char *text);
 
 /* For something that held the calling thread up since `began`; nothing where that is 0. */

@@ -272,26 +272,16 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
     return hdi_attempt_result(&attempt, status);
 }
 
-static inline hd_status run(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
-{
-    return __builtin_expect(route->kind != HDI_ROUTE_STAGED, 1) ? run_straight(t, route, out)
-                                                                : run_staged(t, route, out);
-}
-
-/* While a trace is written. */
-static hd_status __attribute__((noinline)) run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+/* For a trace. */
+static void __attribute__((noinline))
+record(const hdi_transfer *t, const hdi_route *route, int64_t began, hd_ticket ticket)
 {
     static const uint8_t ways[] = {
         [HDI_ROUTE_TO_DEVICE] = HDI_RECORD_WAY_TO_DEVICE, [HDI_ROUTE_TO_HOST] = HDI_RECORD_WAY_TO_HOST,
         [HDI_ROUTE_ON_DEVICE] = HDI_RECORD_WAY_ON_DEVICE, [HDI_ROUTE_PEER] = HDI_RECORD_WAY_PEER,
         [HDI_ROUTE_STAGED] = HDI_RECORD_WAY_STAGED,       [HDI_ROUTE_HOST] = HDI_RECORD_WAY_HOST,
     };
-    int64_t began = hdi_clock_ns();
-    hd_status status = run(t, route, out);
-    if (!status) {
-        hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, *out);
-    }
-    return status;
+    hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, ticket);
 }
 
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
@@ -304,10 +294,13 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }
     hdi_route route = hdi_route_plan(&facts);
-    if (hdi_records(&t->to.buffer->runtime->recorder)) {
-        return run_recorded(t, &route, out);
+    int64_t began = hdi_pause_begin(&t->to.buffer->runtime->recorder);
+    hd_status status =
+        __builtin_expect(route.kind != HDI_ROUTE_STAGED, 1) ? run_straight(t, &route, out) : run_staged(t, &route, out);
+    if (__builtin_expect(began != 0, 0) && !status) {
+        record(t, &route, began, *out);
     }
-    return run(t, &route, out);
+    return status;
 }
 
 /* ---- the program's calls ---- */

@@ -101,9 +101,9 @@ CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
 }
 
 /* How many entries a folder has. */
-CONF_UNUSED static int wk_entries(const char *folder)
+CONF_UNUSED static int wk_entries(const char *path)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(path);
     int n = -2;
     while (dir != NULL && readdir(dir) != NULL) {
         n++;

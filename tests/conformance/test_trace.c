@@ -1,0 +1,623 @@
+/* test_trace.c - hd_trace_start, hd_trace_stop, ranges, and what is in the file.
+ *
+ * Promise: A trace has each operation once, with what it waited for, when it was issued, ran and was done; what is left out is counted.
+ *
+ * Threads: the main one, and those of two cases.
+ * Locks: none.
+ * Always: no check is of how long something takes. Times are compared with moments that the program has seen.
+ */
+#include "folder.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include "record/format.h"
+#include "workers.h"
+
+enum { words = 4096, bytes = words * 4 };
+
+static char file_path[128];
+
+static const char *in_folder(const char *name)
+{
+    snprintf(file_path, sizeof file_path, "%s/%s", folder, name);
+    return file_path;
+}
+
+/* ---- reading a file ---- */
+
+typedef struct content {
+    hdi_record *records;
+    size_t n;
+} content;
+
+static content read_file(const char *file)
+{
+    FILE *in = fopen(file, "rb");
+    CONF_TRUE(in != NULL);
+    CONF_EQUAL(fseek(in, 0, SEEK_END), 0);
+    long size = ftell(in);
+    CONF_TRUE(size > 0);
+    rewind(in);
+    content c = {.records = conf_memory((size_t)size), .n = (size_t)size / sizeof(hdi_record)};
+    CONF_EQUAL(fread(c.records, sizeof(hdi_record), c.n, in), c.n);
+    fclose(in);
+    CONF_EQUAL(c.records[0].type, HDI_RECORD_TRACE);
+    CONF_TRUE(c.records[0].trace.magic == HDI_RECORD_MAGIC);
+    for (size_t i = 0; i < c.n; i++) {
+        CONF_TRUE(c.records[i].type > HDI_RECORD_NONE && c.records[i].type < HDI_RECORD_TYPES);
+    }
+    return c;
+}
+
+static size_t count(const content *c, uint8_t type)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        n += c->records[i].type == type;
+    }
+    return n;
+}
+
+/* The record of that type from number `from` on; NULL: there is none. */
+static const hdi_record *next(const content *c, uint8_t type, size_t *from)
+{
+    for (; *from < c->n; (*from)++) {
+        if (c->records[*from].type == type) {
+            return &c->records[(*from)++];
+        }
+    }
+    return NULL;
+}
+
+static uint32_t global(hd_lane *lane)
+{
+    return (uint32_t)(hd_lane_device(lane) * HDI_RECORD_LANES + hd_lane_number(lane));
+}
+
+static const hdi_record *submit_of(const content *c, hd_ticket ticket)
+{
+    const hdi_record *found = NULL;
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(c, HDI_RECORD_SUBMIT, &at)) != NULL;) {
+        if (r->submit.lane == global(ticket.lane) && r->submit.position == ticket.sequence) {
+            CONF_TRUE(found == NULL); /* each once */
+            found = r;
+        }
+    }
+    return found;
+}
+
+/* The text of a name. */
+static bool is_named(const content *c, uint8_t kind, uint64_t number, const char *text)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const hdi_record *r = &c->records[i];
+        if (r->type == HDI_RECORD_NAME && r->kind == kind && r->name.number == number) {
+            char name[1024] = "";
+            size_t length = 0;
+            for (uint8_t p = 1; p <= r->texts && i + p < c->n; p++) {
+                const hdi_record *piece = &c->records[i + p];
+                CONF_EQUAL(piece->type, HDI_RECORD_TEXT);
+                memcpy(name + length, piece->text.text, piece->text.bytes);
+                length += piece->text.bytes;
+            }
+            if (strcmp(name, text) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether records of a type that have a lane, `before` and `position` cover an operation. */
+static const hdi_record *covering(const content *c, uint8_t type, hd_ticket ticket)
+{
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(c, type, &at)) != NULL;) {
+        if (r->issue.lane == global(ticket.lane) && r->issue.before < ticket.sequence &&
+            ticket.sequence <= r->issue.position) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+/* ---- cases ---- */
+
+static void check_operation(const content *c, hd_ticket ticket, const char *kernel, int64_t from, int64_t to)
+{
+    const hdi_record *submit = submit_of(c, ticket), *issue = covering(c, HDI_RECORD_ISSUE, ticket);
+    const hdi_record *done = covering(c, HDI_RECORD_DONE, ticket), *span = covering(c, HDI_RECORD_SPAN, ticket);
+    CONF_TRUE(submit && issue && done && span);
+    CONF_TRUE(from <= submit->time && submit->time <= issue->issue.returned);
+    CONF_TRUE(issue->time <= issue->issue.returned && issue->time <= done->time && done->time <= to);
+    CONF_TRUE(span->span.began <= span->span.ended);
+    CONF_EQUAL(submit->thread, (uint32_t)syscall(SYS_gettid));
+    CONF_EQUAL(submit->kind, HDI_RECORD_OP_LAUNCH);
+    CONF_TRUE(is_named(c, HDI_RECORD_NAME_KERNEL, submit->submit.kernel, kernel));
+    CONF_TRUE(submit->submit.blocks >= 1 && submit->submit.threads >= 1);
+}
+
+static void each_operation_is_there_once(void **state)
+{
+    (void)state;
+    for (int detail = HD_TRACE_EDGES; detail <= HD_TRACE_FULL; detail++) {
+        hd_runtime *runtime = conf_open(NULL);
+        hd_lane *lane = conf_default_lane(runtime, 0), *other = NULL;
+        conf_kernels k = conf_builtins(runtime);
+        hd_buffer *x = NULL, *y = NULL;
+        CONF_OK(hd_lane_create(runtime, 0, &other));
+        hd_alloc_options options = {.size = sizeof options, .label = "the x"};
+        int64_t from = conf_now();
+        hd_trace_options how = {.size = sizeof how, .detail = (hd_trace_detail)detail};
+        CONF_OK(hd_trace_start(runtime, in_folder("t"), &how));
+        CONF_OK(hd_alloc_with(lane, bytes, &options, &x));
+        CONF_OK(hd_alloc(lane, bytes, &y));
+        enum { ROUNDS = 40 };
+        hd_ticket first[ROUNDS], second[ROUNDS];
+        for (int i = 0; i < ROUNDS; i++) {
+            CONF_OK(conf_fill(lane, k, x, 0, words, (uint32_t)i, &first[i]));
+            CONF_OK(conf_copy(other, k, y, 0, x, 0, words, &second[i]));
+        }
+        CONF_OK(hd_wait(second[ROUNDS - 1], 60 * CONF_SECOND));
+        uint32_t word;
+        CONF_OK(hd_read(y, 0, &word, 4));
+        hd_free(y);
+        hd_trace_info info = {.size = sizeof info};
+        CONF_OK(hd_trace_stop(runtime, &info));
+        int64_t to = conf_now();
+        content c = read_file(file_path);
+        CONF_EQUAL(info.records, c.n);
+        CONF_EQUAL(info.bytes, c.n * sizeof(hdi_record));
+        CONF_EQUAL(info.dropped, 0);
+        CONF_EQUAL(count(&c, HDI_RECORD_DROPPED), 0);
+        CONF_EQUAL(c.records[c.n - 1].type, HDI_RECORD_END);
+        CONF_EQUAL(c.records[0].kind, (uint8_t)detail);
+        size_t waits = 0, at = 0;
+        for (int i = 0; i < ROUNDS; i++) {
+            check_operation(&c, first[i], "hd_fill_u32", from, to);
+            check_operation(&c, second[i], "hd_copy_u32", from, to);
+        }
+        for (const hdi_record *r; (r = next(&c, HDI_RECORD_WAIT, &at)) != NULL;) {
+            if (r->wait.lane == global(other) && r->wait.other_lane == global(lane)) {
+                waits++;
+                CONF_EQUAL(r->wait.low_unit, 0);
+                CONF_EQUAL(r->wait.high_unit * r->wait.unit, (uint32_t)bytes);
+                CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, r->wait.label, "the x"));
+            }
+        }
+        CONF_TRUE(conf_is_inline(runtime) || waits > 0); /* inline, what is waited for may be done at once */
+        if (detail == HD_TRACE_FULL) {
+            at = 0;
+            for (const hdi_record *r; (r = next(&c, HDI_RECORD_SPAN, &at)) != NULL;) {
+                CONF_EQUAL(r->kind, HDI_RECORD_SPAN_ONE);
+            }
+        }
+        CONF_EQUAL(count(&c, HDI_RECORD_ALLOC), 2);
+        CONF_EQUAL(count(&c, HDI_RECORD_FREE), 1);
+        CONF_EQUAL(count(&c, HDI_RECORD_TRANSFER), 1);
+        CONF_TRUE(count(&c, HDI_RECORD_CLOCK) >= 1 && count(&c, HDI_RECORD_LANE) >= 2);
+        free(c.records);
+        hd_free(x);
+        conf_close(runtime);
+    }
+}
+
+static void transfers_have_their_way_and_bytes(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *y = NULL, *pinned = NULL;
+    hd_alloc_options options = {.size = sizeof options, .label = "destination"};
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_alloc_with(lane, bytes, &options, &y));
+    CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
+    hd_ticket ticket;
+    CONF_OK(hd_fill(pinned, 0, 1, bytes, NULL));
+    CONF_OK(hd_copy(x, 0, pinned, 0, bytes, NULL));
+    CONF_OK(hd_copy(y, 0, x, 0, bytes / 2, NULL));
+    CONF_OK(hd_copy(pinned, 0, y, 0, bytes / 4, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    void *mine = conf_memory(bytes);
+    CONF_OK(hd_write(x, 0, memset(mine, 1, bytes), bytes / 8));
+    CONF_OK(hd_read(x, 0, mine, bytes / 16));
+    free(mine);
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    static const struct {
+        uint8_t way, src, dst;
+        uint64_t bytes;
+    } wanted[] = {{HDI_RECORD_WAY_TO_DEVICE, HDI_RECORD_NO_DEVICE, 0, bytes},
+                  {HDI_RECORD_WAY_ON_DEVICE, 0, 0, bytes / 2},
+                  {HDI_RECORD_WAY_TO_HOST, 0, HDI_RECORD_NO_DEVICE, bytes / 4},
+                  {HDI_RECORD_WAY_WRITE, HDI_RECORD_NO_DEVICE, 0, bytes / 8},
+                  {HDI_RECORD_WAY_READ, 0, HDI_RECORD_NO_DEVICE, bytes / 16}};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const hdi_record *r = next(&c, HDI_RECORD_TRANSFER, &at);
+        CONF_TRUE(r != NULL);
+        CONF_EQUAL(r->kind, wanted[i].way);
+        CONF_EQUAL(r->transfer.src, wanted[i].src);
+        CONF_EQUAL(r->transfer.dst, wanted[i].dst);
+        CONF_EQUAL(r->transfer.bytes, wanted[i].bytes);
+        CONF_TRUE(r->time <= r->transfer.returned);
+        CONF_TRUE(i != 1 || is_named(&c, HDI_RECORD_NAME_LABEL, r->transfer.dst_label, "destination"));
+    }
+    CONF_TRUE(next(&c, HDI_RECORD_TRANSFER, &at) == NULL);
+    const hdi_record *copy = submit_of(&c, ticket);
+    CONF_TRUE(copy && copy->kind == HDI_RECORD_OP_COPY && copy->submit.bytes == bytes / 4);
+    CONF_TRUE(copy->submit.kernel == HDI_RECORD_WAY_TO_HOST && copy->submit.src == 0 &&
+              copy->submit.dst == HDI_RECORD_NO_DEVICE);
+    CONF_TRUE(covering(&c, HDI_RECORD_SPAN, ticket) != NULL);
+    free(c.records);
+    conf_close(runtime);
+}
+
+static void bad_calls_are_refused(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_trace_info info = {.size = sizeof info};
+    CONF_FAILS_WITH(hd_trace_stop(runtime, &info), HD_ERROR_NOT_FOUND, "hd_trace_start");
+    CONF_FAILS_WITH(hd_trace_start(runtime, NULL, NULL), HD_ERROR_ARGUMENT, "file is null");
+    CONF_FAILS_WITH(hd_trace_start(runtime, "", NULL), HD_ERROR_ARGUMENT, "file is empty");
+    CONF_FAILS_WITH(hd_trace_start(runtime, in_folder("none/t"), NULL), HD_ERROR_SYSTEM, "none/t");
+    hd_trace_options options = {.size = sizeof options, .detail = (hd_trace_detail)9};
+    CONF_FAILS_WITH(hd_trace_start(runtime, in_folder("t"), &options), HD_ERROR_ARGUMENT, "9");
+    options.size = 1;
+    CONF_FAILS_WITH(hd_trace_start(runtime, in_folder("t"), &options), HD_ERROR_ARGUMENT, "size");
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_FAILS_WITH(hd_trace_start(runtime, "/dev/null", NULL), HD_ERROR_ARGUMENT, file_path);
+    info.size = 3;
+    CONF_FAILS_WITH(hd_trace_stop(runtime, &info), HD_ERROR_ARGUMENT, "size"); /* and it goes on */
+    CONF_FAILS_WITH(hd_range_push(runtime, NULL), HD_ERROR_ARGUMENT, "name is null");
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    CONF_FAILS_WITH(hd_trace_stop(runtime, NULL), HD_ERROR_NOT_FOUND, "hd_trace_start");
+    conf_close(runtime);
+    CONF_FAILS_WITH(hd_trace_start(runtime, "/dev/null", NULL), HD_ERROR_HANDLE, "closed");
+    CONF_FAILS_WITH(hd_range_push(runtime, "x"), HD_ERROR_HANDLE, "closed");
+    CONF_FAILS_WITH(hd_range_pop(runtime), HD_ERROR_HANDLE, "closed");
+}
+
+static void traces_follow_each_other(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    for (int i = 0; i < 20; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%d", i % 3);
+        hd_ticket before, within, behind;
+        CONF_OK(conf_fill(lane, k, x, 0, words, 1, &before));
+        CONF_OK(hd_trace_start(runtime, in_folder(name), NULL));
+        CONF_OK(conf_fill(lane, k, x, 0, words, 2, &within));
+        CONF_OK(hd_wait(within, 60 * CONF_SECOND));
+        CONF_OK(hd_trace_stop(runtime, NULL));
+        CONF_OK(conf_fill(lane, k, x, 0, words, 3, &behind));
+        CONF_OK(hd_wait(behind, 60 * CONF_SECOND));
+        content c = read_file(file_path);
+        CONF_TRUE(submit_of(&c, within) && !submit_of(&c, before) && !submit_of(&c, behind));
+        CONF_TRUE(covering(&c, HDI_RECORD_DONE, within) && covering(&c, HDI_RECORD_SPAN, within));
+        CONF_EQUAL(c.records[c.n - 1].type, HDI_RECORD_END);
+        free(c.records);
+    }
+    conf_close(runtime);
+}
+
+static void a_trace_of_the_option_ends_with_the_runtime(void **state)
+{
+    (void)state;
+    char settings[256], file[128];
+    snprintf(file, sizeof file, "%s", in_folder("option"));
+    snprintf(settings, sizeof settings, "trace=%s trace_detail=full", file);
+    hd_runtime *runtime = conf_open(settings);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *x = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket)); /* is waited for by hd_close */
+    uint32_t number = global(lane);
+    conf_close(runtime);
+    content c = read_file(file);
+    size_t at = 0, done = 0;
+    for (const hdi_record *r; (r = next(&c, HDI_RECORD_DONE, &at)) != NULL;) {
+        done += r->done.lane == number && r->done.position == ticket.sequence;
+    }
+    CONF_EQUAL(done, 1);
+    CONF_EQUAL(c.records[0].kind, HDI_RECORD_DETAIL_FULL);
+    CONF_EQUAL(c.records[c.n - 1].type, HDI_RECORD_END);
+    free(c.records);
+    hd_runtime *second = conf_open(settings);
+    conf_close(second);
+    DIR *d = opendir(folder);
+    int files = 0;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        files += strncmp(e->d_name, "option", 6) == 0;
+    }
+    closedir(d);
+    CONF_EQUAL(files, 2); /* the later one has a number behind its name */
+    snprintf(settings, sizeof settings, "trace=%s/none/t", folder);
+    hd_options options = {.size = sizeof options, .settings = settings};
+    hd_runtime *none = NULL;
+    CONF_FAILS_WITH(hd_open(&options, &none), HD_ERROR_SYSTEM, "none/t");
+}
+
+static void ranges_are_nested(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    CONF_OK(hd_range_push(runtime, "before"));
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    char longest[512];
+    memset(longest, 'r', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    CONF_OK(hd_range_push(runtime, "outer"));
+    CONF_OK(hd_range_push(runtime, longest));
+    CONF_OK(hd_range_push(runtime, ""));
+    for (int i = 0; i < 4; i++) {
+        CONF_OK(hd_range_pop(runtime));
+    }
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    CONF_OK(hd_range_pop(runtime));
+    content c = read_file(file_path);
+    CONF_EQUAL(count(&c, HDI_RECORD_PUSH), 3);
+    CONF_EQUAL(count(&c, HDI_RECORD_POP), 4);
+    size_t at = 0;
+    const hdi_record *first = next(&c, HDI_RECORD_PUSH, &at), *second = next(&c, HDI_RECORD_PUSH, &at);
+    CONF_TRUE(first->time <= second->time && first->thread == second->thread);
+    CONF_TRUE(is_named(&c, HDI_RECORD_NAME_RANGE, first->range.name, "outer"));
+    longest[448] = 0;
+    CONF_TRUE(is_named(&c, HDI_RECORD_NAME_RANGE, second->range.name, longest));
+    free(c.records);
+    conf_close(runtime);
+}
+
+static void what_has_no_room_in_the_file_is_counted(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    hd_trace_options options = {.size = sizeof options, .file_limit = 100 * sizeof(hdi_record)};
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), &options));
+    hd_ticket ticket;
+    for (int i = 0; i < 300; i++) {
+        CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket));
+    }
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    hd_trace_info info = {.size = sizeof info};
+    CONF_OK(hd_trace_stop(runtime, &info));
+    content c = read_file(file_path);
+    CONF_EQUAL(c.n, 102); /* with how many are missing, and the end */
+    CONF_EQUAL(c.records[100].type, HDI_RECORD_DROPPED);
+    CONF_EQUAL(c.records[100].dropped.count, info.dropped);
+    CONF_EQUAL(c.records[101].type, HDI_RECORD_END);
+    CONF_TRUE(info.dropped >= 200 && info.records == 102);
+    free(c.records);
+    conf_close(runtime);
+}
+
+/* ---- threads ---- */
+
+typedef struct crowd {
+    hd_runtime *runtime;
+    conf_kernels k;
+    atomic_int ready;
+} crowd;
+
+enum { THREADS = 6, EACH = 400 };
+
+static void *submits(void *context)
+{
+    crowd *c = context;
+    hd_lane *lane = NULL;
+    hd_buffer *x = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_lane_create(c->runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    for (int i = 0; i < EACH; i++) {
+        CONF_OK(hd_range_push(c->runtime, "a step"));
+        CONF_OK(conf_fill(lane, c->k, x, 0, words, 1, &ticket));
+        CONF_OK(hd_range_pop(c->runtime));
+    }
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    hd_free(x);
+    CONF_OK(hd_lane_destroy(lane));
+    return NULL;
+}
+
+static void threads_lose_nothing(void **state)
+{
+    (void)state;
+    /* with the least memory, most threads share a ring */
+    static const char *const settings[] = {NULL, "trace_memory=4M"};
+    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
+        crowd c = {.runtime = conf_open(settings[s])};
+        c.k = conf_builtins(c.runtime);
+        CONF_OK(hd_trace_start(c.runtime, in_folder("t"), NULL));
+        for (int round = 0; round < 2; round++) { /* the second time with rings of threads that ended */
+            pthread_t threads[THREADS];
+            for (int i = 0; i < THREADS; i++) {
+                CONF_EQUAL(pthread_create(&threads[i], NULL, submits, &c), 0);
+            }
+            for (int i = 0; i < THREADS; i++) {
+                pthread_join(threads[i], NULL);
+            }
+        }
+        hd_trace_info info = {.size = sizeof info};
+        CONF_OK(hd_trace_stop(c.runtime, &info));
+        CONF_EQUAL(info.dropped, 0);
+        content all = read_file(file_path);
+        uint32_t numbers[2 * THREADS + 1];
+        size_t n_numbers = 0, at = 0, launches = 0;
+        for (const hdi_record *r; (r = next(&all, HDI_RECORD_SUBMIT, &at)) != NULL;) {
+            launches += r->kind == HDI_RECORD_OP_LAUNCH;
+            size_t i = 0;
+            while (i < n_numbers && numbers[i] != r->thread) {
+                i++;
+            }
+            if (i == n_numbers) {
+                CONF_TRUE(n_numbers < 2 * THREADS + 1);
+                numbers[n_numbers++] = r->thread;
+            }
+        }
+        CONF_EQUAL(launches, 2 * THREADS * EACH);
+        CONF_EQUAL(n_numbers, 2 * THREADS); /* a ring's next thread has its own number */
+        CONF_EQUAL(count(&all, HDI_RECORD_PUSH), 2 * THREADS * EACH);
+        CONF_EQUAL(count(&all, HDI_RECORD_POP), 2 * THREADS * EACH);
+        CONF_EQUAL(count(&all, HDI_RECORD_ALLOC), 2 * THREADS);
+        CONF_EQUAL(count(&all, HDI_RECORD_FREE), 2 * THREADS);
+        free(all.records);
+        conf_close(c.runtime);
+    }
+}
+
+static void a_full_lane_is_a_pause(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("lane_slots=64");
+    if (conf_is_inline(runtime)) {
+        conf_close(runtime); /* there the submitting thread is the engine */
+        skip();
+    }
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_slow slow;
+    conf_slow_make(&slow, runtime, 0);
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    for (int i = 0; i < 200; i++) {
+        CONF_OK(conf_sum(lane, slow.kernels, slow.sink, 0, slow.zeros, 0, slow.n, 1, NULL));
+    }
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0, room = 0, wait = 0;
+    for (const hdi_record *r; (r = next(&c, HDI_RECORD_PAUSE, &at)) != NULL;) {
+        CONF_TRUE(r->time <= r->pause.ended);
+        room += r->kind == HDI_RECORD_PAUSE_ROOM && r->pause.lane == global(lane);
+        wait += r->kind == HDI_RECORD_PAUSE_WAIT && r->pause.lane == global(lane);
+    }
+    CONF_TRUE(room > 0 && wait == 1);
+    free(c.records);
+    conf_slow_free(&slow);
+    conf_close(runtime);
+}
+
+static void a_loss_and_a_restart_are_recorded(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    if (!conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip();
+    }
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *x = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    kill(wk_pid(runtime, 0), SIGKILL);
+    hd_status status = HD_OK;
+    while (!status) {
+        status = conf_fill(lane, k, x, 0, words, 1, &ticket);
+        status = status ? status : hd_wait(ticket, 60 * CONF_SECOND);
+    }
+    CONF_OK(hd_device_restart(runtime, 0));
+    hd_free(x);
+    CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 2, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    CONF_EQUAL(count(&c, HDI_RECORD_LOSS), 1);
+    CONF_EQUAL(count(&c, HDI_RECORD_RESTART), 1);
+    CONF_TRUE(submit_of(&c, ticket) && covering(&c, HDI_RECORD_SPAN, ticket)); /* the new worker records, too */
+    size_t at = 0;
+    const hdi_record *loss = next(&c, HDI_RECORD_LOSS, &at);
+    CONF_TRUE(loss->texts > 0 && loss->device == 0 && loss->loss.code != 0);
+    free(c.records);
+    conf_close(runtime);
+}
+
+/* The program that is killed: this one, started anew. The last operation's position goes to `out`. */
+static void be_killed(const char *file, int out)
+{
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *x = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_trace_start(runtime, file, NULL));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    CONF_TRUE(write(out, &ticket.sequence, sizeof ticket.sequence) == (ssize_t)sizeof ticket.sequence);
+    for (;;) {
+        pause();
+    }
+}
+
+static void the_file_is_good_after_a_kill(void **state)
+{
+    (void)state;
+    char out[16];
+    int ends[2];
+    CONF_EQUAL(pipe(ends), 0);
+    snprintf(out, sizeof out, "%d", ends[1]);
+    char *const arguments[] = {"test_trace", (char *)(uintptr_t)in_folder("killed"), out, NULL};
+    pid_t child = -1;
+    CONF_EQUAL(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    uint64_t sequence;
+    CONF_TRUE(read(ends[0], &sequence, sizeof sequence) == (ssize_t)sizeof sequence);
+    bool there = false;
+    while (!there) { /* within a moment, while nothing else happens; the case's watchdog ends it otherwise */
+        content c = read_file(file_path);
+        size_t at = 0;
+        for (const hdi_record *r; (r = next(&c, HDI_RECORD_DONE, &at)) != NULL;) {
+            there |= r->done.position == sequence;
+        }
+        free(c.records);
+    }
+    kill(child, SIGKILL);
+    CONF_TRUE(waitpid(child, NULL, 0) == child);
+    content c = read_file(file_path);
+    CONF_EQUAL(count(&c, HDI_RECORD_END), 0);
+    CONF_TRUE(count(&c, HDI_RECORD_SUBMIT) >= 1);
+    free(c.records);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+int main(int argc, char **argv)
+{
+    conf_begin("test_trace");
+    if (argc == 3) {
+        conf_failure_ends_program = true;
+        be_killed(argv[1], atoi(argv[2]));
+    }
+    const struct CMUnitTest tests[] = {
+        FOLDER_CASE(each_operation_is_there_once),
+        FOLDER_CASE(transfers_have_their_way_and_bytes),
+        FOLDER_CASE(bad_calls_are_refused),
+        FOLDER_CASE(traces_follow_each_other),
+        FOLDER_CASE(a_trace_of_the_option_ends_with_the_runtime),
+        FOLDER_CASE(ranges_are_nested),
+        FOLDER_CASE(what_has_no_room_in_the_file_is_counted),
+        FOLDER_CASE(threads_lose_nothing),
+        FOLDER_CASE(a_full_lane_is_a_pause),
+        FOLDER_CASE(a_loss_and_a_restart_are_recorded),
+        FOLDER_CASE(the_file_is_good_after_a_kill),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
