@@ -36,6 +36,7 @@ typedef struct sums {
 typedef struct measure {
     const trace_device *d;
     int64_t *before; /* n_pieces + 1 */
+    int64_t last;    /* what is behind that comes before no work: waiting there holds nothing up */
 } measure;
 
 static bool is_empty(const trace_piece *p)
@@ -104,7 +105,7 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                trace_add(&s->turns[other], empty_within(m, p->begin, p->end));
+                trace_add(&s->turns[other], empty_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -298,13 +299,14 @@ bool finding_idle_host(finder *f, int device)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
-    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t))};
+    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t)), d->end};
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     bool ok = m.before && stays;
     if (ok) {
         for (size_t i = 0; i < d->n_pieces; i++) {
             const trace_piece *p = &d->pieces[i];
             m.before[i + 1] = m.before[i] + (is_empty(p) ? p->end - p->begin : 0);
+            m.last = is_empty(p) ? p->begin : p->end;
         }
         sums s = {.code = 0};
         size_t n = collect(t, device, &m, &s, stays);
