@@ -105,7 +105,8 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                trace_add(&s->turns[other], empty_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
+                trace_add(&s->turns[other],
+                          empty_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -132,12 +133,13 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
     size_t at = 0;
     int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
     int64_t started = INT64_MIN;
+    int64_t within = d->clock_within; /* so far may the device's times be off the thread's */
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         if (!is_empty(p)) {
             continue;
         }
-        for (; at < n && stays[at].begin <= p->begin; at++) {
+        for (; at < n && stays[at].begin <= p->begin + within; at++) {
             if (stays[at].end > waited) {
                 waited = stays[at].end;
                 started = stays[at].begin;
@@ -145,7 +147,7 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
         }
         int64_t ns = p->end - p->begin;
         bool last = p->end == d->end;
-        bool after_wait = started <= p->begin && waited >= p->begin && waited < p->end && !last;
+        bool after_wait = started <= p->begin + within && waited >= p->begin && waited < p->end + within && !last;
         if (after_wait && p->end - waited <= SOON_NS) {
             s->here += ns;
             s->n_here++;

@@ -1,5 +1,6 @@
-/* launch_overhead.c - tiny kernels, each of which takes the driver longer to start than to run: every one is in another lane than the one
- * before, and that costs a slow call. The twin does the same in a few long kernels. */
+/* launch_overhead.c - tiny kernels, each of which takes the driver longer to start than to run.
+ * Every one is in another lane than the one before, and that costs a slow call. The twin does the same in a few long kernels.
+ */
 #include "scene.h"
 
 static void run(scene *s)

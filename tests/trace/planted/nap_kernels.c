@@ -1,8 +1,8 @@
 /* nap_kernels.c - a kernel that lasts as long as it is asked to, and takes next to nothing of the processor meanwhile.
  * Compiled by `heddle cc`.
  *
- * Always: naps of one lane that follow each other end when the first one's begin and their lengths say, however late the processor woke
- * them. So two devices with the same naps end together on a busy machine, too.
+ * Always: naps of one lane that follow each other end when the first one's begin and their lengths make it. The processor may wake
+ * them late: two devices with the same naps end together all the same.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
