@@ -7,12 +7,14 @@ _heddle() {
     info) words='--memory --json --help' ;;
     bench) words='lanes faults alloc copy tensor start submit claim --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
     p2p) words='--devices --verdicts --again --size --samples --quick --json --nvbandwidth --progress --help' ;;
+    trace) words='--all --json --peaks --why --check --export --help' ;;
     cc) words='--gpu-arch --math --no-gpu --no-cpu --ptx --emit-ptx --embed --depfile --verbose --help' ;;
     esac
-    [ "$COMP_CWORD" -eq 1 ] && words='info bench p2p cc help --help --version'
+    [ "$COMP_CWORD" -eq 1 ] && words='info bench p2p trace cc help --help --version'
     # file names follow where no option was begun
     case $before in
-    -o | --math | --ptx | --emit-ptx | --depfile | --replay) words= ;;
+    -o | --peaks | --check | --math | --ptx | --emit-ptx | --depfile | --replay) words= ;;
+    --export) words='chrome hta pytorch' ;;
     --only)
         words='pair random holes live multi_stream threads hand_over replay free_busy beside limit reclaim unified pinned'
         [ "${COMP_WORDS[2]}" = copy ] && words='pageable pinned device box small staged submit peer'

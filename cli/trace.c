@@ -100,6 +100,10 @@ static int export_hta(const trace *t, const char *folder)
     }
     int status = CLI_OK;
     for (int d = 0; status == CLI_OK && d < t->n_devices; d++) {
+        if (!trace_hta_has(t, d)) {
+            fprintf(stderr, "heddle trace: device %d has no work with times, and gets no file\n", d);
+            continue;
+        }
         char *path = cli_format("%s/rank_%d.json", folder, d);
         document file;
         if (document_open(&file)) {

@@ -352,6 +352,21 @@ void trace_export_chrome(const trace *t, FILE *out)
 
 /* ----------------------------------------------------------------------------------------------------------- HTA -- */
 
+static bool hta_takes(const trace_op *op, int device)
+{
+    return trace_lane_device(op->lane) == device && op->measured && trace_is_work(op->kind);
+}
+
+bool trace_hta_has(const trace *t, int device)
+{
+    for (size_t i = 0; i < t->n_ops; i++) {
+        if (hta_takes(&t->ops[i], device)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void trace_export_hta(const trace *t, int device, FILE *out)
 {
     writer w = {.t = t, .out = out, .hta = true};
@@ -361,8 +376,7 @@ void trace_export_hta(const trace *t, int device, FILE *out)
     put_us(&w, "dur", 0);
     put_end(&w);
     for (size_t i = 0; i < t->n_ops; i++) {
-        const trace_op *op = &t->ops[i];
-        if (trace_lane_device(op->lane) == device && op->measured && trace_is_work(op->kind)) {
+        if (hta_takes(&t->ops[i], device)) {
             put_launch(&w, (int32_t)i, t->process);
             put_run(&w, (int32_t)i);
         }

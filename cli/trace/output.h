@@ -22,7 +22,8 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512]);
 
 /* Chrome's JSON, which Perfetto opens. */
 void trace_export_chrome(const trace *t, FILE *out);
-/* One device for HTA, which needs the times of every operation: trace_is_full has whether they are there. */
+/* One device for HTA, which needs the times of every operation, and does not read a file without work. */
+bool trace_hta_has(const trace *t, int device);
 void trace_export_hta(const trace *t, int device, FILE *out);
 /* PyTorch's memory snapshot: a pickle. */
 void trace_export_snapshot(const trace *t, FILE *out);

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# test_trace.sh - `heddle trace`: its output, exit statuses, chains of waits, and rules.
+#
+# Promise: The output has at most 40 lines unless --all is given. A broken rule fails with its value, a wrong one is a usage error.
+set -u
+tool=$2/heddle
+maker=$2/tests/test_trace_maker
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(trace)
+# shellcheck source=tests/tools/support.sh
+. "$1/tests/tools/support.sh"
+
+"$maker" planted for-device >"$work/trace" || exit 1
+"$maker" random 3 8 4000 >"$work/large" || exit 1
+
+# prints TEXT ARGUMENT...
+prints() {
+    local text=$1
+    shift
+    "$tool" trace "$@" >"$work/out" 2>"$work/err" || fail "trace $*: $(cat "$work/err")"
+    grep -qF -- "$text" "$work/out" || fail "trace $* does not print \"$text\": $(cat "$work/out")"
+}
+
+prints '1. idle-for-device: device 1' "$work/trace"
+prints '"id": "idle-for-device"' "$work/trace" --json
+prints 'findings, by what' "$work/trace" --json "$work/json"
+grep -q '"compute_ns"' "$work/json" || fail "--json OUT has no figures"
+prints 'note: ' "$work/large"
+[ "$(wc -l <"$work/out")" -le 40 ] || fail "$(wc -l <"$work/out") lines"
+prints 'memory, by label' "$work/large" --all
+[ "$(wc -l <"$work/out")" -gt 40 ] || fail "--all prints no more"
+prints "it reads bytes 0 to 0 of the buffer 'weights'" "$work/trace" --why 1.1:50
+prints 'waited for 0.1:50 axpy' "$work/trace" --why 1.1:50
+
+head -c 5000 "$work/trace" >"$work/cut"
+prints 'ends within a record' "$work/cut"
+
+# rules
+printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 90%' 'findings <= 3' 'dropped == 0' 'gap.max < 20 ms' 'window > 1 ms' \
+    'finding.idle-for-device == 1' 'critical.host < 5 %' 'losses == 0' >"$work/rules"
+prints '9 rules kept' "$work/trace" --check "$work/rules"
+printf '%s\n' 'idle.device < 5 %' 'findings == 0' 'transfer.rate(0->1) > 10 GB/s' 'gap.max.1 < 2 us' >"$work/rules"
+"$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || fail "broken rules: the status is not 1"
+for text in 'line 1: idle.device < 5 %: device 1 has 60.' 'line 2: findings == 0: it is ' 'line 3: transfer.rate(0->1) > 10 GB/s: no such' \
+    'line 4: gap.max.1 < 2 us: device 1 has 1'; do
+    grep -qF "$text" "$work/out" || fail "no \"$text\": $(cat "$work/out")"
+done
+for rule in 'idle <' 'idle < 5 apples' 'nonsense < 5' 'idle < 5 GB/s' 'idle 5' 'transfer.rate(0-1) > 1 GB/s' 'findings.1 < 2' 'idle < 1.2.3 %'; do
+    printf '\n%s\n' "$rule" >"$work/rules"
+    refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
+done
+
+refused 2 'is missing'
+refused 2 'chrome, hta or pytorch' "$work/trace" --export nonsense -o "$work/x"
+refused 2 'needs -o' "$work/trace" --export chrome
+refused 2 'is for --export' "$work/trace" -o "$work/x"
+refused 2 'at a time' "$work/trace" --why 0.1:1 --check "$work/rules"
+refused 1 'No such file' "$work/none"
+refused 1 'is no trace' "$1/README.md"
+refused 1 'is no operation' "$work/trace" --why elsewhere
+refused 1 'no operation that ends' "$work/trace" --why 0.1:9999
+refused 1 'cannot write' "$work/trace" --export chrome -o "$work/none/x"
+printf '{}\n' >"$work/peaks"
+refused 1 'heddle p2p --json' "$work/trace" --peaks "$work/peaks"
+
+# peaks of paths as `heddle p2p --json` has them
+"$maker" planted slow >"$work/slow"
+printf '{"links": [{"id": "to_device_ce", "values": [60, 60]}], "figures": []}\n' >"$work/peaks"
+prints '% of the measured peak' "$work/slow" --peaks "$work/peaks"
+exit "$failed"
