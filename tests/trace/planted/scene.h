@@ -48,7 +48,7 @@ hd_lane *make_lane(scene *s, int device);
 hd_buffer *make_buffer(scene *s, int device, size_t bytes, const char *label);
 hd_buffer *make_host_buffer(scene *s, size_t bytes, const char *label);
 
-/* A kernel of so many microseconds, in the twin three times as many, in the device's lane, or in `lane`, with up to eight further uses. */
+/* A kernel of so many microseconds (in the twin three times as many). It is in the device's lane, or in `lane`, with up to eight further uses. */
 hd_ticket nap(scene *s, int device, unsigned us);
 hd_ticket nap_with(scene *s, int device, unsigned us, const hd_arg *uses, size_t n_uses);
 hd_ticket nap_in(scene *s, hd_lane *lane, hd_buffer *plan, unsigned us, const hd_arg *uses, size_t n_uses);
