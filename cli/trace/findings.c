@@ -166,9 +166,12 @@ static void idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
-    int64_t alone = trace_least(device->transfer - f->slow[d], device->compute - device->overlap);
+    /* what the findings about paths explain is not told twice */
+    int64_t moved = trace_most(device->transfer - f->slow[d], 0);
+    int64_t explained = trace_most(f->slow[d] - device->transfer, 0);
+    int64_t alone = trace_least(moved, device->compute - device->overlap);
     alone = finding_counts(f, alone, 10) ? alone : 0;
-    int64_t waits = device->cause[TRACE_CAUSE_COPY] - g.own, gain = waits;
+    int64_t waits = trace_most(device->cause[TRACE_CAUSE_COPY] - g.own - explained, 0), gain = waits;
     trace_add(&gain, alone);
     char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
     if (finding_counts(f, gain, 3)) {
@@ -351,6 +354,9 @@ static void find_slow_paths(finder *f)
             char src[32], dst[32], bytes[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
             if (finding_counts(f, gain, 3)) {
                 trace_add(&f->slow[device], gain);
+                if (l->src < t->n_devices) { /* the first half of the way */
+                    trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
+                }
                 trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
                 PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src),
                     place(l->dst, dst));

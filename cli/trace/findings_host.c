@@ -36,6 +36,7 @@ typedef struct sums {
 typedef struct measure {
     const trace_device *d;
     int64_t *before; /* n_pieces + 1 */
+    int64_t last;    /* what is behind that comes before no work: waiting there holds nothing up */
 } measure;
 
 static bool is_empty(const trace_piece *p)
@@ -104,7 +105,8 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                trace_add(&s->turns[other], empty_within(m, p->begin, p->end));
+                trace_add(&s->turns[other],
+                          empty_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -131,12 +133,13 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
     size_t at = 0;
     int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
     int64_t started = INT64_MIN;
+    int64_t within = d->clock_within; /* so far may the device's times be off the thread's */
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         if (!is_empty(p)) {
             continue;
         }
-        for (; at < n && stays[at].begin <= p->begin; at++) {
+        for (; at < n && stays[at].begin <= p->begin + within; at++) {
             if (stays[at].end > waited) {
                 waited = stays[at].end;
                 started = stays[at].begin;
@@ -144,7 +147,7 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
         }
         int64_t ns = p->end - p->begin;
         bool last = p->end == d->end;
-        bool after_wait = started <= p->begin && waited >= p->begin && waited < p->end && !last;
+        bool after_wait = started <= p->begin + within && waited >= p->begin && waited < p->end + within && !last;
         if (after_wait && p->end - waited <= SOON_NS) {
             s->here += ns;
             s->n_here++;
@@ -304,13 +307,14 @@ bool finding_idle_host(finder *f, int device)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
-    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t))};
+    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t)), d->end};
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     bool ok = m.before && stays;
     if (ok) {
         for (size_t i = 0; i < d->n_pieces; i++) {
             const trace_piece *p = &d->pieces[i];
             m.before[i + 1] = m.before[i] + (is_empty(p) ? p->end - p->begin : 0);
+            m.last = is_empty(p) ? p->begin : p->end;
         }
         sums s = {.code = 0};
         size_t n = collect(t, device, &m, &s, stays);

@@ -1,0 +1,27 @@
+/* nap_kernels.c - a kernel that lasts as long as it is asked to, and takes next to nothing of the processor meanwhile.
+ * Compiled by `heddle cc`.
+ *
+ * Always: naps of one lane that follow each other end when the first one's begin and their lengths make it. The processor may wake
+ * them late: two devices with the same naps end together all the same.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <time.h>
+#include <heddle/kernel.h>
+
+#define SECOND UINT64_C(1000000000)
+
+/* plan[0]: when the nap before should have ended; none of 0 ns begins without one. */
+HD_KERNEL(nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t now = (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec, planned = plan[0];
+    bool follows = now >= planned && now - planned < ns / 4;
+    uint64_t end = (follows ? planned : now) + ns;
+    plan[0] = ns > 0 ? end : 0;
+    time.tv_sec = (time_t)(end / SECOND);
+    time.tv_nsec = (long)(end % SECOND);
+    while (ns > 0 && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR) {
+    }
+}
