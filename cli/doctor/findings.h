@@ -1,4 +1,4 @@
-/* findings.h - what the rules find in a snapshot, with their devices or pairs and the facts that they come from.
+/* findings.h - each finding of the doctor: what the rules find in a snapshot, with their devices or pairs and the facts that they come from.
  *
  * Threads: one at a time. Locks: none.
  * Always: a rule has one finding at most, with all its devices or pairs. Errors come first, then warnings, then notes, in the order of

@@ -1,4 +1,4 @@
-/* findings.c - what of a trace is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
+/* findings.c - each finding of a trace: what is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
  *
  * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
  * the devices still has to be done, so filling the idle time of one cannot make the window shorter than that.
@@ -166,7 +166,7 @@ static void idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
-    /* what the findings about paths explain is not told twice */
+    /* what the findings about paths explain is not shown twice */
     int64_t moved = trace_most(device->transfer - f->slow[d], 0);
     int64_t explained = trace_most(f->slow[d] - device->transfer, 0);
     int64_t alone = trace_least(moved, device->compute - device->overlap);

@@ -2,7 +2,7 @@
  *
  * A gap is looked at from the operations that were submitted on the device and had not begun. In each lane that is the first such
  * operation, since a lane runs in order. What held it up is found backwards in time: before it was ready, the operation that ended
- * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on.
+ * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on to the far end.
  * Where nothing held an operation up, it was on its way to the device. Where no operation was there, threads are looked at.
  *
  * Threads, Locks: see model.h.

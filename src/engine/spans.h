@@ -1,8 +1,8 @@
 /* spans.h - what an engine records of a trace: when it gave work to the driver, when the device ran it, when it was seen done.
  *
- * A *span* is a stretch of a lane's work. It begins in front of the first operation after a place where the device may have had nothing of
- * the lane: the lane was at rest, waited for another one, or had no more commands. It ends in front of the next such place. With
- * HDI_RECORD_DETAIL_FULL each operation is a span of its own.
+ * A *span* is a stretch of a lane's work. It lies between two places where the device may have had nothing of the lane.
+ * There the lane was at rest, waited for another one, or had no more commands.
+ * With HDI_RECORD_DETAIL_FULL each operation is a span of its own.
  * Both ends are events with timing. But where the lane was at rest, the span begins when the driver's call for its first operation returned,
  * by the clock. An event in front would be passed while that call still runs, microseconds too early.
  *

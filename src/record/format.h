@@ -142,7 +142,7 @@ typedef union hdi_record {
         uint32_t thread; /* the system's number of the thread that wrote it; 0: an engine or the writer */
         int64_t time;
     };
-    struct { /* TRACE; kind: HDI_RECORD_DETAIL_*; device: how many devices there are */
+    struct { /* TRACE; kind: HDI_RECORD_DETAIL_*, device: how many devices there are */
         uint32_t first, thread;
         int64_t time;
         uint64_t magic;

@@ -106,7 +106,7 @@ static inline void hdi_ring_populate(hdi_record_ring *ring)
 #endif
 }
 
-/* Reader: all that is there is forgotten, and nothing counts as dropped. */
+/* Reader: drops all that is there, and nothing counts as dropped. */
 static inline void hdi_ring_clear(hdi_record_ring *ring)
 {
     atomic_store_explicit(&ring->tail, atomic_load_explicit(&ring->head, memory_order_acquire), memory_order_release);

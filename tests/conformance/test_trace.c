@@ -1,6 +1,6 @@
 /* test_trace.c - hd_trace_start, hd_trace_stop, ranges, and what is in the file.
  *
- * Promise: A trace has each operation once, with what it waited for, when it was issued, ran and was done; what is left out is counted.
+ * Promise: A trace has each operation once, with its waits and when it was issued, ran and was done; what is left out is counted.
  *
  * Threads: the main one, and those of two cases.
  * Locks: none.

@@ -2,8 +2,8 @@
  *
  * usage: trace_cupti [ROUNDS]      (200 if not given)
  *
- * Matrix products of every device are submitted while earlier ones run, then each behind the end of the one before, and short kernels in both
- * ways. It prints, for each of these, the differences between both clocks at the beginning and at the end: median, and the largest of 99 %.
+ * Matrix products of every device are submitted while earlier ones run. Then each is submitted behind the end of the one before. Short kernels
+ * go both ways, too. It prints, for each of these, the differences between both clocks at the beginning and at the end: median, and the largest of 99 %.
  * Built with the headers and the library of the CUDA toolkit: cc trace_cupti.c -Iinclude -Isrc -lheddle -lcupti.
  * Exit status: 0; 1 where a median is above 2 microseconds, or a kernel is missing.
  *
@@ -199,8 +199,8 @@ static bool compare(const char *name)
         returns[i] = seen[best].begin - (double)given_end[i];
     }
     int n = n_spans;
-    printf("%-24s %5d spans, %5d kernels: begin %+6.0f (99 %%: %5.0f) ns, end %+6.0f (99 %%: %5.0f) ns, 1..99 %%: "
-           "begin %+.0f..%+.0f, end %+.0f..%+.0f; kernel begins %+.0f (%.0f..%.0f) behind the call's begin, %+.0f "
+    printf("%-24s %5d spans, %5d kernels. begin %+6.0f (99 %%: %5.0f) ns, end %+6.0f (99 %%: %5.0f) ns. 1..99 %%: "
+           "begin %+.0f..%+.0f, end %+.0f..%+.0f. the kernel begins %+.0f (%.0f..%.0f) behind the call's begin, %+.0f "
            "(%.0f..%.0f) behind its end\n",
            name, n, n_seen, at(begins, n, 0.5), at(off_begin, n, 0.99), at(ends, n, 0.5), at(off_end, n, 0.99),
            at(begins, n, 0.01), at(begins, n, 0.99), at(ends, n, 0.01), at(ends, n, 0.99), at(calls, n, 0.5),

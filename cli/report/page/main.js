@@ -7,7 +7,7 @@ function goTo(id) {
     if (id === 'timeline' && lanes.scroller) lanes.scroller.focus({ preventScroll: true });
 }
 
-/* A view: a section that is built at once, and drawn whenever it is near what can be seen. */
+/* A view of a report: a section that is built at once, and drawn whenever it is near what can be seen. */
 function addView(id, title, lead, build) {
     const body = el('div'), section = el('section', { class: 'view', id, 'aria-labelledby': id + '-title', tabindex: '-1' },
         el('h2', { id: id + '-title' }, title), lead ? el('p', { class: 'lead' }, lead) : null, body);
