@@ -108,8 +108,32 @@ typedef struct range {
     int64_t began;
 } range;
 
-static _Thread_local range ranges[DEPTH];
-static _Thread_local int depth; /* may be more than there are ranges */
+/* Of a thread. Not in thread-local storage, of which there is little (base/thread.h). */
+typedef struct nest {
+    range ranges[DEPTH];
+    int depth; /* may be more than there are ranges */
+} nest;
+
+static pthread_key_t nest_key;
+static bool has_key;
+
+static void make_key(void)
+{
+    has_key = hdi_thread_key(&nest_key, free) == 0;
+}
+
+/* Made with the first range of the thread. NULL: there is no memory, and its ranges are left out. */
+static nest *nest_here(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    nest *own = has_key ? pthread_getspecific(nest_key) : NULL;
+    if (!own && has_key && (own = calloc(1, sizeof *own)) != NULL && pthread_setspecific(nest_key, own) != 0) {
+        free(own);
+        own = NULL;
+    }
+    return own;
+}
 
 /* In all traces that were on at `began`. `text` may be NULL for a name that was written. The mutex is held. */
 static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
@@ -127,9 +151,13 @@ static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
 
 static int push(const void *domain, const char *text)
 {
-    int at = depth++;
+    nest *own = nest_here();
+    if (!own) {
+        return 0;
+    }
+    int at = own->depth++;
     if (at < DEPTH) {
-        range *r = &ranges[at];
+        range *r = &own->ranges[at];
         *r = (range){.domain = domain};
         if (is_wanted()) {
             *r = (range){.domain = domain, .name = hdi_record_number(text), .began = hdi_clock_ns()};
@@ -142,24 +170,27 @@ static int push(const void *domain, const char *text)
 }
 
 /* Ends number `at`: those within it end before, and begin again. The mutex is held. */
-static void end(int at)
+static void end(const nest *own, int at)
 {
-    for (int i = depth - 1; i >= at; i--) {
-        put(HDI_RECORD_POP, ranges[i].name, NULL, ranges[i].began);
+    for (int i = own->depth - 1; i >= at; i--) {
+        put(HDI_RECORD_POP, own->ranges[i].name, NULL, own->ranges[i].began);
     }
-    for (int i = at + 1; i < depth; i++) {
-        put(HDI_RECORD_PUSH, ranges[i].name, NULL, ranges[i].began);
+    for (int i = at + 1; i < own->depth; i++) {
+        put(HDI_RECORD_PUSH, own->ranges[i].name, NULL, own->ranges[i].began);
     }
 }
 
 static int pop(const void *domain)
 {
-    if (depth > DEPTH || depth == 0) {
-        depth -= depth > DEPTH;
-        return depth;
+    nest *own = nest_here();
+    if (!own || own->depth > DEPTH || own->depth == 0) {
+        if (own) {
+            own->depth -= own->depth > DEPTH;
+        }
+        return own ? own->depth : 0;
     }
-    int at = depth - 1;
-    while (at >= 0 && ranges[at].domain != domain) {
+    int at = own->depth - 1;
+    while (at >= 0 && own->ranges[at].domain != domain) {
         at--;
     }
     if (at < 0) {
@@ -167,11 +198,11 @@ static int pop(const void *domain)
     }
     if (is_wanted()) {
         hdi_mutex_lock(&lock);
-        end(at);
+        end(own, at);
         hdi_mutex_unlock(&lock);
     }
-    depth--;
-    memmove(&ranges[at], &ranges[at + 1], (size_t)(depth - at) * sizeof(range));
+    own->depth--;
+    memmove(&own->ranges[at], &own->ranges[at + 1], (size_t)(own->depth - at) * sizeof(range));
     return at;
 }
 
