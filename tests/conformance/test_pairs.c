@@ -181,7 +181,7 @@ static const struct pair_end {
 };
 enum { ENDS = sizeof ends / sizeof ends[0] };
 
-static const char *const no_ends[] = {"hd_unmap", "hd_close" /* below */};
+static const char *const no_ends[] = {"hd_unmap", "hd_trace_stop", "hd_range_pop", "hd_close" /* below */};
 
 static bool is_in(const char *name, const char *const *list, size_t n)
 {
