@@ -92,7 +92,9 @@ hd_ticket nap(scene *s, int device, unsigned us)
 
 void begin(scene *s)
 {
-    MUST(hd_trace_start(s->runtime, s->file, NULL));
+    /* Calls of the driver are slow on purpose here: with less detail an engine that is in one notes the end of other work late. */
+    const hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_FULL};
+    MUST(hd_trace_start(s->runtime, s->file, &options));
 }
 
 void end(scene *s)
