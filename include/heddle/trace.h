@@ -58,7 +58,7 @@ HD_API hd_status hd_trace_start(hd_runtime *runtime, const char *file, const hd_
 HD_API hd_status hd_trace_stop(hd_runtime *runtime, hd_trace_info *out);
 
 /* A range of the calling thread, which a trace and its pictures name: "step", "load". Ranges of a thread are nested. The name is copied, and
- * cut at 448 bytes. Without a trace both cost a few nanoseconds. hd_range_pop ends the innermost range.
+ * cut at 448 bytes. Without a trace both only check the handle. hd_range_pop ends the innermost range.
  * Errors: HANDLE, ARGUMENT (name is null). Neither counts ranges: a pop too many does nothing. */
 HD_API hd_status hd_range_push(hd_runtime *runtime, const char *name);
 HD_API hd_status hd_range_pop(hd_runtime *runtime);

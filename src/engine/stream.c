@@ -795,6 +795,22 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     return n;
 }
 
+/* The same while a trace is written. */
+static uint32_t __attribute__((noinline))
+issue_recorded(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end, bool *signalled)
+{
+    const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
+    if (!stream->failed) {
+        hdi_span_before(engine, stream, c);
+    }
+    int64_t given = hdi_clock_ns();
+    uint32_t n = issue_next(engine, stream, head, most, end, signalled);
+    if (n && !hdi_device_lost(engine->device)) {
+        hdi_span_behind(engine, stream, c, *end, n, given);
+    }
+    return n;
+}
+
 /* The lane cannot go on. Where it stands at a claim of the program's, no look at the device will change that. */
 static void stand(hdi_stream *stream, const hdi_command *c, uint64_t end)
 {
@@ -835,11 +851,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         bool at_rest = stream->passed == stream->issued;
         uint64_t entries = stream->entries;
         int64_t before = engine->now;
-        if (__builtin_expect(engine->recording.detail != 0, 0) && !stream->failed) {
-            hdi_span_before(engine, stream, c);
-            before = hdi_clock_ns();
-        }
-        uint32_t n = issue_next(engine, stream, head, left, &end, &signalled);
+        uint32_t n = __builtin_expect(engine->recording.detail == 0, 1)
+                         ? issue_next(engine, stream, head, left, &end, &signalled)
+                         : issue_recorded(engine, stream, head, left, &end, &signalled);
         if (n == 0) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
             stand(stream, c, end);
@@ -847,9 +861,6 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         }
         if (hdi_device_lost(engine->device)) {
             return true;
-        }
-        if (__builtin_expect(engine->recording.detail != 0, 0)) {
-            hdi_span_behind(engine, stream, c, end, n, before);
         }
         left -= n;
         stream->issued = end;
