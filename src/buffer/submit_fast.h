@@ -129,7 +129,8 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* Publishes the commands in the ring, of which `command` is the operation, and which are the engine's from now on. Releases the locks. `quiet`: as in hdi_linked. */
+/* Publishes the commands in the ring, which are the engine's from now on. `command`: the operation among them. Releases the locks.
+ * `quiet`: as in hdi_linked. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)

@@ -165,7 +165,8 @@ static void forget(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-void hdi_recording_switch(hdi_engine *engine)
+/* Takes in what the application wants. */
+static void switch_detail(hdi_engine *engine)
 {
     hdi_recording *recording = &engine->recording;
     uint32_t wanted = atomic_load_explicit(&engine->shared->recording, memory_order_acquire);
@@ -210,7 +211,7 @@ static bool end_spans(hdi_engine *engine)
 void hdi_recording_pass(hdi_engine *engine)
 {
     hdi_recording *recording = &engine->recording;
-    hdi_recording_switch(engine);
+    switch_detail(engine);
     if (recording->detail && engine->now >= recording->clock_at && !hdi_device_lost(engine->device)) {
         compare_clocks(engine);
     }

@@ -58,14 +58,13 @@ typedef struct hdi_recording {
     uint64_t named_in; /* the session of those */
 } hdi_recording;
 
-/* At the beginning of a pass: takes in what the application wants. */
-void hdi_recording_switch(hdi_engine *engine);
 static inline bool hdi_recording_is_wanted(const hdi_engine_shared *shared, const hdi_recording *recording)
 {
     return __builtin_expect(
         atomic_load_explicit(&shared->recording, memory_order_relaxed) != recording->detail || recording->detail, 0);
 }
-/* In a pass, while something is recorded: compares the clocks when it is time, and ends what is ending. */
+/* At the beginning of a pass: takes in what the application wants. While something is recorded it compares the clocks when it is time, and ends
+ * what is ending. */
 void hdi_recording_pass(hdi_engine *engine);
 /* Called by hd_close. The engine has stopped. */
 void hdi_recording_end(hdi_engine *engine, bool driver_usable);

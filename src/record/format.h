@@ -117,7 +117,7 @@ enum { HDI_RECORD_MAP_MORE = 1, HDI_RECORD_MAP_MOVED, HDI_RECORD_MAP_LESS };
 enum {
     HDI_RECORD_RUNG_ARENA = 1,     /* a free block of the device's memory */
     HDI_RECORD_RUNG_GREW = 2,      /* memory was mapped */
-    HDI_RECORD_RUNG_CACHES = 4,    /* all threads' stores were emptied */
+    HDI_RECORD_RUNG_CACHES = 4,    /* all threads' stores were emptied; the library counts that as having waited */
     HDI_RECORD_RUNG_WAITED = 8,    /* it waited for work in flight */
     HDI_RECORD_RUNG_CALLBACK = 16, /* the program was asked to free */
     HDI_RECORD_RUNG_FAILED = 32    /* there was none: hd_alloc failed */
@@ -188,7 +188,7 @@ typedef union hdi_record {
         uint32_t threads;  /* LAUNCH: of a block */
         uint32_t ring;     /* slots of the lane's ring that unfinished work took, this operation included */
         uint8_t src, dst;  /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        uint16_t waits;    /* WAIT records of it */
+        uint16_t waits;    /* WAIT records of it; 0 also where they are not counted, as in what the library writes */
     } submit;
     struct { /* WAIT; kind: 1 where the operation reads what the other one writes, 0 for the order alone */
         uint32_t first, thread;
