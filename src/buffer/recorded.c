@@ -92,7 +92,7 @@ void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
     r->submit.position = submitted->position;
     r->submit.before = submitted->before;
     r->submit.ring = submitted->ring;
-    r->submit.waits = 0;
+    r->submit.waits = submitted->waits < UINT16_MAX ? (uint16_t)submitted->waits : UINT16_MAX;
     take_command(r, command);
     uint8_t src = 254, dst = 254;
     for (size_t i = n_uses; i-- > 0;) { /* of several the first one counts */
@@ -130,7 +130,7 @@ static bool has_point(const hdi_use *use, uint32_t lane, uint64_t position)
 
 static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry *e, uint64_t position)
 {
-    hdi_record r = {.wait = {.time = hdi_clock_ns(),
+    hdi_record r = {.wait = {.time = hdi_record_now(&lane->runtime->recorder),
                              .lane = lane->global,
                              .other_lane = e->lane,
                              .position = position,
@@ -156,6 +156,7 @@ static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry 
 
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position)
 {
+    lane->waits.recorded = 0;
     for (uint32_t i = 0; i < lane->waits.n; i++) {
         const hdi_wait_entry *e = &lane->waits.entries[i];
         if (e->lane == lane->global) {
@@ -166,6 +167,7 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
             why = has_point(&uses[u], e->lane, e->position) ? &uses[u] : NULL;
         }
         record_wait(lane, why, e, position);
+        lane->waits.recorded++;
     }
 }
 
@@ -173,8 +175,10 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
 
 static hdi_record memory_record(struct hd_buffer *b, uint8_t type, size_t bytes, char label[HD_LABEL_BYTES])
 {
-    hdi_record r = {
-        .alloc = {.time = hdi_clock_ns(), .buffer = hdi_record_buffer(b), .bytes = bytes, .address = b->address}};
+    hdi_record r = {.alloc = {.time = hdi_record_now(&b->runtime->recorder),
+                              .buffer = hdi_record_buffer(b),
+                              .bytes = bytes,
+                              .address = b->address}};
     copy_label(b, label);
     r.type = type;
     r.kind = b->owner < 0 ? 1 : b->host ? 2 : 0;
@@ -198,7 +202,7 @@ void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
 void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
 {
     hdi_recorder *recorder = &device->runtime->recorder;
-    int64_t now = hdi_clock_ns();
+    int64_t now = hdi_record_now(recorder);
     hdi_record r = {.alloc = {.time = now,
                               .bytes = bytes,
                               .rungs = HDI_RECORD_RUNG_FAILED | hdi_record_take_rungs(recorder),
@@ -211,11 +215,12 @@ void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
 void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped)
 {
     size_t now = hdi_arena_mapped_bytes(device->arena);
-    if (now == mapped && hdi_clock_ns() - began < MAPPING_NS) {
+    hdi_recorder *recorder = &device->runtime->recorder;
+    if (now == mapped && hdi_record_now(recorder) - began < MAPPING_NS) {
         return;
     }
     uint32_t detail = now > mapped ? HDI_RECORD_MAP_MORE : now < mapped ? HDI_RECORD_MAP_LESS : HDI_RECORD_MAP_MOVED;
-    hdi_pause_end(&device->runtime->recorder, began,
+    hdi_pause_end(recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_MAP,
                               .device = (uint8_t)device->index,
                               .detail = detail,
@@ -246,7 +251,7 @@ void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct 
                                        .src = src ? device_of(src) : HDI_RECORD_NO_DEVICE,
                                        .dst = dst ? device_of(dst) : HDI_RECORD_NO_DEVICE,
                                        .bytes = bytes,
-                                       .returned = hdi_clock_ns()}}};
+                                       .returned = hdi_record_now(&rt->recorder)}}};
     all[0].type = HDI_RECORD_TRANSFER;
     all[0].kind = way;
     all[0].texts = 2; /* the labels */

@@ -648,7 +648,7 @@ static void record(hdi_device *device, const loss *l)
     }
     hdi_suspects suspects = l->suspects;
     hdi_suspect first = suspects.n_named ? suspects.named[0] : (hdi_suspect){.count = 0};
-    hdi_record r = {.loss = {.time = hdi_clock_ns(),
+    hdi_record r = {.loss = {.time = hdi_record_now(recorder),
                              .code = l->code,
                              .lane = first.lane,
                              .kernel = first.kernel,

@@ -11,11 +11,41 @@
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_TRIES 6
-#define IDLE_NS 10000         /* without anything given or done: time to ask for times */
-#define UNSETTLED_NS 20000000 /* they are asked for at least so often */
-#define SETTLED_AT_ONCE 2     /* spans, in one pass: each may cost the driver several microseconds */
-#define OPEN_NS 100000000     /* a span that is open for longer ends with the next signal */
-#define ENDING_NS 200000000   /* for spans whose operations are not done when the trace ends */
+#define CLOCK_COST_NS 200000    /* more tries are not made after so long */
+#define IDLE_NS 10000           /* without anything given or done: time to ask for times */
+#define UNSETTLED_NS 20000000   /* they are asked for at least so often, and in each pass until there are none */
+#define SETTLE_ONE_NS 200000    /* where the budget limits them: one, so often */
+#define SETTLED_AT_ONCE 2       /* spans, in one pass: each may cost the driver several microseconds */
+#define OPEN_NS 100000000       /* a span that is open for longer ends with the next signal */
+#define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
+#define BUDGET_FIRST_NS 1000000 /* of events in the budget, and one in so many nanoseconds */
+#define BUDGET_SHARE 100
+#define EACH_NS 3000 /* to ask for one event, until it was measured */
+
+/* ---- the budget ---- */
+
+/* In placement inline an end is seen only when the program calls, which may be long after. */
+static bool is_limited(const hdi_engine *engine)
+{
+    return engine->recording.detail != HDI_RECORD_DETAIL_FULL && !engine->device->runtime->is_inline;
+}
+
+/* Whether the time of one event more may be spent. */
+static bool can_spend(const hdi_engine *engine)
+{
+    const hdi_recording *r = &engine->recording;
+    int64_t most = BUDGET_FIRST_NS + (engine->now - r->since) / BUDGET_SHARE;
+    return !is_limited(engine) || r->spent + (int64_t)r->unsettled * r->each < most;
+}
+
+/* What was spent since `from`. */
+static void spend(hdi_engine *engine, int64_t from)
+{
+    engine->now = hdi_clock_ns();
+    engine->recording.spent += engine->now - from;
+}
+
+/* ---- records ---- */
 
 static void put(hdi_engine *engine, hdi_record *record)
 {
@@ -72,18 +102,38 @@ static void compare_clocks(hdi_engine *engine)
     }
     hdi_record record = {.clock = {.within = 0}};
     bool any = false;
-    for (int i = 0; i < CLOCK_TRIES && compare(engine, &record); i++) {
+    int64_t from = hdi_clock_ns();
+    for (int i = 0; i < CLOCK_TRIES && (i == 0 || engine->now - from < CLOCK_COST_NS) && compare(engine, &record);
+         i++) {
         any = true;
+        engine->now = hdi_clock_ns();
     }
     if (any) {
         record.type = HDI_RECORD_CLOCK;
         put(engine, &record);
     }
-    engine->now = hdi_clock_ns();
+    spend(engine, from);
     recording->clock_at = engine->now + (any ? CLOCK_EVERY_NS : CLOCK_AGAIN_NS);
 }
 
 /* ---- times of spans ---- */
+
+/* Both ends are known. */
+static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
+{
+    hdi_record record = {.span = {.time = engine->now,
+                                  .lane = global_of(engine, stream),
+                                  .before = span->before,
+                                  .position = span->position,
+                                  .began = began,
+                                  .ended = ended,
+                                  .op = span->op,
+                                  .by_clock = (span->began ? 0 : HDI_RECORD_SPAN_BEGAN_BY_CLOCK) |
+                                              (span->ended ? 0 : HDI_RECORD_SPAN_ENDED_BY_CLOCK)}};
+    record.type = HDI_RECORD_SPAN;
+    record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
+    put(engine, &record);
+}
 
 /* False: the driver does not have the times yet. */
 static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
@@ -99,20 +149,9 @@ static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_s
             hdi_times_give(engine, span->began);
         }
     }
-    if (found != HDI_TIME_READ || first != HDI_TIME_READ) {
-        return true;
+    if (found == HDI_TIME_READ && first == HDI_TIME_READ) {
+        put_span(engine, stream, span, began, ended);
     }
-    hdi_record record = {.span = {.time = engine->now,
-                                  .lane = global_of(engine, stream),
-                                  .before = span->before,
-                                  .position = span->position,
-                                  .began = began,
-                                  .ended = ended,
-                                  .op = span->op,
-                                  .by_clock = !span->began}};
-    record.type = HDI_RECORD_SPAN;
-    record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
-    put(engine, &record);
     return true;
 }
 
@@ -134,17 +173,280 @@ static uint32_t settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
     return n;
 }
 
-static void settle_some(hdi_engine *engine)
+/* `most` at most, of all lanes. */
+static void settle_some(hdi_engine *engine, uint32_t most)
 {
-    uint32_t left = SETTLED_AT_ONCE;
+    hdi_recording *r = &engine->recording;
+    int64_t from = hdi_clock_ns();
+    uint32_t left = most;
     for (uint32_t i = 0; i < HDI_LANES_MAX && left && engine->recording.unsettled; i++) {
         if (engine->streams[i].spans && !hdi_device_lost(engine->device)) {
             left -= settle(engine, &engine->streams[i], left);
         }
     }
-    if (left) {
-        engine->recording.settled_at = engine->now; /* else the rest in the next pass */
+    spend(engine, from);
+    if (left < most) {
+        r->each += ((engine->now - from) / (most - left) - r->each) / 4;
     }
+    if (left || is_limited(engine)) {
+        r->settled_at = engine->now; /* else the rest in the next pass */
+    }
+}
+
+/* Asks for times when it is time to. */
+static void settle_in_time(hdi_engine *engine)
+{
+    const hdi_recording *r = &engine->recording;
+    int64_t since = engine->now - r->settled_at;
+    if (engine->now - r->active_at > IDLE_NS || (!is_limited(engine) && since > UNSETTLED_NS)) {
+        settle_some(engine, SETTLED_AT_ONCE);
+    } else if (is_limited(engine) && since > SETTLE_ONE_NS) {
+        settle_some(engine, 1);
+    }
+}
+
+/* ---- spans ---- */
+
+/* HDI_RECORD_OP_* of work that the device does; 0: none. */
+static uint8_t op_of(unsigned op)
+{
+    switch (op) {
+    case HDI_OP_LAUNCH:
+    case HDI_OP_FILL:
+    case HDI_OP_MATMUL:
+    case HDI_OP_CALL:
+        return HDI_RECORD_OP_LAUNCH;
+    case HDI_OP_COPY:
+    case HDI_OP_COPY_BOX:
+        return HDI_RECORD_OP_COPY;
+    default:
+        return 0;
+    }
+}
+
+static hdi_span *last_of(hdi_spans *spans)
+{
+    return &spans->at[(spans->first + spans->n - 1) % HDI_SPANS_MOST];
+}
+
+static bool has_begun(const hdi_span *span)
+{
+    return span->position != span->before;
+}
+
+/* Records an event behind what was issued. NULL: the driver refused. */
+static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
+{
+    hdcu_event event;
+    if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
+        return NULL;
+    }
+    int64_t from = hdi_clock_ns();
+    hdcu_result r = engine->device->runtime->driver->cuEventRecord(event, stream->handle);
+    spend(engine, from);
+    if (r == HDCU_SUCCESS) {
+        return event;
+    }
+    hdi_times_give(engine, event);
+    if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    }
+    return NULL;
+}
+
+static hdi_span *last_clocked(hdi_spans *spans)
+{
+    return &spans->clocked[(spans->first_clocked + spans->n_clocked - 1) % HDI_SPANS_CLOCKED];
+}
+
+/* Goes on with the last span, whose end was not seen yet. False: there is none, or an event can mark the next one's begin. */
+static bool go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
+{
+    hdi_spans *spans = stream->spans;
+    const hdi_span *last = spans->n_clocked ? last_clocked(spans) : NULL;
+    if (!last || spans->cut || last->op != op || last->position != stream->issued || can_spend(engine)) {
+        return false;
+    }
+    spans->n++;
+    engine->recording.unsettled++;
+    *last_of(spans) = *last;
+    spans->n_clocked--;
+    return spans->open = true;
+}
+
+static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
+{
+    hdi_spans *spans = stream->spans;
+    if (spans->n >= HDI_SPANS_MOST / 2) {
+        settle(engine, stream, SETTLED_AT_ONCE);
+    }
+    bool at_rest = stream->passed == stream->issued, full = spans->n == HDI_SPANS_MOST;
+    if (!at_rest && !full && go_on(engine, stream, op)) {
+        return;
+    }
+    hdcu_event event = at_rest || full ? NULL : mark(engine, stream);
+    if (full || (!event && !at_rest)) {
+        hdi_record_ring *ring = engine->device->channel.records;
+        atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+        return;
+    }
+    spans->n++;
+    engine->recording.unsettled++;
+    spans->opened_at = engine->now;
+    *last_of(spans) = (hdi_span){.began = event,
+                                 .before = stream->issued,
+                                 .position = stream->issued,
+                                 .op = op,
+                                 .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
+    spans->open = true;
+}
+
+/* Takes the last span back. */
+static void drop_last(hdi_engine *engine, hdi_spans *spans)
+{
+    hdi_times_give(engine, last_of(spans)->began);
+    spans->n--;
+    spans->open = false;
+    engine->recording.unsettled--;
+}
+
+/* The last span ends when the engine sees the signal behind it. */
+static void close_by_clock(hdi_engine *engine, hdi_stream *stream)
+{
+    hdi_spans *spans = stream->spans;
+    spans->n_clocked++;
+    *last_clocked(spans) = *last_of(spans);
+    drop_last(engine, spans);
+    if (stream->signalled != stream->issued) {
+        hdi_stream_signal(engine, stream);
+    }
+}
+
+/* The device may have nothing of the lane from here on. */
+static void close_span(hdi_engine *engine, hdi_stream *stream)
+{
+    hdi_spans *spans = stream->spans;
+    if (!spans || !spans->open || hdi_device_lost(engine->device)) {
+        return;
+    }
+    hdi_span *span = last_of(spans);
+    if (!has_begun(span) && !engine->recording.ending) {
+        return; /* its first operation comes next */
+    }
+    if (has_begun(span) && !span->began && span->position > stream->passed && spans->n_clocked < HDI_SPANS_CLOCKED &&
+        !can_spend(engine)) {
+        close_by_clock(engine, stream);
+        return;
+    }
+    hdcu_event event = has_begun(span) ? mark(engine, stream) : NULL;
+    if (event) {
+        span->ended = event;
+        spans->open = false;
+    } else {
+        drop_last(engine, spans);
+    }
+}
+
+void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
+{
+    uint8_t op = op_of(c->op);
+    if (!op || stream->failed || engine->recording.ending || hdi_device_lost(engine->device)) {
+        return;
+    }
+    if (!stream->spans && !(stream->spans = calloc(1, sizeof *stream->spans))) {
+        return;
+    }
+    hdi_spans *spans = stream->spans;
+    spans->stood_at = 0;
+    if (spans->open && !has_begun(last_of(spans))) {
+        drop_last(engine, spans); /* what it began with did not happen */
+    }
+    if (spans->open && last_of(spans)->op != op) {
+        close_span(engine, stream);
+    }
+    if (!spans->open) {
+        begin(engine, stream, op);
+    }
+    spans->cut = false;
+}
+
+void hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t from, uint32_t count,
+                     int64_t given)
+{
+    if (!op_of(c->op)) {
+        return;
+    }
+    engine->recording.active_at = engine->now;
+    hdi_record record = {.issue = {.time = given,
+                                   .lane = global_of(engine, stream),
+                                   .count = count,
+                                   .before = from,
+                                   .position = stream->issued,
+                                   .returned = engine->now}};
+    record.type = HDI_RECORD_ISSUE;
+    record.kind = stream->failed;
+    put(engine, &record);
+    hdi_spans *spans = stream->spans;
+    if (spans && spans->open && !stream->failed) {
+        hdi_span *last = last_of(spans);
+        if (!has_begun(last)) {
+            last->began_at = engine->now;
+        }
+        last->position = stream->issued;
+        if (last->one) {
+            close_span(engine, stream);
+        }
+    }
+}
+
+void hdi_span_cut(hdi_engine *engine, hdi_stream *stream)
+{
+    close_span(engine, stream);
+    if (stream->spans) {
+        stream->spans->cut = true;
+    }
+}
+
+void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
+{
+    hdi_spans *spans = stream->spans;
+    while (spans && spans->n_clocked && spans->clocked[spans->first_clocked].position <= stream->passed) {
+        const hdi_span *span = &spans->clocked[spans->first_clocked];
+        put_span(engine, stream, span, span->began_at, engine->now);
+        spans->first_clocked = (spans->first_clocked + 1) % HDI_SPANS_CLOCKED;
+        spans->n_clocked--;
+    }
+}
+
+void hdi_span_signal(hdi_engine *engine, hdi_stream *stream)
+{
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
+    bool goes_on = atomic_load_explicit(&shared->head, memory_order_relaxed) != stream->issued;
+    if (!goes_on || (stream->spans && engine->now - stream->spans->opened_at > OPEN_NS)) {
+        close_span(engine, stream);
+    }
+}
+
+void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
+{
+    hdi_spans *spans = stream->spans;
+    if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
+        return; /* in the last case the device has more than enough */
+    }
+    bool comes_again = !engine->device->runtime->is_inline; /* soon */
+    if (!spans->stood_at && comes_again) {
+        spans->stood_at = now;
+    } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && can_spend(engine)) {
+        close_span(engine, stream); /* else the signal ends it that a standing lane gets soon */
+    }
+}
+
+void hdi_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t before)
+{
+    hdi_record record = {
+        .done = {.time = engine->now, .lane = global_of(engine, stream), .before = before, .position = stream->done}};
+    record.type = HDI_RECORD_DONE;
+    put(engine, &record);
 }
 
 /* ---- beginning and end ---- */
@@ -162,6 +464,7 @@ static void forget(hdi_engine *engine, hdi_stream *stream)
     }
     if (spans) {
         spans->open = false;
+        spans->n_clocked = 0;
     }
 }
 
@@ -175,6 +478,9 @@ static void switch_detail(hdi_engine *engine)
     }
     if (wanted) {
         recording->detail = wanted;
+        recording->since = engine->now;
+        recording->spent = 0;
+        recording->each = EACH_NS;
         recording->clock_at = 0;
         recording->compared = false;
         atomic_store_explicit(&engine->shared->recorded, wanted, memory_order_release);
@@ -197,13 +503,13 @@ static bool end_spans(hdi_engine *engine)
             continue;
         }
         if (!lost) {
-            hdi_span_close(engine, stream);
+            close_span(engine, stream);
             settle(engine, stream, HDI_SPANS_MOST);
         }
         if (lost || late) {
             forget(engine, stream);
         }
-        left += stream->spans->n;
+        left += stream->spans->n + stream->spans->n_clocked;
     }
     return left == 0 && (engine->recording.compared || lost || late);
 }
@@ -215,9 +521,8 @@ void hdi_recording_pass(hdi_engine *engine)
     if (recording->detail && engine->now >= recording->clock_at && !hdi_device_lost(engine->device)) {
         compare_clocks(engine);
     }
-    if (recording->unsettled &&
-        (engine->now - recording->active_at > IDLE_NS || engine->now - recording->settled_at > UNSETTLED_NS)) {
-        settle_some(engine);
+    if (recording->unsettled) {
+        settle_in_time(engine);
     }
     if (recording->detail == HDI_RECORD_DETAIL_CUPTI) {
         hdi_engine_activities_take(engine);
@@ -252,181 +557,4 @@ void hdi_recording_end(hdi_engine *engine, bool driver_usable)
     hdi_engine_activities_release(engine, driver_usable);
     engine->recording = (hdi_recording){.detail = 0};
     atomic_store_explicit(&engine->shared->recorded, 0, memory_order_release);
-}
-
-/* ---- spans ---- */
-
-/* HDI_RECORD_OP_* of work that the device does; 0: none. */
-static uint8_t op_of(unsigned op)
-{
-    switch (op) {
-    case HDI_OP_LAUNCH:
-    case HDI_OP_FILL:
-    case HDI_OP_MATMUL:
-    case HDI_OP_CALL:
-        return HDI_RECORD_OP_LAUNCH;
-    case HDI_OP_COPY:
-    case HDI_OP_COPY_BOX:
-        return HDI_RECORD_OP_COPY;
-    default:
-        return 0;
-    }
-}
-
-static hdi_span *last_of(hdi_spans *spans)
-{
-    return &spans->at[(spans->first + spans->n - 1) % HDI_SPANS_MOST];
-}
-
-/* Records an event behind what was issued. NULL: the driver refused. */
-static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
-{
-    hdcu_event event;
-    if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
-        return NULL;
-    }
-    hdcu_result r = engine->device->runtime->driver->cuEventRecord(event, stream->handle);
-    if (r == HDCU_SUCCESS) {
-        return event;
-    }
-    hdi_times_give(engine, event);
-    if (hdi_driver_code_is_fatal(r)) {
-        hdi_engine_lose(engine, r);
-    }
-    return NULL;
-}
-
-static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
-{
-    hdi_spans *spans = stream->spans;
-    if (spans->n >= HDI_SPANS_MOST / 2) {
-        settle(engine, stream, SETTLED_AT_ONCE);
-    }
-    bool at_rest = stream->passed == stream->issued, full = spans->n == HDI_SPANS_MOST;
-    hdcu_event event = at_rest || full ? NULL : mark(engine, stream);
-    if (full || (!event && !at_rest)) {
-        hdi_record_ring *ring = engine->device->channel.records;
-        atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
-        return;
-    }
-    spans->n++;
-    engine->recording.unsettled++;
-    spans->opened_at = engine->now;
-    *last_of(spans) = (hdi_span){.began = event,
-                                 .before = stream->issued,
-                                 .position = stream->issued,
-                                 .op = op,
-                                 .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
-    spans->open = true;
-}
-
-/* Takes the last span back. */
-static void drop_last(hdi_engine *engine, hdi_spans *spans)
-{
-    hdi_times_give(engine, last_of(spans)->began);
-    spans->n--;
-    spans->open = false;
-    engine->recording.unsettled--;
-}
-
-void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
-{
-    uint8_t op = op_of(c->op);
-    if (!op || engine->recording.ending || hdi_device_lost(engine->device)) {
-        return;
-    }
-    if (!stream->spans && !(stream->spans = calloc(1, sizeof *stream->spans))) {
-        return;
-    }
-    hdi_spans *spans = stream->spans;
-    spans->stood_at = 0;
-    if (spans->open && last_of(spans)->position == last_of(spans)->before) {
-        drop_last(engine, spans); /* what it began with did not happen */
-    }
-    if (spans->open && last_of(spans)->op != op) {
-        hdi_span_close(engine, stream);
-    }
-    if (!spans->open) {
-        begin(engine, stream, op);
-    }
-}
-
-void hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t end, uint32_t count,
-                     int64_t given)
-{
-    if (!op_of(c->op)) {
-        return;
-    }
-    int64_t returned = hdi_clock_ns();
-    engine->recording.active_at = returned;
-    hdi_record record = {.issue = {.time = given,
-                                   .lane = global_of(engine, stream),
-                                   .count = count,
-                                   .before = stream->issued,
-                                   .position = end,
-                                   .returned = returned}};
-    record.type = HDI_RECORD_ISSUE;
-    record.kind = stream->failed;
-    put(engine, &record);
-    hdi_spans *spans = stream->spans;
-    if (spans && spans->open && !stream->failed) {
-        if (last_of(spans)->position == last_of(spans)->before) {
-            last_of(spans)->began_at = returned;
-        }
-        last_of(spans)->position = end;
-        if (last_of(spans)->one) {
-            hdi_span_close(engine, stream);
-        }
-    }
-}
-
-void hdi_span_close(hdi_engine *engine, hdi_stream *stream)
-{
-    hdi_spans *spans = stream->spans;
-    if (!spans || !spans->open || hdi_device_lost(engine->device)) {
-        return;
-    }
-    hdi_span *span = last_of(spans);
-    if (span->position == span->before && !engine->recording.ending) {
-        return; /* its first operation comes next */
-    }
-    hdcu_event event = span->position == span->before ? NULL : mark(engine, stream);
-    if (event) {
-        span->ended = event;
-        spans->open = false;
-    } else {
-        drop_last(engine, spans);
-    }
-}
-
-void hdi_span_signal(hdi_engine *engine, hdi_stream *stream)
-{
-    const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
-    bool goes_on = atomic_load_explicit(&shared->head, memory_order_relaxed) != stream->issued;
-    if (!goes_on || (stream->spans && engine->now - stream->spans->opened_at > OPEN_NS)) {
-        hdi_span_close(engine, stream);
-    }
-}
-
-void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
-{
-    hdi_spans *spans = stream->spans;
-    if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
-        return; /* in the last case the device has more than enough */
-    }
-    bool comes_again = !engine->device->runtime->is_inline; /* soon */
-    if (!spans->stood_at && comes_again) {
-        spans->stood_at = now;
-    } else if (!comes_again || now - spans->stood_at > STANDS_NS) {
-        hdi_span_close(engine, stream);
-    }
-}
-
-void hdi_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t position)
-{
-    hdi_record record = {
-        .done = {
-            .time = hdi_clock_ns(), .lane = global_of(engine, stream), .before = stream->done, .position = position}};
-    record.type = HDI_RECORD_DONE;
-    put(engine, &record);
 }

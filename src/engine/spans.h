@@ -6,6 +6,10 @@
  * Both ends are events with timing. But where the lane was at rest, the span begins when the driver's call for its first operation returned,
  * by the clock. An event in front would be passed while that call still runs, microseconds too early.
  *
+ * An event costs the engine some microseconds: to record it, and to ask for its time. So without HDI_RECORD_DETAIL_FULL there is a budget, a
+ * share of all time. Where it is spent, a span that began by the clock also ends by it: when the engine saw the signal that stands behind it.
+ * What follows then belongs to the same span, unless the engine saw the lane at rest, or it waits for another one.
+ *
  * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
@@ -14,6 +18,7 @@
  * - Nothing waits for the device. The driver is asked for times when the engine has nothing else to do, or after some time.
  * - An engine that records nothing pays one load for a pass, and a comparison for each call of the driver.
  * - An open span has its first event recorded, and no second one. At most HDI_SPANS_MOST of a lane wait for their times; more are left out.
+ * - A signal stands behind each span that ends by the clock.
  */
 #ifndef HDI_ENGINE_SPANS_H
 #define HDI_ENGINE_SPANS_H
@@ -23,6 +28,7 @@
 struct hdi_stream;
 
 #define HDI_SPANS_MOST 1024
+#define HDI_SPANS_CLOCKED 8
 
 typedef struct hdi_span {
     hdcu_event began, ended;   /* began NULL: at `began_at`; ended NULL: it is open */
@@ -36,22 +42,26 @@ typedef struct hdi_span {
 typedef struct hdi_spans {
     uint32_t first, n;
     bool open;         /* the last one is */
+    bool cut;          /* the lane waits for another one behind the last span */
     int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
     int64_t opened_at; /* clock */
     hdi_span at[HDI_SPANS_MOST];
+    uint32_t first_clocked, n_clocked; /* those that end by the clock, which are not in `at` */
+    hdi_span clocked[HDI_SPANS_CLOCKED];
 } hdi_spans;
 
 /* Of an engine. */
 typedef struct hdi_recording {
-    uint32_t detail;                      /* 0: nothing is recorded */
-    uint32_t unsettled;                   /* spans of all lanes that have no times yet */
-    int64_t active_at;                    /* clock when something was last given to the driver, or seen done */
-    int64_t settled_at;                   /* clock when spans last got their times */
-    bool ending;                          /* spans that are still out are recorded, and no others begin */
-    int64_t end_by;                       /* clock: what is out then is left out */
-    int64_t clock_at;                     /* when the device's own time is next compared with the clock */
-    bool compared;                        /* it was, in this trace */
-    hdcu_stream stream;                   /* for that; NULL: not made */
+    uint32_t detail;            /* 0: nothing is recorded */
+    uint32_t unsettled;         /* spans of all lanes that have no times yet */
+    int64_t active_at;          /* clock when something was last given to the driver, or seen done */
+    int64_t settled_at;         /* clock when spans last got their times */
+    int64_t since, spent, each; /* the budget: since when, what events took so far, and what asking for one takes */
+    bool ending;                /* spans that are still out are recorded, and no others begin */
+    int64_t end_by;             /* clock: what is out then is left out */
+    int64_t clock_at;           /* when the device's own time is next compared with the clock */
+    bool compared;              /* it was, in this trace */
+    hdcu_stream stream;         /* for that; NULL: not made */
     _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
     uint64_t *named;                      /* bit per kernel name that was recorded */
     uint32_t named_words;
@@ -69,19 +79,22 @@ void hdi_recording_pass(hdi_engine *engine);
 /* Called by hd_close. The engine has stopped. */
 void hdi_recording_end(hdi_engine *engine, bool driver_usable);
 
-/* In front of a command that is about to be given to the driver. */
+/* In front of a command that is about to be given to the driver. `engine->now` is the clock when it returns, if it was when called. */
 void hdi_span_before(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
-/* Behind it, or behind a chain that begins with it: `count` operations up to `end`. `given`: the clock in front of the call. */
-void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c, uint64_t end, uint32_t count,
+/* Behind it, or behind a chain that begins with it: `count` operations from `from` on up to `stream->issued`. `given`: the clock in front of
+ * the call; `engine->now`: behind it. */
+void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c, uint64_t from, uint32_t count,
                      int64_t given);
-/* The device may have nothing of the lane from here on. */
-void hdi_span_close(hdi_engine *engine, struct hdi_stream *stream);
+/* The lane waits for another one, or for the program, behind what was issued. */
+void hdi_span_cut(hdi_engine *engine, struct hdi_stream *stream);
+/* The engine has just seen how far the device is. */
+void hdi_span_passed(hdi_engine *engine, struct hdi_stream *stream);
 /* A signal stands behind what was issued. With HDI_RECORD_DETAIL_FULL also called in front of it. Else the event that ends the span comes behind
  * it, about a microsecond late, since a thread may wait for the signal. */
 void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
 /* The lane has no more commands, or cannot go on. */
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
-/* `done` moves to `position`. */
-void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t position);
+/* `done` has moved on from `before`. */
+void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
 
 #endif

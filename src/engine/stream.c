@@ -149,7 +149,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
         hdi_stream_cut(engine, stream);
     }
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        hdi_span_close(engine, stream);
+        hdi_span_cut(engine, stream);
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
     hdi_stream_release_event(other_stream, held);
@@ -311,9 +311,6 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
 #ifdef HDI_DEBUG
     check_outcomes(engine, stream, position);
 #endif
-    if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        hdi_record_done(engine, stream, position);
-    }
     uint64_t before = stream->done;
     stream->done = position;
     atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only for messages */
@@ -328,6 +325,9 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
     }
     hdi_lane_wake(shared, before, position);
     hdi_lane_ring_watchers(engine->device->runtime, shared);
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        hdi_record_done(engine, stream, before);
+    }
 }
 
 /* Where the lane read the result of a lane that failed, it fails, too, from behind the wait on. False: the other lane's
@@ -445,6 +445,10 @@ static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
     uint64_t before = stream->done;
     if (position > stream->passed) {
         stream->passed = position;
+        if (__builtin_expect(engine->recording.detail != 0, 0)) {
+            engine->now = hdi_clock_ns();
+            hdi_span_passed(engine, stream);
+        }
     }
     stream_pass_signals(engine, stream);
     finish(engine, stream, stream->passed, 0);
@@ -795,22 +799,6 @@ static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head
     return n;
 }
 
-/* The same while a trace is written. */
-static uint32_t __attribute__((noinline))
-issue_recorded(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end, bool *signalled)
-{
-    const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
-    if (!stream->failed) {
-        hdi_span_before(engine, stream, c);
-    }
-    int64_t given = hdi_clock_ns();
-    uint32_t n = issue_next(engine, stream, head, most, end, signalled);
-    if (n && !hdi_device_lost(engine->device)) {
-        hdi_span_behind(engine, stream, c, *end, n, given);
-    }
-    return n;
-}
-
 /* The lane cannot go on. Where it stands at a claim of the program's, no look at the device will change that. */
 static void stand(hdi_stream *stream, const hdi_command *c, uint64_t end)
 {
@@ -849,14 +837,19 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         uint64_t end = stream->issued + slots;
         bool signalled = false, launches = c->op == HDI_OP_LAUNCH;
         bool at_rest = stream->passed == stream->issued;
-        uint64_t entries = stream->entries;
+        uint64_t entries = stream->entries, from = stream->issued;
+        bool records = __builtin_expect(engine->recording.detail != 0, 0);
+        if (records) {
+            hdi_span_before(engine, stream, c);
+        }
         int64_t before = engine->now;
-        uint32_t n = __builtin_expect(engine->recording.detail == 0, 1)
-                         ? issue_next(engine, stream, head, left, &end, &signalled)
-                         : issue_recorded(engine, stream, head, left, &end, &signalled);
+        uint32_t n = issue_next(engine, stream, head, left, &end, &signalled);
         if (n == 0) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
             stand(stream, c, end);
+            if (records) {
+                hdi_span_cut(engine, stream);
+            }
             break;
         }
         if (hdi_device_lost(engine->device)) {
@@ -874,6 +867,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         /* pairs with the acquire load in stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
         engine->now = hdi_clock_ns();
+        if (records) {
+            hdi_span_behind(engine, stream, c, from, n, before);
+        }
         hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, engine->now);
         follow_up(engine, stream, shared, c, signalled);
         if (launches && hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&

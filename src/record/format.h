@@ -3,6 +3,7 @@
  * A trace file is a row of records of 64 bytes, of the machine's own byte order. The first one is TRACE. A reader takes all
  * whole records that are there, so the file is good at any moment, also after the program was killed.
  * Records of one source are in order of time: a thread, an engine, the writer. Those of several sources are not.
+ * Times of threads are within 200 ns of the clock.
  *
  * Times are of hdi_clock_ns, in nanoseconds, unless a comment names the device's own time. Each device's own time has a zero point
  * of its own; CLOCK records relate it to the clock. A lane is its global number: device * HDI_RECORD_LANES + number on the device.
@@ -131,6 +132,10 @@ enum {
     HDI_RECORD_SPAN_EDGES = 1, /* several operations, whose first one began and last one ended then */
     HDI_RECORD_SPAN_ONE        /* a single one */
 };
+enum {
+    HDI_RECORD_SPAN_BEGAN_BY_CLOCK = 1, /* when the call for the first one returned, on an idle lane */
+    HDI_RECORD_SPAN_ENDED_BY_CLOCK = 2  /* when the engine saw that the last one had ended */
+};
 
 typedef union hdi_record {
     /* The same first bytes in all. */
@@ -188,7 +193,7 @@ typedef union hdi_record {
         uint32_t threads;  /* LAUNCH: of a block */
         uint32_t ring;     /* slots of the lane's ring that unfinished work took, this operation included */
         uint8_t src, dst;  /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        uint16_t waits;    /* WAIT records of it; 0 also where they are not counted, as in what the library writes */
+        uint16_t waits;    /* WAIT records in front of it, also those that had no room; at most 65,535 */
     } submit;
     struct { /* WAIT; kind: 1 where the operation reads what the other one writes, 0 for the order alone */
         uint32_t first, thread;
@@ -215,9 +220,8 @@ typedef union hdi_record {
         uint32_t lane, reserved;
         uint64_t before, position; /* operations from behind `before` up to here */
         int64_t began, ended;      /* in the device's own time */
-        uint32_t op; /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
-        uint32_t
-            by_clock; /* 1: `began` is of hdi_clock_ns: when the call for the first one returned, on an idle lane */
+        uint32_t op;       /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
+        uint32_t by_clock; /* HDI_RECORD_SPAN_*_BY_CLOCK, together: those are of hdi_clock_ns */
     } span;
     struct { /* DONE; a claim's bytes are the program's at the position before its end */
         uint32_t first, thread;

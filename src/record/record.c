@@ -203,7 +203,7 @@ void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause)
         return;
     }
     hdi_record record = {.pause = {.time = began,
-                                   .ended = hdi_clock_ns(),
+                                   .ended = hdi_record_now(recorder),
                                    .lane = pause.lane,
                                    .detail = pause.detail,
                                    .position = pause.position,

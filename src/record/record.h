@@ -15,6 +15,7 @@
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/presence.h"
+#include "base/quick_clock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "record/ring.h"
@@ -32,6 +33,7 @@ typedef struct hdi_record_thread {
 
 typedef struct hdi_recorder {
     _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: nothing is recorded */
+    hdi_quick_clock clock;   /* of the records; the trace's writer relates it */
     hdi_stable *stable;
     uint64_t id; /* never used again in this process */
     hdi_lock lock;
@@ -51,6 +53,12 @@ void hdi_recorder_release(hdi_recorder *recorder);
 static inline bool hdi_records(const hdi_recorder *recorder)
 {
     return __builtin_expect(atomic_load_explicit(&recorder->detail, memory_order_relaxed) != 0, 0);
+}
+
+/* The time, for a record of a thread. */
+static inline int64_t hdi_record_now(const hdi_recorder *recorder)
+{
+    return hdi_quick_ns(&recorder->clock);
 }
 
 /* `n` records that belong together: none of them is written where they have no room. Fills in the thread. */
@@ -121,7 +129,7 @@ uint32_t hdi_record_number(const char *text);
 /* For something that held the calling thread up since `began`; nothing where that is 0. */
 static inline int64_t hdi_pause_begin(const hdi_recorder *recorder)
 {
-    return hdi_records(recorder) ? hdi_clock_ns() : 0;
+    return hdi_records(recorder) ? hdi_record_now(recorder) : 0;
 }
 typedef struct hdi_pause {
     uint8_t kind, device;

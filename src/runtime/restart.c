@@ -202,7 +202,7 @@ static bool is_lost(hdi_device *device)
 /* For a trace. */
 static void record_restart(hdi_device *device, int64_t began)
 {
-    hdi_record r = {.loss = {.time = began, .ended = hdi_clock_ns()}};
+    hdi_record r = {.loss = {.time = began, .ended = hdi_record_now(&device->runtime->recorder)}};
     r.type = HDI_RECORD_RESTART;
     r.device = (uint8_t)device->index;
     hdi_record_put(&device->runtime->recorder, &r);

@@ -138,12 +138,13 @@ static nest *nest_here(void)
 /* In all traces that were on at `began`. `text` may be NULL for a name that was written. The mutex is held. */
 static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
 {
-    hdi_record record = {.range = {.time = hdi_clock_ns(), .name = name}};
+    hdi_record record = {.range = {.name = name}};
     record.type = type;
     record.kind = 1;
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
     for (uint32_t i = 0; i < n; i++) {
         if (since[i] <= began) {
+            record.time = hdi_record_now(recorders[i]);
             hdi_record_put_text(recorders[i], &record, text);
         }
     }

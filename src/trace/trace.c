@@ -285,7 +285,7 @@ hd_status hd_range_push(hd_runtime *rt, const char *name)
         return hdi_fail(HD_ERROR_ARGUMENT, "name is null; give the range a name");
     }
     if (hdi_records(&rt->recorder)) {
-        hdi_record record = {.range = {.time = hdi_clock_ns(), .name = hdi_record_number(name)}};
+        hdi_record record = {.range = {.time = hdi_record_now(&rt->recorder), .name = hdi_record_number(name)}};
         record.type = HDI_RECORD_PUSH;
         hdi_record_put_text(&rt->recorder, &record, name);
     }
@@ -299,7 +299,7 @@ hd_status hd_range_pop(hd_runtime *rt)
         return hdi_runtime_refused(rt);
     }
     if (hdi_records(&rt->recorder)) {
-        hdi_record record = {.range = {.time = hdi_clock_ns()}};
+        hdi_record record = {.range = {.time = hdi_record_now(&rt->recorder)}};
         record.type = HDI_RECORD_POP;
         hdi_record_put(&rt->recorder, &record);
     }

@@ -350,6 +350,7 @@ static bool look(hdi_writer *w)
     bool any = false;
     w->look++;
     hdi_recorder *recorder = &w->rt->recorder;
+    hdi_quick_relate(&recorder->clock);
     /* pairs with the release store in record.c */
     hdi_record_thread *t = atomic_load_explicit(&recorder->threads, memory_order_acquire);
     for (; t; t = t->next) {
@@ -465,6 +466,7 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, uint32_t detail, ui
         return status;
     }
     clear_rings(rt);
+    hdi_quick_begin(&rt->recorder.clock);
     write_first(w, detail);
     flush(w);
     int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);

@@ -1,0 +1,69 @@
+/* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for a quarter of its cost.
+ *
+ * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter is not
+ * the same on all processors, or before the first relation, a look is one at the clock itself.
+ *
+ * Threads: hdi_quick_ns any; the others one at a time. Locks: none.
+ * Always: a relation that is replaced while a thread uses it is not used.
+ */
+#ifndef HDI_BASE_QUICK_CLOCK_H
+#define HDI_BASE_QUICK_CLOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/wait.h"
+
+#define HDI_QUICK_RELATIONS 4 /* a power of two */
+#define HDI_QUICK_SHIFT 32
+
+typedef struct hdi_quick_relation {
+    _Atomic int64_t ticks, ns; /* at the same moment */
+    _Atomic int64_t rate;      /* nanoseconds in 2^32 ticks */
+} hdi_quick_relation;
+
+typedef struct hdi_quick_moment {
+    int64_t ticks, ns;
+} hdi_quick_moment;
+
+/* All zeros: every look is one at the clock. */
+typedef struct hdi_quick_clock {
+    _Atomic uint32_t turn; /* the relation in force; 0: none */
+    hdi_quick_relation relations[HDI_QUICK_RELATIONS];
+    /* of the thread that relates */
+    bool usable;
+    hdi_quick_moment from, next; /* the rate is measured from the first one; the next one takes its place */
+} hdi_quick_clock;
+
+/* Begins again, without a relation. No thread looks at it meanwhile. */
+void hdi_quick_begin(hdi_quick_clock *clock);
+/* Relates the ticks to the clock. At least every second while threads look at it; the first time, a millisecond after the beginning. */
+void hdi_quick_relate(hdi_quick_clock *clock);
+
+static inline int64_t hdi_ticks(void)
+{
+#if defined(__x86_64__)
+    return (int64_t)__builtin_ia32_rdtsc();
+#else
+    return 0;
+#endif
+}
+
+static inline int64_t hdi_quick_ns(const hdi_quick_clock *clock)
+{
+    uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_acquire);
+    if (__builtin_expect(turn != 0, 1)) {
+        const hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
+        int64_t since = hdi_ticks() - atomic_load_explicit(&r->ticks, memory_order_relaxed);
+        __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_relaxed);
+        int64_t now = atomic_load_explicit(&r->ns, memory_order_relaxed) + (int64_t)(ns >> HDI_QUICK_SHIFT);
+        atomic_thread_fence(memory_order_acquire); /* the relation was read before the turn is looked at again */
+        if (__builtin_expect(atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn < HDI_QUICK_RELATIONS - 1,
+                             1)) {
+            return now;
+        }
+    }
+    return hdi_clock_ns();
+}
+
+#endif
