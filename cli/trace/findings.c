@@ -45,7 +45,9 @@ trace_finding *finding_add(finder *f, const char *id, int device, int other, int
                            .gain = gain,
                            .op = TRACE_NONE,
                            .wait = TRACE_NONE,
-                           .label = TRACE_NONE};
+                           .label = TRACE_NONE,
+                           .first = TRACE_NONE,
+                           .next = TRACE_NONE};
     return one;
 }
 
@@ -435,6 +437,23 @@ static int compare_findings(const void *a, const void *b)
     return by_id != 0 ? by_id : x->device - y->device;
 }
 
+/* Findings of one id follow each other by `next`, in the order of the table. */
+static void group(trace *t)
+{
+    for (size_t i = 0; i < t->n_findings; i++) {
+        trace_finding *one = &t->findings[i];
+        one->first = (int32_t)i;
+        one->next = TRACE_NONE;
+        for (size_t k = i; k-- > 0;) {
+            if (strcmp(t->findings[k].id, one->id) == 0) {
+                one->first = t->findings[k].first;
+                t->findings[k].next = (int32_t)i;
+                break;
+            }
+        }
+    }
+}
+
 bool trace_find(trace *t)
 {
     finder *f = calloc(1, sizeof *f);
@@ -468,6 +487,7 @@ bool trace_find(trace *t)
         }
         t->n_findings = kept;
         qsort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
+        group(t);
     }
     free(f->by_name);
     free(f);

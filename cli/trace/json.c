@@ -182,6 +182,24 @@ static void put_path(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
+/* Of the findings of one id the first has the devices of all, each once, and the others their own. */
+static void put_alike(hdi_json *j, const trace *t, int32_t index)
+{
+    uint32_t seen = 0;
+    const trace_finding *f = &t->findings[index];
+    put_integer(j, "first", f->first);
+    hdi_json_key(j, "devices");
+    hdi_json_array(j);
+    for (int32_t i = index; i != TRACE_NONE; i = f->first == index ? t->findings[i].next : TRACE_NONE) {
+        int d = t->findings[i].device;
+        if (d >= 0 && d < TRACE_DEVICES && (seen >> d & 1) == 0) {
+            hdi_json_integer(j, d);
+            seen |= UINT32_C(1) << d;
+        }
+    }
+    hdi_json_array_end(j);
+}
+
 static void put_findings(hdi_json *j, const trace *t)
 {
     hdi_json_key(j, "findings");
@@ -192,6 +210,7 @@ static void put_findings(hdi_json *j, const trace *t)
         put_text(j, "id", f->id);
         put_device_number(j, "device", f->device);
         put_device_number(j, "other", f->other);
+        put_alike(j, t, (int32_t)i);
         put_integer(j, "gain_ns", f->gain);
         put_text(j, "title", f->title);
         put_text(j, "evidence", f->evidence);

@@ -187,6 +187,8 @@ typedef struct trace_finding {
     int16_t device, other; /* TRACE_NONE: none */
     int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
     int32_t op, wait, label;
+    int32_t first, next; /* of findings of the same id, which a list shows as one: indices of the first, and of the one
+                            behind this, TRACE_NONE. A finding with its own index as `first` stands for all of them */
     char title[160], evidence[400], remedy[400];
 } trace_finding;
 

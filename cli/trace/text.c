@@ -119,26 +119,14 @@ static void put_devices(const trace *t, bool all, FILE *out)
     fprintf(out, "\n");
 }
 
-/* Whether a finding before this one is of the same kind. */
-static bool is_again(const trace *t, size_t index)
-{
-    for (size_t i = 0; i < index; i++) {
-        if (strcmp(t->findings[i].id, t->findings[index].id) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The other devices that a kind of finding is about. */
-static void put_again(const trace *t, size_t index, FILE *out)
+static void put_again(const trace *t, const trace_finding *first, FILE *out)
 {
     const char *comma = "   also";
     size_t n = 0;
-    for (size_t i = index + 1; i < t->n_findings; i++) {
-        const trace_finding *f = &t->findings[i];
-        if (strcmp(f->id, t->findings[index].id) == 0 && n++ < DEVICES_SHOWN) {
-            fprintf(out, "%s device %d (%s)", comma, f->device, TIME(f->gain));
+    for (int32_t i = first->next; i != TRACE_NONE; i = t->findings[i].next) {
+        if (n++ < DEVICES_SHOWN) {
+            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TIME(t->findings[i].gain));
             comma = ",";
         }
     }
@@ -155,7 +143,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
     fprintf(out, "findings, by what can be gained at most:\n");
     for (size_t i = 0; i < t->n_findings; i++) {
         const trace_finding *f = &t->findings[i];
-        bool again = !all && is_again(t, i);
+        bool again = !all && f->first != (int32_t)i;
         kinds += !again;
         if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
             continue;
@@ -163,7 +151,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
         fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
                 f->remedy);
         if (!all) {
-            put_again(t, i, out);
+            put_again(t, f, out);
         }
     }
     put_more(kinds, FINDINGS_SHOWN, all, out);

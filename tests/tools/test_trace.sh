@@ -33,6 +33,8 @@ prints 'memory, by label' "$work/large" --all
 prints "it reads bytes 0 to 0 of the buffer 'weights'" "$work/trace" --why 1.1:50
 prints 'waited for 0.1:50 axpy' "$work/trace" --why 1.1:50
 
+grep -A 12 '"id": "idle-for-device"' "$work/json" | tr -d ' \n' | grep -q '"first":0,"devices":\[1\]' || fail "a finding has no devices in JSON"
+
 head -c 5000 "$work/trace" >"$work/cut"
 prints 'ends within a record' "$work/cut"
 
