@@ -90,6 +90,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_count(j, "dropped", t->dropped);
     put_count(j, "ignored", t->ignored);
     put_count(j, "waits", t->lost_waits);
+    put_count(j, "operations_with_unknown_waits", t->unknown_ops);
     put_count(j, "without_device_time", t->unplaced);
     put_bool(j, "stopped", t->ended);
     put_bool(j, "cut", t->cut);
@@ -172,7 +173,8 @@ static void put_devices(hdi_json *j, const trace *t)
 
 static void put_path(hdi_json *j, const trace *t)
 {
-    static const char *const keys[TRACE_ALONG] = {"compute_ns", "transfer_ns", "claim_ns", "on_the_way_ns", "host_ns"};
+    static const char *const keys[TRACE_ALONG] = {"compute_ns",    "transfer_ns", "claim_ns",
+                                                  "on_the_way_ns", "host_ns",     "unknown_ns"};
     hdi_json_key(j, "critical_path");
     hdi_json_object(j);
     for (int a = 0; a < TRACE_ALONG; a++) {

@@ -33,6 +33,7 @@ typedef enum trace_cause {
     TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed memory of it */
     TRACE_CAUSE_OVERHEAD, /* work was submitted and could go: the way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
+    TRACE_CAUSE_UNKNOWN,  /* asked before OVERHEAD: it may have waited for what the trace does not have */
     TRACE_CAUSES
 } trace_cause;
 
@@ -44,6 +45,8 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed;
+    uint32_t
+        unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;
     int32_t kernel; /* index of names, TRACE_NONE */
     uint32_t thread, blocks, threads, ring;
@@ -217,8 +220,9 @@ typedef enum trace_along {
     TRACE_ALONG_COMPUTE,
     TRACE_ALONG_TRANSFER,
     TRACE_ALONG_CLAIM,
-    TRACE_ALONG_WAY,  /* work that could go, on its way to the device */
-    TRACE_ALONG_HOST, /* the program had not submitted it */
+    TRACE_ALONG_WAY,     /* work that could go, on its way to the device */
+    TRACE_ALONG_HOST,    /* the program had not submitted it */
+    TRACE_ALONG_UNKNOWN, /* in place of WAY where waits are unknown */
     TRACE_ALONG
 } trace_along;
 
@@ -230,6 +234,7 @@ typedef struct trace {
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */

@@ -441,11 +441,14 @@ static void read_waits(trace_source *s)
     for (size_t i = 0; i < t->n_ops; i++) {
         uint32_t announced = t->ops[i].n_waits;
         t->ops[i].first_wait = (uint32_t)at;
-        while (at < t->n_waits && t->waits[at].op == (int32_t)i) {
-            at++;
+        for (; at < t->n_waits && t->waits[at].op == (int32_t)i; at++) {
+            t->ops[i].unknown_waits += t->waits[at].other == TRACE_NONE;
         }
         t->ops[i].n_waits = (uint32_t)at - t->ops[i].first_wait;
-        t->lost_waits += announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+        uint32_t lost = announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+        t->lost_waits += lost;
+        t->ops[i].unknown_waits += lost;
+        t->unknown_ops += t->ops[i].unknown_waits > 0;
     }
 }
 

@@ -57,8 +57,11 @@ static void put_notes(const trace *t, FILE *out)
         fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",
                 t->ignored);
     }
-    if (t->lost_waits > 0) {
-        fprintf(out, "note: %" PRIu64 " waits are missing: causes of idle time are less exact\n", t->lost_waits);
+    if (t->unknown_ops > 0) {
+        fprintf(out,
+                "note: %" PRIu64 " waits are missing, and %" PRIu64
+                " operations waited for more than the trace has; idle time that this may explain is 'unknown'\n",
+                t->lost_waits, t->unknown_ops);
     }
     if (t->unplaced > 0) {
         fprintf(out,
@@ -315,6 +318,9 @@ static void put_link(const trace *t, int32_t index, bool first, FILE *out)
     put_when("ready", op->ready, out);
     put_when(op->measured ? "began" : "began with its stretch", op->began, out);
     put_when("ended", op->ended, out);
+    if (op->unknown_waits > 0) {
+        fprintf(out, ", with %" PRIu32 " more waits that the trace does not have", op->unknown_waits);
+    }
     int32_t range = trace_range_at(t, op->thread, op->submitted);
     fprintf(out, "%s%.80s%s\n", range != TRACE_NONE ? "; in the range '" : "",
             range != TRACE_NONE ? trace_name(t, t->ranges[range].name) : "", range != TRACE_NONE ? "'" : "");

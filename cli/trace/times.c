@@ -5,7 +5,7 @@
  * runtime, and these into rows within which both clocks go alike. A span is of the era and the row in which the engine wrote it.
  * The first CLOCK of an era may be later than its first spans.
  *
- * The event in front of a span is passed as soon as the lane is at rest, which may be before the driver has the span's first operation.
+ * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
  * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned.
  *
  * Threads, Locks: see model.h.
@@ -87,8 +87,7 @@ static void thin_clocks(trace_source *s)
     s->n_clocks = n;
 }
 
-/* The last clock of the era in which the engine of a device wrote at `time`, and before that; else the first one of the era. False: it
- * has none. */
+/* Of the era in which the engine of a device wrote at `time`: the last clock before that, else the first one. False: it has none. */
 static bool find_clock(const trace_source *s, int device, uint64_t run, int64_t time, size_t *out)
 {
     const trace_clock wanted = {.device = (uint8_t)device, .era = era_of(s, device, run, time), .time = time};

@@ -244,7 +244,7 @@ static void do_op(script *s, const statement *st, const char *word)
     r->submit.blocks = 1, r->submit.threads = 64, r->submit.ring = 1;
     r->submit.src = (uint8_t)number(st, "src", 255);
     r->submit.dst = (uint8_t)number(st, "dst", 255);
-    r->submit.waits = waits;
+    r->submit.waits = (uint16_t)number(st, "waits", waits);
     s->ends[lane] = position;
     if (times(st, "issue", &time, &end)) {
         r = add(s, st, HDI_RECORD_ISSUE, time);

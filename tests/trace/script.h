@@ -9,6 +9,7 @@
  *    name kernel 1 axpy               kernel, label, range, thread, option
  *    clock 0 at=0 own=500
  *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
+ *                                     waits=N: as the SUBMIT states; without it as many as there are
  *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock
  *                                     written=WHEN: the engine had its times; without it 1 us behind the end

@@ -1,7 +1,7 @@
 /* test_times.c - when operations began and ended, on the clock of the trace.
  *
- * Promise: A span begins when its first operation had been given to a lane at rest, and never ends before it begins. Times of a device that
- * came back, and those of another runtime in the file, are related to the clock by their own CLOCK records alone.
+ * Promise: A span begins when its first operation had been given to a lane at rest, and never ends before it begins. A device that
+ * came back, and another runtime in the file, have CLOCK records of their own.
  * Threads: one.
  */
 #include "trace/scene.h"
