@@ -45,6 +45,7 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed;
+    bool leg; /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;
@@ -199,10 +200,12 @@ typedef struct trace_finding {
 typedef struct trace_link {
     uint8_t way, src, dst;
     uint64_t count, bytes;
-    int64_t busy;      /* ns in which it moved bytes */
-    double rate, best; /* bytes a second: over `busy`; of the best large transfer */
-    double peak;       /* as `heddle p2p` measured it; 0: not given */
-    int64_t p50, p99;  /* of submit to end */
+    int64_t busy;                  /* ns in which it moved bytes */
+    double rate, best;             /* bytes a second: over `busy`; of the best large transfer */
+    double peak;                   /* as `heddle p2p` measured it; 0: not given */
+    int64_t p50, p99;              /* of submit to end */
+    uint64_t own_count, own_bytes; /* without the halves of staged copies */
+    int64_t own_busy;
 } trace_link;
 
 typedef struct trace_launch {
