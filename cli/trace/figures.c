@@ -152,6 +152,7 @@ typedef struct move {
     uint8_t way, src, dst;
     int64_t asked, began, ended; /* TRACE_UNSEEN */
     uint64_t bytes, count;
+    bool leg; /* one half of a staged copy */
 } move;
 
 static int compare_moves(const void *a, const void *b)
@@ -180,8 +181,9 @@ static size_t moves_of_ops(const trace *t, move *out)
             stretch = TRACE_NONE;
             continue;
         }
-        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1};
-        if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one)) {
+        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1, op->leg};
+        if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one) &&
+            out[n - 1].leg == one.leg) {
             trace_count(&out[n - 1].bytes, op->bytes);
             out[n - 1].count++;
             out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
@@ -200,7 +202,7 @@ static size_t moves_of_transfers(const trace *t, move *out)
     for (size_t i = 0; i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
         if (x->way >= HDI_RECORD_WAY_HOST) {
-            out[n++] = (move){x->way, x->src, x->dst, x->called, x->began, x->ended, x->bytes, 1};
+            out[n++] = (move){x->way, x->src, x->dst, x->called, x->began, x->ended, x->bytes, 1, false};
         }
     }
     return n;
@@ -209,7 +211,7 @@ static size_t moves_of_transfers(const trace *t, move *out)
 static trace_link sum_moves(const move *list, size_t n, int64_t *values)
 {
     trace_link l = {.way = list[0].way, .src = list[0].src, .dst = list[0].dst};
-    int64_t covered = INT64_MIN;
+    int64_t covered = INT64_MIN, own_covered = INT64_MIN;
     size_t seen = 0;
     uint64_t timed = 0; /* bytes */
     for (size_t i = 0; i < n; i++) {
@@ -223,6 +225,12 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values)
         int64_t took = m->ended - m->began;
         trace_add(&l.busy, trace_most(0, m->ended - trace_most(m->began, covered)));
         covered = trace_most(covered, m->ended);
+        if (!m->leg) {
+            trace_count(&l.own_count, m->count);
+            trace_count(&l.own_bytes, m->bytes);
+            trace_add(&l.own_busy, trace_most(0, m->ended - trace_most(m->began, own_covered)));
+            own_covered = trace_most(own_covered, m->ended);
+        }
         values[seen++] = trace_most(0, m->ended - m->asked);
         if (took > 0 && m->bytes >= LARGE_BYTES) {
             double rate = (double)m->bytes * 1e9 / (double)took;
@@ -271,7 +279,7 @@ static int compare_began(const void *a, const void *b)
     return (x->submitted > y->submitted) - (x->submitted < y->submitted);
 }
 
-static void time_transfer(trace_transfer *x, const trace *t, const trace_op **copies, size_t n)
+static void time_transfer(trace_transfer *x, trace *t, const trace_op **copies, size_t n)
 {
     size_t low = 0, high = n;
     while (low < high) { /* the thread's first copy in the call */
@@ -288,6 +296,12 @@ static void time_transfer(trace_transfer *x, const trace *t, const trace_op **co
     if (low < n && copies[low]->thread == x->thread && copies[low]->submitted <= x->returned &&
         copies[low]->began != TRACE_UNSEEN) {
         x->began = x->began == TRACE_UNSEEN ? copies[low]->began : trace_least(x->began, copies[low]->began);
+    }
+    for (; x->way == HDI_RECORD_WAY_STAGED && low < n && copies[low]->thread == x->thread; low++) {
+        if (copies[low]->submitted > x->returned || copies[low]->leg) {
+            break; /* calls of a thread do not overlap, so each copy is looked at once */
+        }
+        t->ops[copies[low] - t->ops].leg = true;
     }
 }
 

@@ -33,6 +33,7 @@ typedef enum trace_cause {
     TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed memory of it */
     TRACE_CAUSE_OVERHEAD, /* work was submitted and could go: the way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
+    TRACE_CAUSE_UNKNOWN,  /* asked before OVERHEAD: it may have waited for what the trace does not have */
     TRACE_CAUSES
 } trace_cause;
 
@@ -44,6 +45,9 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed;
+    bool leg; /* of a COPY: one half of a staged copy */
+    uint32_t
+        unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;
     int32_t kernel; /* index of names, TRACE_NONE */
     uint32_t thread, blocks, threads, ring;
@@ -187,6 +191,8 @@ typedef struct trace_finding {
     int16_t device, other; /* TRACE_NONE: none */
     int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
     int32_t op, wait, label;
+    int32_t first, next; /* of findings of the same id, which a list shows as one: indices of the first, and of the one
+                            behind this, TRACE_NONE. A finding with its own index as `first` stands for all of them */
     char title[160], evidence[400], remedy[400];
 } trace_finding;
 
@@ -194,10 +200,12 @@ typedef struct trace_finding {
 typedef struct trace_link {
     uint8_t way, src, dst;
     uint64_t count, bytes;
-    int64_t busy;      /* ns in which it moved bytes */
-    double rate, best; /* bytes a second: over `busy`; of the best large transfer */
-    double peak;       /* as `heddle p2p` measured it; 0: not given */
-    int64_t p50, p99;  /* of submit to end */
+    int64_t busy;                  /* ns in which it moved bytes */
+    double rate, best;             /* bytes a second: over `busy`; of the best large transfer */
+    double peak;                   /* as `heddle p2p` measured it; 0: not given */
+    int64_t p50, p99;              /* of submit to end */
+    uint64_t own_count, own_bytes; /* without the halves of staged copies */
+    int64_t own_busy;
 } trace_link;
 
 typedef struct trace_launch {
@@ -215,8 +223,9 @@ typedef enum trace_along {
     TRACE_ALONG_COMPUTE,
     TRACE_ALONG_TRANSFER,
     TRACE_ALONG_CLAIM,
-    TRACE_ALONG_WAY,  /* work that could go, on its way to the device */
-    TRACE_ALONG_HOST, /* the program had not submitted it */
+    TRACE_ALONG_WAY,     /* work that could go, on its way to the device */
+    TRACE_ALONG_HOST,    /* the program had not submitted it */
+    TRACE_ALONG_UNKNOWN, /* in place of WAY where waits are unknown */
     TRACE_ALONG
 } trace_along;
 
@@ -228,6 +237,7 @@ typedef struct trace {
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */

@@ -24,8 +24,15 @@ typedef struct trace_run {
 
 typedef struct trace_clock {
     uint8_t device;
+    uint64_t run;
+    uint64_t era; /* in which the device's own time has one zero point: of the run, and since its last restart */
     int64_t time, own, within;
 } trace_clock;
+
+typedef struct trace_restart {
+    uint8_t device;
+    int64_t time;
+} trace_restart;
 
 /* A NAME: what a number stands for from a time on. */
 typedef struct trace_naming {
@@ -48,7 +55,8 @@ typedef struct trace_source {
     trace_run *issues, *spans, *dones;
     size_t n_issues, n_spans, n_dones;
     trace_clock *clocks;
-    size_t n_clocks;
+    trace_restart *restarts;
+    size_t n_clocks, n_restarts;
     trace_naming *namings;
     size_t n_namings;
     int64_t last; /* the last record's time */

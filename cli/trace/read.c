@@ -225,7 +225,16 @@ static void read_clock(trace_source *s, const hdi_record *r)
         return;
     }
     s->clocks[s->n_clocks++] =
-        (trace_clock){.device = r->device, .time = time, .own = r->clock.own, .within = r->clock.within};
+        (trace_clock){.device = r->device, .run = s->run, .time = time, .own = r->clock.own, .within = r->clock.within};
+}
+
+/* What else a RESTART has is of records.c, which counts one that makes no sense. */
+static void read_restart(trace_source *s, const hdi_record *r)
+{
+    int64_t since;
+    if (r->device < TRACE_DEVICES && !__builtin_sub_overflow(r->time, s->begin, &since)) {
+        s->restarts[s->n_restarts++] = (trace_restart){.device = r->device, .time = since};
+    }
 }
 
 bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run)
@@ -247,6 +256,7 @@ static void read_again(trace_source *s, const hdi_record *r, uint32_t *run)
     }
     s->t->detail = r->kind > s->t->detail ? r->kind : s->t->detail;
     s->t->runs += trace_next_run(s, r, run);
+    s->t->ended = false; /* it goes on */
 }
 
 /* All that operations and times are made of; the rest is of records.c. */
@@ -275,6 +285,9 @@ static void read_operations(trace_source *s)
             break;
         case HDI_RECORD_CLOCK:
             read_clock(s, &r);
+            break;
+        case HDI_RECORD_RESTART:
+            read_restart(s, &r);
             break;
         case HDI_RECORD_DROPPED:
             trace_count(&s->t->dropped, r.dropped.count);
@@ -428,11 +441,14 @@ static void read_waits(trace_source *s)
     for (size_t i = 0; i < t->n_ops; i++) {
         uint32_t announced = t->ops[i].n_waits;
         t->ops[i].first_wait = (uint32_t)at;
-        while (at < t->n_waits && t->waits[at].op == (int32_t)i) {
-            at++;
+        for (; at < t->n_waits && t->waits[at].op == (int32_t)i; at++) {
+            t->ops[i].unknown_waits += t->waits[at].other == TRACE_NONE;
         }
         t->ops[i].n_waits = (uint32_t)at - t->ops[i].first_wait;
-        t->lost_waits += announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+        uint32_t lost = announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+        t->lost_waits += lost;
+        t->ops[i].unknown_waits += lost;
+        t->unknown_ops += t->ops[i].unknown_waits > 0;
     }
 }
 
@@ -456,7 +472,8 @@ static bool make_tables(trace_source *s)
     s->spans = trace_table(s->count[HDI_RECORD_SPAN], sizeof s->spans[0]);
     s->dones = trace_table(s->count[HDI_RECORD_DONE], sizeof s->dones[0]);
     s->clocks = trace_table(s->count[HDI_RECORD_CLOCK], sizeof s->clocks[0]);
-    return t->ops && t->waits && t->lanes && s->issues && s->spans && s->dones && s->clocks;
+    s->restarts = trace_table(s->count[HDI_RECORD_RESTART], sizeof s->restarts[0]);
+    return t->ops && t->waits && t->lanes && s->issues && s->spans && s->dones && s->clocks && s->restarts;
 }
 
 static bool read_all(trace_source *s)
@@ -499,6 +516,7 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
     free(s.spans);
     free(s.dones);
     free(s.clocks);
+    free(s.restarts);
     for (size_t i = 0; s.namings && i < s.n_namings; i++) {
         free(s.namings[i].text);
     }

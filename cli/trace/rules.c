@@ -2,11 +2,11 @@
  *
  * A line is a rule: FIGURE COMPARISON VALUE. What follows a # is a comment. Comparisons are < <= > >= == !=.
  *    compute  transfer  idle  overlap        share of the window (%), or a time (ns, us, ms, s)
- *    idle.CAUSE                              loss, device, copy, claim, ring, memory, overhead, nothing: the same
+ *    idle.CAUSE                              loss, device, copy, claim, ring, memory, overhead, nothing, unknown: the same
  *    gap.max                                 the longest idle time; a time
  *    memory.peak                             the most that buffers had; bytes, KiB, MiB, GiB
  *    FIGURE.DEVICE                           of one device; without a device the rule is for each one that has operations
- *    critical.KIND                           compute, transfer, claim, way, host along the critical path; as idle
+ *    critical.KIND                           compute, transfer, claim, way, host, unknown along the critical path; as idle
  *    transfer.rate(A->B), transfer.share(A->B)  of every path from A to B (a number or host): MB/s or GB/s, % of its peak
  *    findings  finding.ID  dropped  ignored  losses  launches  operations    numbers
  *    window                                  a time
@@ -185,7 +185,7 @@ static bool path_figure(checker *c)
 static bool critical_figure(checker *c)
 {
     static const char *const kinds[TRACE_ALONG] = {"critical.compute", "critical.transfer", "critical.claim",
-                                                   "critical.way", "critical.host"};
+                                                   "critical.way",     "critical.host",     "critical.unknown"};
     for (int i = 0; i < TRACE_ALONG; i++) {
         if (strcmp(c->r->name, kinds[i]) == 0 && (c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME)) {
             judge_part(c, "", c->t->along[i]);

@@ -4,6 +4,7 @@
  * operation, since a lane runs in order. What held it up is found backwards in time: before it was ready, the operation that ended
  * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on to the far end.
  * Where nothing held an operation up, it was on its way to the device. Where no operation was there, threads are looked at.
+ * Where the trace does not have all waits of an operation, it may not have been on its way, and the cause is unknown.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk back takes a bounded number of steps, whatever the file.
@@ -146,7 +147,9 @@ static void blame(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t 
     int device = device_of(s->t, far);
     cover one = {begin, end, TRACE_NONE, head, far, wait};
     trace_cause cause = TRACE_CAUSE_OVERHEAD;
-    if (op->kind == HDI_RECORD_OP_CLAIM) {
+    if (!ran && op->unknown_waits > 0) {
+        cause = TRACE_CAUSE_UNKNOWN;
+    } else if (op->kind == HDI_RECORD_OP_CLAIM) {
         cause = TRACE_CAUSE_CLAIM;
     } else if (op->kind == HDI_RECORD_OP_COPY && (ran || device != s->device)) {
         cause = TRACE_CAUSE_COPY;
@@ -307,7 +310,10 @@ static int32_t find_head(splitter *s, size_t lane, int64_t begin)
 /* Which cause holds at a time, and until when at least. */
 static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
-    for (int c = 0; c < TRACE_CAUSE_NOTHING; c++) {
+    static const uint8_t asked[] = {TRACE_CAUSE_LOSS, TRACE_CAUSE_DEVICE, TRACE_CAUSE_COPY,    TRACE_CAUSE_CLAIM,
+                                    TRACE_CAUSE_RING, TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD};
+    for (size_t i = 0; i < sizeof asked; i++) {
+        trace_cause c = (trace_cause)asked[i];
         const cover *work = cover_at(&s->cause[c], time, until);
         /* a call that moves bytes is a reason only where no operation is there */
         bool asks = c != TRACE_CAUSE_COPY;
@@ -315,7 +321,7 @@ static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *ou
         if (found) {
             *out = *found;
             *until = trace_least(*until, found->end);
-            return (trace_cause)c;
+            return c;
         }
     }
     const cover *call = cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);

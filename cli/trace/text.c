@@ -57,8 +57,11 @@ static void put_notes(const trace *t, FILE *out)
         fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",
                 t->ignored);
     }
-    if (t->lost_waits > 0) {
-        fprintf(out, "note: %" PRIu64 " waits are missing: causes of idle time are less exact\n", t->lost_waits);
+    if (t->unknown_ops > 0) {
+        fprintf(out,
+                "note: %" PRIu64 " waits are missing, and %" PRIu64
+                " operations waited for more than the trace has; idle time that this may explain is 'unknown'\n",
+                t->lost_waits, t->unknown_ops);
     }
     if (t->unplaced > 0) {
         fprintf(out,
@@ -119,26 +122,14 @@ static void put_devices(const trace *t, bool all, FILE *out)
     fprintf(out, "\n");
 }
 
-/* Whether a finding before this one is of the same kind. */
-static bool is_again(const trace *t, size_t index)
-{
-    for (size_t i = 0; i < index; i++) {
-        if (strcmp(t->findings[i].id, t->findings[index].id) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The other devices that a kind of finding is about. */
-static void put_again(const trace *t, size_t index, FILE *out)
+static void put_again(const trace *t, const trace_finding *first, FILE *out)
 {
     const char *comma = "   also";
     size_t n = 0;
-    for (size_t i = index + 1; i < t->n_findings; i++) {
-        const trace_finding *f = &t->findings[i];
-        if (strcmp(f->id, t->findings[index].id) == 0 && n++ < DEVICES_SHOWN) {
-            fprintf(out, "%s device %d (%s)", comma, f->device, TIME(f->gain));
+    for (int32_t i = first->next; i != TRACE_NONE; i = t->findings[i].next) {
+        if (n++ < DEVICES_SHOWN) {
+            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TIME(t->findings[i].gain));
             comma = ",";
         }
     }
@@ -155,7 +146,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
     fprintf(out, "findings, by what can be gained at most:\n");
     for (size_t i = 0; i < t->n_findings; i++) {
         const trace_finding *f = &t->findings[i];
-        bool again = !all && is_again(t, i);
+        bool again = !all && f->first != (int32_t)i;
         kinds += !again;
         if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
             continue;
@@ -163,7 +154,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
         fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
                 f->remedy);
         if (!all) {
-            put_again(t, i, out);
+            put_again(t, f, out);
         }
     }
     put_more(kinds, FINDINGS_SHOWN, all, out);
@@ -327,6 +318,9 @@ static void put_link(const trace *t, int32_t index, bool first, FILE *out)
     put_when("ready", op->ready, out);
     put_when(op->measured ? "began" : "began with its stretch", op->began, out);
     put_when("ended", op->ended, out);
+    if (op->unknown_waits > 0) {
+        fprintf(out, ", with %" PRIu32 " more waits that the trace does not have", op->unknown_waits);
+    }
     int32_t range = trace_range_at(t, op->thread, op->submitted);
     fprintf(out, "%s%.80s%s\n", range != TRACE_NONE ? "; in the range '" : "",
             range != TRACE_NONE ? trace_name(t, t->ranges[range].name) : "", range != TRACE_NONE ? "'" : "");

@@ -33,8 +33,17 @@ prints 'memory, by label' "$work/large" --all
 prints "it reads bytes 0 to 0 of the buffer 'weights'" "$work/trace" --why 1.1:50
 prints 'waited for 0.1:50 axpy' "$work/trace" --why 1.1:50
 
+grep -A 12 '"id": "idle-for-device"' "$work/json" | tr -d ' \n' | grep -q '"first":0,"devices":\[1\]' || fail "a finding has no devices in JSON"
+
 head -c 5000 "$work/trace" >"$work/cut"
 prints 'ends within a record' "$work/cut"
+
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch at=0 waits=2 span=5-8 done=9' 'end at=20' |
+    "$maker" script >"$work/waits" || exit 1
+prints 'note: 2 waits are missing, and 1 operations' "$work/waits"
+prints 'unknown 62.5 %' "$work/waits"
+prints 'with 2 more waits that the trace does not have' "$work/waits" --why 0.1:1
+prints '"waits": 2' "$work/waits" --json
 
 # rules
 printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 90%' 'findings <= 3' 'dropped == 0' 'gap.max < 20 ms' 'window > 1 ms' \

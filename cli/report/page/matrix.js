@@ -5,7 +5,7 @@ function shade(cell, share) {
 }
 
 function matrixTable(t, exact) {
-    const devices = t.info.devices, causes = [0, 2, 3, 4, 5, 6, 7];
+    const devices = t.info.devices, causes = [0, 2, 3, 4, 5, 6, 7, 8];
     const text = time => exact ? time.toLocaleString('en-US') : duration(time);
     const heads = ['idle device', ...devices.map((_, d) => 'for device ' + d), ...causes.map(c => CATEGORY[2 + c].text.replace('idle: ', '')),
         'idle, sum', 'compute', 'transfer', 'window'];
