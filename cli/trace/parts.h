@@ -17,7 +17,7 @@ enum { TRACE_DEVICES = 32 };
 typedef struct trace_run {
     uint32_t lane;
     uint8_t kind, op;
-    bool by_clock; /* of SPAN: it began by the clock, and ended by the device's own time */
+    uint8_t by_clock; /* of SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in the device's own time */
     uint64_t before, position;
     int64_t time, began, ended; /* of SPAN the device's own times */
 } trace_run;

@@ -172,6 +172,15 @@ static void read_submit(trace_source *s, const hdi_record *r)
     t->n_devices = device >= t->n_devices ? device + 1 : t->n_devices;
 }
 
+/* A span whose ends are of one clock has them in order; an end that is by the clock is in the trace. */
+static bool run_has_sense(const trace_run *span)
+{
+    bool began = span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK,
+         ended = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
+    return !(began && span->began == TRACE_UNSEEN) && !(ended && span->ended == TRACE_UNSEEN) &&
+           (began != ended || span->began <= span->ended);
+}
+
 static void read_run(trace_source *s, const hdi_record *r)
 {
     trace_run run = {.kind = r->kind, .lane = r->span.lane};
@@ -179,14 +188,15 @@ static void read_run(trace_source *s, const hdi_record *r)
     run.before = r->type == HDI_RECORD_ISSUE ? r->issue.before : is_span ? r->span.before : r->done.before;
     run.position = r->type == HDI_RECORD_ISSUE ? r->issue.position : is_span ? r->span.position : r->done.position;
     run.time = trace_time(s, r->time);
-    run.ended = r->type == HDI_RECORD_ISSUE ? trace_time(s, r->issue.returned) : r->span.ended;
-    run.by_clock = is_span && r->span.by_clock != 0;
-    run.began = run.by_clock ? trace_time(s, r->span.began) : r->span.began;
+    run.by_clock = is_span ? r->span.by_clock & (HDI_RECORD_SPAN_BEGAN_BY_CLOCK | HDI_RECORD_SPAN_ENDED_BY_CLOCK) : 0;
+    run.ended = r->type == HDI_RECORD_ISSUE                     ? trace_time(s, r->issue.returned)
+                : run.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK ? trace_time(s, r->span.ended)
+                                                                : r->span.ended;
+    run.began = run.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? trace_time(s, r->span.began) : r->span.began;
     run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
     bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
                  run.position >> TRACE_POSITION_BITS == 0;
-    if (!sense || run.time == TRACE_UNSEEN ||
-        (is_span && (run.op == 0 || (run.by_clock ? run.began == TRACE_UNSEEN : run.ended < run.began)))) {
+    if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.op == 0 || !run_has_sense(&run)))) {
         s->t->ignored += run.time != TRACE_UNSEEN;
         return;
     }

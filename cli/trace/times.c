@@ -207,8 +207,12 @@ static bool convert_spans(trace_source *s)
         trace_run r = s->spans[i];
         size_t at;
         bool has = find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &at);
-        r.began = r.by_clock ? r.began : has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
-        r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
+        if (!(r.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK)) {
+            r.began = has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
+        }
+        if (!(r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK)) {
+            r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
+        }
         if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
             s->t->ignored++;
             continue;

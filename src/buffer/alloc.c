@@ -243,7 +243,7 @@ typedef struct placing {
 static hd_status take_block(hdi_device *device, size_t bytes, void *context)
 {
     placing *to = context;
-    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    int64_t began = hdi_record_began(&device->runtime->recorder);
     size_t mapped = began ? hdi_arena_mapped_bytes(device->arena) : 0;
     hd_status status = hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
     if (began && !status) {

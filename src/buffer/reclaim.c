@@ -316,7 +316,7 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
-        int64_t began = hdi_pause_begin(&rt->recorder);
+        int64_t began = hdi_record_began(&rt->recorder);
         inside = true;
         hdi_apart apart = hdi_presence_apart();
         freed = ((hd_reclaim_callback)now->function)(now->context, &what.known);
@@ -610,7 +610,7 @@ static hd_status fall_back(hdi_device *device, size_t bytes, hdi_take take, void
 
 hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
-    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    int64_t began = hdi_record_began(&device->runtime->recorder);
     hd_status status = fall_back(device, bytes, take, context);
     hdi_pause_end(&device->runtime->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});

@@ -157,6 +157,7 @@ static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry 
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position)
 {
     lane->waits.recorded = 0;
+    lane->waits.recorded_of = position;
     for (uint32_t i = 0; i < lane->waits.n; i++) {
         const hdi_wait_entry *e = &lane->waits.entries[i];
         if (e->lane == lane->global) {

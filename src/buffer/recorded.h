@@ -20,14 +20,13 @@ typedef struct hdi_submitted {
     uint32_t waits;            /* WAIT records */
 } hdi_submitted;
 
-static inline void hdi_submitted_note(hd_lane *lane, hdi_submitted *out)
+static inline void hdi_submitted_note(const hd_lane *lane, int64_t time, hdi_submitted *out)
 {
-    *out = (hdi_submitted){.time = hdi_record_now(&lane->runtime->recorder),
+    *out = (hdi_submitted){.time = time,
                            .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
                            .position = lane->head,
                            .ring = (uint32_t)(lane->head - lane->done_seen),
-                           .waits = lane->waits.recorded};
-    lane->waits.recorded = 0;
+                           .waits = lane->waits.recorded_of == lane->head ? lane->waits.recorded : 0};
 }
 
 /* An operation that was published, without locks: so other threads do not wait for that. `command`: its own, not the ring's. */

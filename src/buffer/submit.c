@@ -49,6 +49,20 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
     return HD_OK;
 }
 
+void hdi_submit_publish_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                 uint64_t locks, bool *quiet, hd_ticket *out)
+{
+    int64_t now = hdi_record_now(&lane->runtime->recorder);
+    hdi_submit_publish_at(lane, uses, n_uses, command, locks, quiet, now, out);
+}
+
+hd_status hdi_submit_launch_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                     const hdi_same *same, uint64_t locks, hd_ticket *out)
+{
+    int64_t now = hdi_record_now(&lane->runtime->recorder);
+    return hdi_submit_launch_at(lane, uses, n_uses, command, same, locks, now, out);
+}
+
 static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                           const hdi_command *command, hdi_linked link, hd_ticket *out)
 {

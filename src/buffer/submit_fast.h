@@ -129,11 +129,11 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* Publishes the commands in the ring, which are the engine's from now on. `command`: the operation among them. Releases the locks.
- * `quiet`: as in hdi_linked. */
-static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                                     const hdi_command *command, uint64_t locks,
-                                                                     bool *quiet, hd_ticket *out)
+/* hdi_submit_publish, with when the operation was submitted, for a trace; 0: none is written. */
+static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane *lane, const hdi_use *uses,
+                                                                        size_t n_uses, const hdi_command *command,
+                                                                        uint64_t locks, bool *quiet, int64_t recorded,
+                                                                        hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -145,9 +145,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     }
     uint64_t position = lane->head;
     hdi_submitted submitted;
-    bool records = hdi_records(&rt->recorder);
-    if (records) {
-        hdi_submitted_note(lane, &submitted);
+    if (__builtin_expect(recorded != 0, 0)) {
+        hdi_submitted_note(lane, recorded, &submitted);
     }
     /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
@@ -163,13 +162,30 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;
     }
-    if (__builtin_expect(records, 0)) {
+    if (__builtin_expect(recorded != 0, 0)) {
         hdi_record_submission(lane, uses, n_uses, command, &submitted);
     }
     if (quiet) {
         *quiet = true;
     } else if (__builtin_expect(rt->is_inline, 0)) {
         hdi_engine_run_inline(device);
+    }
+}
+
+/* While a trace is written. */
+void hdi_submit_publish_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                 uint64_t locks, bool *quiet, hd_ticket *out);
+
+/* Publishes the commands in the ring, which are the engine's from now on. `command`: the operation among them. Releases the locks.
+ * `quiet`: as in hdi_linked. */
+static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                                     const hdi_command *command, uint64_t locks,
+                                                                     bool *quiet, hd_ticket *out)
+{
+    if (hdi_records(&lane->runtime->recorder)) {
+        hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
+    } else {
+        hdi_submit_publish_at(lane, uses, n_uses, command, locks, quiet, 0, out);
     }
 }
 
@@ -236,12 +252,12 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
 
-/* hdi_submit for hd_launch: the program's kernel in the program's lane. `locks`: `hd_buffer.locks` of its buffers, together. Errors: as
- * hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
-static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses,
-                                                                         size_t n_uses, const hdi_command *command,
-                                                                         const hdi_same *same, uint64_t locks,
-                                                                         hd_ticket *out)
+/* hdi_submit for hd_launch: the program's kernel in the program's lane. `locks`: `hd_buffer.locks` of its buffers, together. `recorded`: as in
+ * hdi_submit_publish_at. Errors: as hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
+static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_lane *lane, const hdi_use *uses,
+                                                                            size_t n_uses, const hdi_command *command,
+                                                                            const hdi_same *same, uint64_t locks,
+                                                                            int64_t recorded, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     locks |= (uint64_t)1 << device->index;
@@ -253,8 +269,22 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, command, locks, NULL, out);
+    hdi_submit_publish_at(lane, uses, n_uses, command, locks, NULL, recorded, out);
     return HD_OK;
+}
+
+/* While a trace is written. The clock is looked at without the locks, so that other threads do not wait for that. */
+hd_status hdi_submit_launch_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                     const hdi_same *same, uint64_t locks, hd_ticket *out);
+
+static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses,
+                                                                         size_t n_uses, const hdi_command *command,
+                                                                         const hdi_same *same, uint64_t locks,
+                                                                         hd_ticket *out)
+{
+    return hdi_records(&lane->runtime->recorder)
+               ? hdi_submit_launch_recorded(lane, uses, n_uses, command, same, locks, out)
+               : hdi_submit_launch_at(lane, uses, n_uses, command, same, locks, 0, out);
 }
 
 #endif

@@ -888,7 +888,7 @@ static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool
     }
     attach_again(s);
     begin_waiting(s);
-    int64_t began = hdi_pause_begin(&s->rt->recorder);
+    int64_t began = hdi_record_began(&s->rt->recorder);
     bool in_time = wait_for_room(s, need);
     hdi_pause_end(
         &s->rt->recorder, began,

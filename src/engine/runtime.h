@@ -58,7 +58,8 @@ typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
     uint32_t *index;         /* per lane: the number of its entry; valid only where that entry names the lane */
     uint32_t n;
-    uint32_t recorded; /* WAIT records of the submission under way, in a trace */
+    uint32_t recorded;    /* in a trace, WAIT records of the operation that ends */
+    uint64_t recorded_of; /* here */
     uint32_t n_sources, sources_room;
     hdi_point *sources; /* results that are read beside those of the entries */
 } hdi_waits;

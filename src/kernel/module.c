@@ -187,7 +187,7 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
         return HD_OK;
     }
     char log[HDI_CODE_LOG_BYTES] = "";
-    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    int64_t began = hdi_record_began(&device->runtime->recorder);
     hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
     hdi_pause_end(&device->runtime->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_CODE, .device = (uint8_t)device->index, .bytes = m->code.size});

@@ -63,6 +63,11 @@ void hdi_recorder_release(hdi_recorder *recorder)
     recorder->common = NULL;
 }
 
+int64_t hdi_record_now(const hdi_recorder *recorder)
+{
+    return hdi_quick_ns(&recorder->clock);
+}
+
 /* ---- a thread's first record ---- */
 
 /* Another ring of the recorder; NULL: there is no room for one. The lock is held. */

@@ -56,9 +56,12 @@ static inline bool hdi_records(const hdi_recorder *recorder)
 }
 
 /* The time, for a record of a thread. */
-static inline int64_t hdi_record_now(const hdi_recorder *recorder)
+int64_t hdi_record_now(const hdi_recorder *recorder);
+
+/* When something begins that is going to be recorded; 0 where no trace is written. */
+static inline int64_t hdi_record_began(const hdi_recorder *recorder)
 {
-    return hdi_quick_ns(&recorder->clock);
+    return hdi_records(recorder) ? hdi_record_now(recorder) : 0;
 }
 
 /* `n` records that belong together: none of them is written where they have no room. Fills in the thread. */
@@ -127,10 +130,6 @@ uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const c
 uint32_t hdi_record_number(const char *text);
 
 /* For something that held the calling thread up since `began`; nothing where that is 0. */
-static inline int64_t hdi_pause_begin(const hdi_recorder *recorder)
-{
-    return hdi_records(recorder) ? hdi_record_now(recorder) : 0;
-}
 typedef struct hdi_pause {
     uint8_t kind, device;
     uint32_t lane, detail;

@@ -228,7 +228,7 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
     hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;
     if (is_lost(rt->devices[index])) {
-        int64_t began = hdi_pause_begin(&rt->recorder);
+        int64_t began = hdi_record_began(&rt->recorder);
         hdi_spares_hold(rt);
         status = restart(rt->devices[index]);
         hdi_spares_want(rt);

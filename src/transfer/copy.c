@@ -294,7 +294,7 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }
     hdi_route route = hdi_route_plan(&facts);
-    int64_t began = hdi_pause_begin(&t->to.buffer->runtime->recorder);
+    int64_t began = hdi_record_began(&t->to.buffer->runtime->recorder);
     hd_status status =
         __builtin_expect(route.kind != HDI_ROUTE_STAGED, 1) ? run_straight(t, &route, out) : run_staged(t, &route, out);
     if (__builtin_expect(began != 0, 0) && !status) {

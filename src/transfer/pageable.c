@@ -676,7 +676,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     if (status) {
         return status;
     }
-    int64_t began = hdi_pause_begin(&b->runtime->recorder);
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? write_small(&t) : pageable_write(&t);
     if (began && !status) {
         hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, bytes, began, (hd_ticket){NULL, 0});
@@ -705,7 +705,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     if (status) {
         return status;
     }
-    int64_t began = hdi_pause_begin(&b->runtime->recorder);
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? read_small(&t) : pageable_read(&t);
     if (began && !status) {
         hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, bytes, began, (hd_ticket){NULL, 0});

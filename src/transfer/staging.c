@@ -412,7 +412,7 @@ const hdi_lifetime hdi_staging_lifetime = {.create = staging_create, .release = 
 /* Until a chunk may be there. False: the deadline passed. `given`: as it was before the pool was looked at. */
 static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint32_t given, int64_t deadline)
 {
-    int64_t began = hdi_pause_begin(&pool->runtime->recorder);
+    int64_t began = hdi_record_began(&pool->runtime->recorder);
     bool in_time;
     if (busy_until->last.position) {
         in_time = hdi_awaited_wait(busy_until, pool->runtime, deadline);

@@ -131,7 +131,12 @@ static void check_operation(const content *c, hd_ticket ticket, const char *kern
     CONF_TRUE(submit && issue && done && span);
     CONF_TRUE(from <= submit->time && submit->time <= issue->issue.returned);
     CONF_TRUE(issue->time <= issue->issue.returned && issue->time <= done->time && done->time <= to);
-    CONF_TRUE(span->span.by_clock ? span->span.began >= issue->time : span->span.began <= span->span.ended);
+    bool began = span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK;
+    bool ended = span->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
+    CONF_TRUE(began != ended || span->span.began <= span->span.ended);
+    const hdi_record *first = covering(c, HDI_RECORD_ISSUE, (hd_ticket){ticket.lane, span->span.before + 1});
+    CONF_TRUE(!began || (first && span->span.began >= first->time));
+    CONF_TRUE(!ended || span->span.ended >= issue->issue.returned);
     CONF_EQUAL(submit->thread, (uint32_t)syscall(SYS_gettid));
     CONF_EQUAL(submit->kind, HDI_RECORD_OP_LAUNCH);
     CONF_TRUE(is_named(c, HDI_RECORD_NAME_KERNEL, submit->submit.kernel, kernel));

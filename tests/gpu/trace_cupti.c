@@ -126,7 +126,7 @@ static void read_trace(const char *file)
     }
     for (int i = 0, from = 0; i < n; i++) {
         int d = kept[i].device;
-        double began = kept[i].span.by_clock ? (double)kept[i].span.began : clock_of(d, (double)kept[i].span.began);
+        double began = kept[i].span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? (double)kept[i].span.began : clock_of(d, (double)kept[i].span.began);
         spans[n_spans] = (ran){d, began, clock_of(d, (double)kept[i].span.ended)};
         for (int k = 0; k < n_issues; k++) {
             const hdi_record *issue = &issues[(from + k) % n_issues];

@@ -88,6 +88,10 @@ static void put_span(maker *m, int lane, uint64_t before, uint64_t position, int
         r->span.by_clock = 1;
         r->span.began = SCRIPT_ZERO + began * 1000;
     }
+    if (roll(&m->d, 8) == 0) {
+        r->span.by_clock |= 2;
+        r->span.ended = SCRIPT_ZERO + ended * 1000;
+    }
 }
 
 static void put_op(maker *m)

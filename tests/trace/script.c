@@ -218,7 +218,8 @@ static void add_span(script *s, const statement *st, uint32_t lane, uint64_t bef
     r->span.ended = script_ns(ended);
     r->span.op = (uint32_t)op;
     r->span.by_clock = (uint32_t)number(st, "clock", 0);
-    r->span.began += r->span.by_clock ? SCRIPT_ZERO : 0;
+    r->span.began += r->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? SCRIPT_ZERO : 0;
+    r->span.ended += r->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK ? SCRIPT_ZERO : 0;
 }
 
 static void do_op(script *s, const statement *st, const char *word)

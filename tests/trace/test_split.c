@@ -171,6 +171,23 @@ static void test_by_clock(void **state)
     assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 20 * US);
     scene_check_split(&t);
     trace_release(&t);
+    /* it may end by it, too, and then needs no comparison of the clocks; another one only ends by it */
+    scene_read("trace devices=1\nlane 0.1 kind=program\n"
+               "op 0.1:1 launch at=0 done=70\n"
+               "span 0.1:1 from=0 span=20-65 clock=3\n"
+               "end at=100\n",
+               &t);
+    assert_int_equal(t.devices[0].compute, 45 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+    scene_read("trace devices=1\nlane 0.1 kind=program\nclock 0 at=0 own=3000\n"
+               "op 0.1:1 launch at=0 done=70\n"
+               "span 0.1:1 from=0 span=3020-65 clock=2\n"
+               "end at=100\n",
+               &t);
+    assert_int_equal(t.devices[0].compute, 45 * US);
+    scene_check_split(&t);
+    trace_release(&t);
 }
 
 /* Without device times the host's are used, and that is counted. */
