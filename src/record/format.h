@@ -219,7 +219,9 @@ typedef union hdi_record {
         uint32_t
             by_clock; /* 1: `began` is of hdi_clock_ns: when the call for the first one returned, on an idle lane */
     } span;
-    struct { /* DONE; a claim's bytes are the program's at the position before its end */
+    struct
+    { /* DONE; a claim's bytes are the program's at the position before its end. Where no DONE has that, they were so at once. The
+                * thread that ends such a claim may write its end */
         uint32_t first, thread;
         int64_t time;
         uint32_t lane, reserved;
