@@ -284,7 +284,7 @@ typedef union hdi_record {
         uint64_t position;
         uint64_t reserved[2];
     } loss;
-    struct { /* PUSH, POP; kind: 1 for a range of NVTX */
+    struct { /* PUSH, POP; kind: 1 for a range of NVTX. A POP may come behind later records of its thread */
         uint32_t first, thread;
         int64_t time;
         uint64_t name; /* NAME of it */

@@ -281,7 +281,7 @@ hd_status hd_range_push(hd_runtime *rt, const char *name)
     if (hdi_records(&rt->recorder)) {
         hdi_record record = {.range = {.time = hdi_clock_ns(), .name = hdi_record_number(name)}};
         record.type = HDI_RECORD_PUSH;
-        hdi_record_put_text(&rt->recorder, &record, name);
+        hdi_record_push(&rt->recorder, &record, name);
     }
     return HD_OK;
 }
@@ -295,7 +295,7 @@ hd_status hd_range_pop(hd_runtime *rt)
     if (hdi_records(&rt->recorder)) {
         hdi_record record = {.range = {.time = hdi_clock_ns()}};
         record.type = HDI_RECORD_POP;
-        hdi_record_put(&rt->recorder, &record);
+        hdi_record_pop(&rt->recorder, &record);
     }
     return HD_OK;
 }

@@ -1,6 +1,7 @@
 /* test_trace_file.c - the file of a trace: one that another trace is written to, pipes, and what has no room.
  *
  * Promise: Two traces are never written to one file, also of two processes. No pipe holds the program up, and what is missing is counted.
+ * Ranges have their ends although others have no room.
  *
  * Threads: the main one.
  * Locks: none.
@@ -111,6 +112,71 @@ static void a_reader_that_sleeps_does_not_hold_up_the_end(void **state)
     conf_close(runtime);
 }
 
+static bool read_record(int reader, hdi_record *out)
+{
+    size_t at = 0;
+    for (ssize_t n = 1; n > 0 && at<sizeof *out; at += n> 0 ? (size_t)n : 0) {
+        n = read(reader, (char *)out + at, sizeof *out - at);
+    }
+    return at == sizeof *out;
+}
+
+/* How many ranges are open after a record; one that ends must have begun. */
+static size_t depth_after(const hdi_record *r, size_t depth)
+{
+    if (r->type == HDI_RECORD_POP) {
+        CONF_TRUE(depth > 0);
+        return depth - 1;
+    }
+    return depth + (r->type == HDI_RECORD_PUSH);
+}
+
+static void ranges_keep_their_ends_where_others_have_no_room(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    CONF_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
+    for (size_t i = 0; i < 6; i++) { /* how much is left of the ring for the last record differs */
+        char outer[400] = "";
+        memset(outer, 'o', 10 + i * HDI_RECORD_TEXT_BYTES);
+        int reader = open(file_path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        CONF_TRUE(reader >= 0);
+        CONF_OK(hd_trace_start(runtime, file_path, NULL));
+        CONF_EQUAL(fcntl(reader, F_SETFL, 0), 0); /* from here on reading waits */
+        CONF_OK(hd_range_push(runtime, outer));
+        for (int k = 0; k < 60000; k++) { /* more than pipe, writer and ring take while nothing is read */
+            CONF_OK(hd_range_push(runtime, "inner"));
+            CONF_OK(hd_range_pop(runtime));
+        }
+        hdi_record r = {.words = {0}};
+        size_t depth = 0;
+        while (r.type != HDI_RECORD_DROPPED) { /* behind it the ring has room */
+            CONF_TRUE(read_record(reader, &r));
+            depth = depth_after(&r, depth);
+        }
+        CONF_OK(hd_range_push(runtime, "late"));
+        CONF_OK(hd_range_pop(runtime));
+        CONF_OK(hd_range_pop(runtime)); /* the outer one */
+        CONF_OK(hd_range_push(runtime, "behind"));
+        CONF_OK(hd_range_pop(runtime));
+        CONF_OK(hd_trace_stop(runtime, NULL));
+        size_t begin[2], n = 0;
+        while (read_record(reader, &r)) {
+            if (r.type == HDI_RECORD_PUSH) {
+                CONF_TRUE(n < 2);
+                begin[n++] = depth;
+            }
+            depth = depth_after(&r, depth);
+        }
+        CONF_EQUAL(n, 2);
+        CONF_EQUAL(begin[0], 1);
+        CONF_EQUAL(begin[1], 0);
+        CONF_EQUAL(depth, 0);
+        close(reader);
+    }
+    conf_close(runtime);
+}
+
 static void the_beginning_is_there_whatever_the_limit(void **state)
 {
     (void)state;
@@ -164,6 +230,7 @@ int main(void)
         FOLDER_CASE(a_child_keeps_no_file),
         FOLDER_CASE(a_pipe_without_a_reader_is_refused),
         FOLDER_CASE(a_reader_that_sleeps_does_not_hold_up_the_end),
+        FOLDER_CASE(ranges_keep_their_ends_where_others_have_no_room),
         FOLDER_CASE(the_beginning_is_there_whatever_the_limit),
         FOLDER_CASE(what_a_disk_has_no_room_for_is_counted),
     };
