@@ -2,7 +2,7 @@
  *
  * A trace is a file, of one runtime with all its devices, threads and lanes. `heddle trace FILE` analyses it, `heddle report FILE` draws it.
  * The option `trace` (HEDDLE_TRACE=FILE) begins one with hd_open, and hd_close ends it. A program may also begin and end traces itself, any
- * number of times, one at a time. Several runtimes may each write one.
+ * number of times, one at a time. Several runtimes may each write one, of one process or of several, but never to the same file.
  *
  * A thread of the library writes the file, some hundred times a second. So it is good up to the last moments also where the program is killed.
  * Each thread and each device has a buffer of 2 MiB for what is not written yet. What has no room there is left out, and counted.
@@ -35,7 +35,8 @@ typedef struct hd_trace_options {
     size_t size; /* sizeof(hd_trace_options) */
     hd_trace_detail detail;
     uint64_t
-        file_limit; /* bytes that the file may have; 0: as the option trace_limit has it. What comes later is left out, and counted */
+        file_limit; /* bytes that the file may have, its beginning and end aside; 0: as the option trace_limit has it. What comes later
+                     * is left out, and counted */
 } hd_trace_options;
 
 /* What a trace came to. */
@@ -46,14 +47,14 @@ typedef struct hd_trace_info {
     uint64_t bytes;   /* of the file */
 } hd_trace_info;
 
-/* Begins a trace in a file, which is made or overwritten. `options` may be NULL. Threads: any. Blocks for some milliseconds.
+/* Begins a trace in a file, which is made or overwritten, or in a pipe that is read. `options` may be NULL. Threads: any. Blocks for some milliseconds.
  * Errors: HANDLE, ARGUMENT (file is null or empty, bad options, a trace is being written already), HOST_MEMORY, SYSTEM (the file
- * cannot be made, or no thread be started), UNSUPPORTED (HD_TRACE_CUPTI, and CUPTI does not work: the message has what was tried, and
+ * cannot be made, another trace is written to it, it is a pipe that nothing reads, or no thread be started), UNSUPPORTED (HD_TRACE_CUPTI, and CUPTI does not work: the message has what was tried, and
  * why not; nothing is traced). */
 HD_API hd_status hd_trace_start(hd_runtime *runtime, const char *file, const hd_trace_options *options);
 
 /* Ends the trace. *out (may be NULL) is what it came to. Threads: any. Blocks until engines have given what they have, at most for a
- * second, and the file is written.
+ * second, and the file is written. A pipe that takes nothing for 5 seconds is given up.
  * Errors: HANDLE, ARGUMENT (bad size), NOT_FOUND (none is being written), SYSTEM (writing the file failed; what is there is good). */
 HD_API hd_status hd_trace_stop(hd_runtime *runtime, hd_trace_info *out);
 

@@ -119,8 +119,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(stats, "HEDDLE_STATS", TEXT, "0", 0, 0,                                                                          \
       "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
     X(trace, "HEDDLE_TRACE", TEXT, "", 0, 0,                                                                           \
-      "file for a trace from hd_open to hd_close (heddle/trace.h); of several runtimes in a process the later ones "   \
-      "write FILE.2, FILE.3; empty: none")                                                                             \
+      "file for a trace from hd_open to hd_close (heddle/trace.h); further runtimes, also of other processes "         \
+      "meanwhile, write FILE.2, FILE.3; empty: none")                                                                  \
     X(trace_detail, "HEDDLE_TRACE_DETAIL", CHOICE, "edges", HDI_CHOICES_TRACE_DETAIL, 0,                               \
       "device times in a trace: of busy stretches of lanes, of each operation, or of busy stretches and those that "   \
       "CUPTI reports")                                                                                                 \

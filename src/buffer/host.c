@@ -23,6 +23,7 @@
 #include "buffer/kind.h"
 #include "buffer/part.h"
 #include "buffer/reclaim.h"
+#include "buffer/recorded.h"
 #include "engine/engine.h"
 #include "memory/part.h"
 
@@ -488,10 +489,14 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
         return hdi_runtime_refused(rt);
     }
     struct hd_buffer *b = NULL;
+    int64_t began = hdi_pause_begin(&rt->recorder);
     hd_status status = make(rt, bytes, false, true, &b);
     if (!status) {
         b->call_site = __builtin_return_address(0);
         hdi_buffer_make_live(b);
+        if (hdi_records(&rt->recorder)) {
+            hdi_record_allocation(b, bytes, began);
+        }
         *out = hdi_buffer_handle(b);
     }
     return status;

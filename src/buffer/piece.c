@@ -22,6 +22,7 @@
 #include "buffer/part.h"
 #include "buffer/piece.h"
 #include "buffer/reclaim.h"
+#include "buffer/recorded.h"
 #include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -259,6 +260,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
         return hdi_fail(HD_ERROR_MEMORY, "device %d has no piece of %zu bytes", device->index, bytes);
     }
     hdi_region *r = NULL;
+    int64_t began = hdi_pause_begin(&device->runtime->recorder);
     hd_status status = make(device, piece, bytes, losses, label, &r);
     if (status) {
         hdi_counts_add(&device->memory->failures, 1);
@@ -266,6 +268,9 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
     }
     hdi_buffer_count_allocation(device->runtime, device->index, bytes, r->buffer);
     hdi_region_give_out(r, call_site, out);
+    if (hdi_records(&device->runtime->recorder)) {
+        hdi_record_allocation(r->buffer, bytes, began);
+    }
     hdi_maintenance_look(device->runtime, device);
     return HD_OK;
 }

@@ -137,6 +137,15 @@ static bool is_unseen(const hd_lane *lane, uint64_t end)
            !hdi_device_lost(lane->device);
 }
 
+/* For a trace: no engine has seen the end. */
+static void record_end(hd_lane *lane, uint64_t end)
+{
+    hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder), .lane = lane->global, .before = end - 1, .position = end}};
+    record.type = HDI_RECORD_DONE;
+    record.device = (uint8_t)lane->device->index;
+    hdi_record_put(&lane->runtime->recorder, &record);
+}
+
 /* Ends a claim that no engine has. The engine catches up with the lane when it visits it next (hdi_stream_visit), for a later command. So all cache
  * lines of the claim stay with the program. `issued` comes before `done`, and `head` last: with it the lane may be another claim's. */
 static void end_unseen(hd_lane *lane, uint64_t end)
@@ -144,6 +153,9 @@ static void end_unseen(hd_lane *lane, uint64_t end)
     hdi_lane_shared *shared = lane->shared;
     hdi_device *device = lane->device;
     uint64_t before = atomic_load_explicit(&shared->head, memory_order_relaxed);
+    if (hdi_records(&device->runtime->recorder)) {
+        record_end(lane, end);
+    }
     atomic_store_explicit(&shared->issued, end, memory_order_relaxed);
     /* Sequentially consistent with threads and lanes that store their wish and then load `done`; releases what the program wrote. */
     hdi_raise(&shared->done, end);

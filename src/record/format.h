@@ -223,7 +223,9 @@ typedef union hdi_record {
         uint32_t op;       /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
         uint32_t by_clock; /* HDI_RECORD_SPAN_*_BY_CLOCK, together: those are of hdi_clock_ns */
     } span;
-    struct { /* DONE; a claim's bytes are the program's at the position before its end */
+    /* DONE. A claim's bytes are the program's at the position before its end; where no DONE has that, they were so at once. The thread
+     * that ends such a claim may write its end. */
+    struct {
         uint32_t first, thread;
         int64_t time;
         uint32_t lane, reserved;
@@ -286,7 +288,7 @@ typedef union hdi_record {
         uint64_t position;
         uint64_t reserved[2];
     } loss;
-    struct { /* PUSH, POP; kind: 1 for a range of NVTX */
+    struct { /* PUSH, POP; kind: 1 for a range of NVTX. A POP may come behind later records of its thread */
         uint32_t first, thread;
         int64_t time;
         uint64_t name; /* NAME of it */

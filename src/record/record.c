@@ -44,6 +44,8 @@ hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
     }
     hdi_lock_take(&recorder->lock);
     recorder->common = ring ? ring : recorder->common;
+    atomic_fetch_add_explicit(&recorder->trace, 1,
+                              memory_order_relaxed); /* alone: a thread that sees it late records for the one before */
     recorder->threads_most = rings > 1 ? (uint32_t)(rings - 1) : 0;
     hdi_lock_release(&recorder->lock);
     return HD_OK;
@@ -105,6 +107,7 @@ static hdi_record_thread *settle(hdi_recorder *r)
         return NULL;
     }
     t->thread = own_number();
+    t->trace = 0;
     own->records = t;
     atomic_store_explicit(&t->owner, own, memory_order_relaxed);
     atomic_store_explicit(&t->recorder, r->id, memory_order_relaxed);
@@ -138,14 +141,14 @@ unsigned hdi_record_take_rungs(const hdi_recorder *recorder)
     return rungs;
 }
 
-static void put_all(hdi_record_ring *ring, hdi_record *records, uint32_t n, uint32_t thread)
+static bool put_all(hdi_record_ring *ring, hdi_record *records, uint32_t n, uint32_t thread)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (records[i].type != HDI_RECORD_TEXT) {
             records[i].thread = thread;
         }
     }
-    hdi_ring_put_all(ring, records, n);
+    return hdi_ring_put_all(ring, records, n);
 }
 
 void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n)
@@ -192,6 +195,70 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
     uint32_t n = hdi_record_with_text(all, record, text);
     hdi_record_put_slow(recorder, all, n);
 }
+
+/* ---- ranges ---- */
+
+/* The calling thread's ring, with what is known of its ranges in this trace. NULL: it shares one. */
+static hdi_record_thread *ring_with_ranges(hdi_recorder *r)
+{
+    hdi_record_thread *t = hdi_record_ring_here(r);
+    if (!t) {
+        hdi_lock_take(&r->lock);
+        t = settle(r);
+        hdi_lock_release(&r->lock);
+    }
+    uint32_t trace = atomic_load_explicit(&r->trace, memory_order_relaxed);
+    if (t && t->trace != trace) {
+        t->trace = trace;
+        t->left_out = t->owed = 0;
+    }
+    return t;
+}
+
+/* False: there is still no room for all of them. */
+static bool pay(hdi_record_thread *t)
+{
+    for (; t->owed && hdi_ring_fits(t->ring, 1); t->owed--) {
+        hdi_record pop = {.range = {.thread = t->thread, .time = t->owed_at}};
+        pop.type = HDI_RECORD_POP;
+        hdi_ring_put(t->ring, &pop);
+    }
+    return t->owed == 0;
+}
+
+void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name)
+{
+    hdi_record_thread *t = ring_with_ranges(recorder);
+    hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
+    uint32_t n = hdi_record_with_text(all, record, name);
+    if (!t) {
+        hdi_record_put_slow(recorder, all, n);
+    } else if (t->left_out || !pay(t)) {
+        hdi_ring_drop(t->ring, n);
+        t->left_out++;
+    } else {
+        t->left_out = put_all(t->ring, all, n, t->thread) ? 0 : 1;
+    }
+}
+
+void hdi_record_pop(hdi_recorder *recorder, hdi_record *record)
+{
+    hdi_record_thread *t = ring_with_ranges(recorder);
+    if (!t) {
+        hdi_record_put_slow(recorder, record, 1);
+    } else if (t->left_out) {
+        hdi_ring_drop(t->ring, 1);
+        t->left_out--;
+    } else if (!pay(t) || !hdi_ring_fits(t->ring, 1)) {
+        hdi_ring_drop(t->ring, 1);
+        t->owed++;
+        t->owed_at = record->time;
+    } else {
+        put_all(t->ring, record, 1, t->thread);
+    }
+}
+
+/* ---- numbers and pauses ---- */
 
 uint32_t hdi_record_number(const char *text)
 {

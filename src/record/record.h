@@ -26,6 +26,10 @@ typedef struct hdi_record_thread {
     _Atomic(const hdi_presence *) owner; /* what the thread is inside calls by */
     uint32_t thread;                     /* the system's number */
     uint32_t rungs;                      /* of the allocation that is under way: HDI_RECORD_RUNG_* */
+    uint32_t trace;                      /* what follows is of this one; 0: of none */
+    uint32_t left_out;                   /* innermost ranges that are open, and have no PUSH */
+    uint32_t owed;                       /* POP records that had no room, of ranges that have a PUSH */
+    int64_t owed_at;                     /* time of the last of those */
     hdi_record_ring *ring;
     bool populated; /* the trace's writer has seen to that */
     struct hdi_record_thread *next;
@@ -40,6 +44,7 @@ typedef struct hdi_recorder {
     hdi_record_ring *common;              /* of threads without a ring; NULL: nothing was ever recorded */
     _Atomic(hdi_record_thread *) threads; /* only grows */
     uint32_t n_threads, threads_most;
+    _Atomic uint32_t trace; /* counts them */
 } hdi_recorder;
 
 /* Of one that is all zeros. `stable`: the runtime's. */
@@ -123,6 +128,10 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
 /* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off. NULL: none. */
 #define HDI_RECORD_TEXTS_MOST 8
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
+/* A range of the calling thread begins, or its innermost one ends. A range whose PUSH has no room is left out with all within it, and a
+ * POP without room comes later. So the ranges around keep their ends. */
+void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name);
+void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
 /* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 

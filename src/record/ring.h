@@ -24,20 +24,33 @@ typedef struct hdi_record_ring {
     _Alignas(64) hdi_record records[HDI_RING_RECORDS];
 } hdi_record_ring;
 
-/* Whether there is room for so many records. False: there is none, and they count as dropped. */
-static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
+/* Whether there is room for so many records. */
+static inline bool hdi_ring_fits(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     if (__builtin_expect(head + n - ring->tail_seen > HDI_RING_RECORDS, 0)) {
         /* pairs with the release store in hdi_ring_take: the reader has copied what is overwritten from here on */
         ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
-        if (head + n - ring->tail_seen > HDI_RING_RECORDS) {
-            uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);
-            atomic_store_explicit(&ring->dropped, dropped + n, memory_order_relaxed);
-            return false;
-        }
+        return head + n - ring->tail_seen <= HDI_RING_RECORDS;
     }
     return true;
+}
+
+/* So many records are not written. */
+static inline void hdi_ring_drop(hdi_record_ring *ring, uint64_t n)
+{
+    uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+    atomic_store_explicit(&ring->dropped, dropped + n, memory_order_relaxed);
+}
+
+/* As hdi_ring_fits; what has no room counts as dropped. */
+static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
+{
+    bool fits = hdi_ring_fits(ring, n);
+    if (__builtin_expect(!fits, 0)) {
+        hdi_ring_drop(ring, n);
+    }
+    return fits;
 }
 
 /* Writes one record. False: it was dropped. */

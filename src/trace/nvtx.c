@@ -143,9 +143,14 @@ static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
     record.kind = 1;
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
     for (uint32_t i = 0; i < n; i++) {
-        if (since[i] <= began) {
-            record.time = hdi_record_now(recorders[i]);
-            hdi_record_put_text(recorders[i], &record, text);
+        if (since[i] > began) {
+            continue;
+        }
+        record.time = hdi_record_now(recorders[i]);
+        if (type == HDI_RECORD_PUSH) {
+            hdi_record_push(recorders[i], &record, text);
+        } else {
+            hdi_record_pop(recorders[i], &record);
         }
     }
 }

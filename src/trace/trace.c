@@ -122,7 +122,7 @@ void hdi_trace_restarted(hdi_device *device)
 
 /* ---- beginning and ending ---- */
 
-static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit)
+static hd_status start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     if (tracer->writer) {
@@ -135,7 +135,7 @@ static hd_status start(hd_runtime *rt, const char *file, uint32_t detail, uint64
     if (status) {
         return status;
     }
-    status = hdi_writer_start(rt, file, detail, limit, &tracer->writer);
+    status = hdi_writer_start(rt, file, number, detail, limit, &tracer->writer);
     if (!status) {
         tracer->detail = detail;
         set_engines(rt, detail);
@@ -187,7 +187,7 @@ hd_status hd_trace_start(hd_runtime *rt, const char *file, const hd_trace_option
     uint32_t as_option = (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES;
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     hdi_mutex_lock(&tracer->lock);
-    hd_status status = start(rt, file, detail ? (uint32_t)detail : as_option, limit);
+    hd_status status = start(rt, file, NULL, detail ? (uint32_t)detail : as_option, limit);
     hdi_mutex_unlock(&tracer->lock);
     return status;
 }
@@ -229,19 +229,13 @@ static hd_status trace_create(hd_runtime *rt)
 /* The option `trace`. */
 static hd_status trace_ready(hd_runtime *rt)
 {
-    static _Atomic unsigned traced; /* runtimes of this process */
+    static _Atomic unsigned traced; /* names that this process has used or found in use */
     const char *file = rt->options.trace;
     if (!file[0]) {
         return HD_OK;
     }
-    unsigned before = atomic_fetch_add_explicit(&traced, 1, memory_order_relaxed);
-    char *name = NULL;
-    if (before && asprintf(&name, "%s.%u", file, before + 1) < 0) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of the trace");
-    }
-    hd_status status = start(rt, name ? name : file, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
+    hd_status status = start(rt, file, &traced, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
                              (uint64_t)rt->options.trace_limit);
-    free(name);
     if (!status) {
         hdi_nvtx_offer();
     }
@@ -287,7 +281,7 @@ hd_status hd_range_push(hd_runtime *rt, const char *name)
     if (hdi_records(&rt->recorder)) {
         hdi_record record = {.range = {.time = hdi_record_now(&rt->recorder), .name = hdi_record_number(name)}};
         record.type = HDI_RECORD_PUSH;
-        hdi_record_put_text(&rt->recorder, &record, name);
+        hdi_record_push(&rt->recorder, &record, name);
     }
     return HD_OK;
 }
@@ -301,7 +295,7 @@ hd_status hd_range_pop(hd_runtime *rt)
     if (hdi_records(&rt->recorder)) {
         hdi_record record = {.range = {.time = hdi_record_now(&rt->recorder)}};
         record.type = HDI_RECORD_POP;
-        hdi_record_put(&rt->recorder, &record);
+        hdi_record_pop(&rt->recorder, &record);
     }
     return HD_OK;
 }

@@ -1,7 +1,6 @@
 /* writer.c - see writer.h for threads, locks and what always holds. */
 #include "trace/writer.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/file.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"
 #include "memory/part.h"
+#include "trace/output.h"
 
 #define OUT_RECORDS 4096
 #define LOOK_NS 10000000    /* between two looks at the rings */
@@ -24,8 +23,7 @@
 
 struct hdi_writer {
     hd_runtime *rt;
-    char *file;
-    int descriptor;
+    hdi_output output;
     uint64_t limit;                      /* bytes of the file */
     int error;                           /* an errno: nothing is written any more */
     uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
@@ -53,17 +51,14 @@ static void drop(hdi_writer *w, uint64_t n)
 
 static void flush(hdi_writer *w)
 {
-    size_t bytes = w->n_out * sizeof(hdi_record);
+    size_t bytes = w->n_out * sizeof(hdi_record), put = 0;
     if (w->n_out && !w->error) {
-        if (hdi_write_quietly(w->descriptor, (const char *)w->out, bytes, INT64_MAX)) {
-            w->records += w->n_out;
-        } else {
-            w->error = errno ? errno : EIO;
-        }
+        put = hdi_output_write(&w->output, w->out, bytes, &w->stop);
+        w->error = put == bytes ? 0 : errno ? errno : EIO;
     }
-    if (w->error) {
-        drop(w, w->n_out);
-    }
+    size_t whole = put / sizeof(hdi_record);
+    w->records += whole;
+    drop(w, w->n_out - whole);
     w->n_out = 0;
 }
 
@@ -384,6 +379,8 @@ static void *run(void *context)
 static void write_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
+    uint64_t limit = w->limit;
+    w->limit = UINT64_MAX; /* without these the rest means nothing */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     hdi_record *at = room(w, 1);
@@ -417,6 +414,7 @@ static void write_first(hdi_writer *w, uint32_t detail)
             write_name(w, HDI_RECORD_NAME_OPTION, (uint64_t)n + 1, text);
         }
     }
+    w->limit = limit;
 }
 
 /* What was left in the rings by threads that were late when the trace before this one ended. */
@@ -435,35 +433,24 @@ static void clear_rings(hd_runtime *rt)
 
 static void release(hdi_writer *w)
 {
-    if (w->descriptor >= 0) {
-        close(w->descriptor);
-    }
+    hdi_output_close(&w->output);
     free(w->named);
-    free(w->file);
     free(w);
 }
 
-hd_status hdi_writer_start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit, hdi_writer **out)
+hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit,
+                           hdi_writer **out)
 {
     hdi_writer *w = calloc(1, sizeof *w);
-    if (w) {
-        w->rt = rt;
-        w->descriptor = -1;
-        w->limit = limit;
-        w->file = strdup(file);
-    }
-    if (!w || !w->file) {
-        free(w);
+    if (!w) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the trace");
     }
-    w->descriptor = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (w->descriptor < 0) {
-        hd_status status = hdi_fail(HD_ERROR_SYSTEM,
-                                    "the trace '%s' cannot be made: %s; give a file in a folder that "
-                                    "can be written",
-                                    file, strerror(errno));
-        release(w);
-        return status;
+    w->rt = rt;
+    w->limit = limit;
+    hd_status opened = hdi_output_open(&w->output, file, number);
+    if (opened) {
+        free(w);
+        return opened;
     }
     clear_rings(rt);
     hdi_quick_begin(&rt->recorder.clock);
@@ -471,7 +458,8 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, uint32_t detail, ui
     flush(w);
     int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
     if (error) {
-        hd_status status = hdi_fail(HD_ERROR_SYSTEM, "the trace '%s' cannot be written: %s", file, strerror(error));
+        hd_status status =
+            hdi_fail(HD_ERROR_SYSTEM, "the trace '%s' cannot be written: %s", w->output.name, strerror(error));
         release(w);
         return status;
     }
@@ -506,7 +494,7 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
     hd_status status = w->error ? hdi_fail(HD_ERROR_SYSTEM,
                                            "the trace '%s' could not be written whole: %s; %llu records "
                                            "are missing",
-                                           w->file, strerror(w->error), (unsigned long long)dropped)
+                                           w->output.name, hdi_output_reason(w->error), (unsigned long long)dropped)
                                 : HD_OK;
     release(w);
     return status;
@@ -514,5 +502,5 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
 
 const char *hdi_writer_file(const hdi_writer *writer)
 {
-    return writer->file;
+    return writer->output.name;
 }

@@ -15,8 +15,9 @@
 
 typedef struct hdi_writer hdi_writer;
 
-/* Makes the file with its first records, and starts the thread. Errors: HOST_MEMORY, SYSTEM. */
-hd_status hdi_writer_start(hd_runtime *rt, const char *file, uint32_t detail, uint64_t limit, hdi_writer **out);
+/* Makes the file with its first records, and starts the thread. `number`: as hdi_output_open has it. Errors: HOST_MEMORY, SYSTEM. */
+hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit,
+                           hdi_writer **out);
 /* Nothing is recorded any more: writes the rest, ends the thread, closes the file, and frees it. *info may be NULL. Errors: SYSTEM. */
 hd_status hdi_writer_stop(hdi_writer *writer, hd_trace_info *info);
 const char *hdi_writer_file(const hdi_writer *writer);

@@ -6,73 +6,13 @@
  * Locks: none.
  * Always: no check is of how long something takes. Times are compared with moments that the program has seen.
  */
-#include "folder.h"
+#include "traces.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
-#include "record/format.h"
 #include "workers.h"
 
 enum { words = 4096, bytes = words * 4 };
-
-static char file_path[128];
-
-static const char *in_folder(const char *name)
-{
-    snprintf(file_path, sizeof file_path, "%s/%s", folder, name);
-    return file_path;
-}
-
-/* ---- reading a file ---- */
-
-typedef struct content {
-    hdi_record *records;
-    size_t n;
-} content;
-
-static content read_file(const char *file)
-{
-    FILE *in = fopen(file, "rb");
-    CONF_TRUE(in != NULL);
-    CONF_EQUAL(fseek(in, 0, SEEK_END), 0);
-    long size = ftell(in);
-    CONF_TRUE(size > 0);
-    rewind(in);
-    content c = {.records = conf_memory((size_t)size), .n = (size_t)size / sizeof(hdi_record)};
-    CONF_EQUAL(fread(c.records, sizeof(hdi_record), c.n, in), c.n);
-    fclose(in);
-    CONF_EQUAL(c.records[0].type, HDI_RECORD_TRACE);
-    CONF_TRUE(c.records[0].trace.magic == HDI_RECORD_MAGIC);
-    for (size_t i = 0; i < c.n; i++) {
-        CONF_TRUE(c.records[i].type > HDI_RECORD_NONE && c.records[i].type < HDI_RECORD_TYPES);
-    }
-    return c;
-}
-
-static size_t count(const content *c, uint8_t type)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        n += c->records[i].type == type;
-    }
-    return n;
-}
-
-/* The record of that type from number `from` on; NULL: there is none. */
-static const hdi_record *next(const content *c, uint8_t type, size_t *from)
-{
-    for (; *from < c->n; (*from)++) {
-        if (c->records[*from].type == type) {
-            return &c->records[(*from)++];
-        }
-    }
-    return NULL;
-}
-
-static uint32_t global(hd_lane *lane)
-{
-    return (uint32_t)(hd_lane_device(lane) * HDI_RECORD_LANES + hd_lane_number(lane));
-}
 
 static const hdi_record *submit_of(const content *c, hd_ticket ticket)
 {
@@ -107,19 +47,6 @@ static bool is_named(const content *c, uint8_t kind, uint64_t number, const char
         }
     }
     return false;
-}
-
-/* Whether records of a type that have a lane, `before` and `position` cover an operation. */
-static const hdi_record *covering(const content *c, uint8_t type, hd_ticket ticket)
-{
-    size_t at = 0;
-    for (const hdi_record *r; (r = next(c, type, &at)) != NULL;) {
-        if (r->issue.lane == global(ticket.lane) && r->issue.before < ticket.sequence &&
-            ticket.sequence <= r->issue.position) {
-            return r;
-        }
-    }
-    return NULL;
 }
 
 /* ---- cases ---- */
@@ -256,6 +183,73 @@ static void transfers_have_their_way_and_bytes(void **state)
     CONF_TRUE(copy->submit.kernel == HDI_RECORD_WAY_TO_HOST && copy->submit.src == 0 &&
               copy->submit.dst == HDI_RECORD_NO_DEVICE);
     CONF_TRUE(covering(&c, HDI_RECORD_SPAN, ticket) != NULL);
+    free(c.records);
+    conf_close(runtime);
+}
+
+static void pinned_memory_is_there_like_others(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *pinned = NULL, *piece = NULL;
+    hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE, .label = "a piece"};
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
+    CONF_OK(hd_alloc_with(lane, bytes, &options, &piece));
+    CONF_OK(hd_free(pinned));
+    CONF_OK(hd_free(piece));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t from = 0, until = 0;
+    for (uint8_t i = 0; i < 2; i++) {
+        const hdi_record *alloc = next(&c, HDI_RECORD_ALLOC, &from), *freed = next(&c, HDI_RECORD_FREE, &until);
+        CONF_TRUE(alloc && freed && alloc->alloc.buffer == freed->alloc.buffer);
+        CONF_TRUE(alloc->time <= freed->time && alloc->alloc.took >= 0);
+        CONF_EQUAL(alloc->alloc.bytes, bytes);
+        CONF_EQUAL(alloc->kind, i == 0 ? 1 : 0);
+        CONF_EQUAL(alloc->device, i == 0 ? HDI_RECORD_NO_DEVICE : 0);
+        CONF_TRUE(i == 0 || is_named(&c, HDI_RECORD_NAME_LABEL, alloc->alloc.label, "a piece"));
+    }
+    free(c.records);
+    conf_close(runtime);
+}
+
+static void a_claim_that_no_engine_has_ends_too(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *pinned = NULL;
+    CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    hd_arg use = hd_inout(pinned);
+    enum { CLAIMS = 4 };
+    int64_t ends[CLAIMS][2];
+    for (int i = 0; i < CLAIMS; i++) {
+        hd_claim *claim = NULL;
+        hd_ticket ticket;
+        CONF_OK(hd_claim_begin(runtime, &use, 1, &claim));
+        CONF_OK(hd_claim_get_ticket(claim, &ticket));
+        CONF_OK(hd_claim_wait(claim, 60 * CONF_SECOND));
+        ends[i][0] = conf_now();
+        CONF_OK(hd_claim_end(claim, HD_OK));
+        CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+        ends[i][1] = conf_now();
+    }
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0;
+    for (int i = 0; i < CLAIMS; i++) {
+        const hdi_record *submit = next(&c, HDI_RECORD_SUBMIT, &at), *done = NULL;
+        CONF_TRUE(submit && submit->kind == HDI_RECORD_OP_CLAIM);
+        size_t from = 0;
+        do {
+            done = next(&c, HDI_RECORD_DONE, &from);
+            CONF_TRUE(done != NULL);
+        } while (done->done.lane != submit->submit.lane || done->done.position != submit->submit.position);
+        CONF_TRUE(ends[i][0] <= done->time && done->time <= ends[i][1]);
+        CONF_EQUAL(done->done.before, submit->submit.position - 1); /* it began before */
+    }
     free(c.records);
     conf_close(runtime);
 }
@@ -614,6 +608,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         FOLDER_CASE(each_operation_is_there_once),
         FOLDER_CASE(transfers_have_their_way_and_bytes),
+        FOLDER_CASE(pinned_memory_is_there_like_others),
+        FOLDER_CASE(a_claim_that_no_engine_has_ends_too),
         FOLDER_CASE(bad_calls_are_refused),
         FOLDER_CASE(traces_follow_each_other),
         FOLDER_CASE(a_trace_of_the_option_ends_with_the_runtime),

@@ -1,0 +1,83 @@
+/* traces.h - what tests of traces have of a file: its records, and those of a type or an operation.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Always: a file begins with TRACE, and all its records are of known types, or the case has failed.
+ */
+#ifndef CONFORMANCE_TRACES_H
+#define CONFORMANCE_TRACES_H
+
+#include "folder.h"
+#include "record/format.h"
+
+static char file_path[128];
+
+CONF_UNUSED static const char *in_folder(const char *name)
+{
+    snprintf(file_path, sizeof file_path, "%s/%s", folder, name);
+    return file_path;
+}
+
+typedef struct content {
+    hdi_record *records;
+    size_t n;
+} content;
+
+CONF_UNUSED static content read_file(const char *file)
+{
+    FILE *in = fopen(file, "rb");
+    CONF_TRUE(in != NULL);
+    CONF_EQUAL(fseek(in, 0, SEEK_END), 0);
+    long size = ftell(in);
+    CONF_TRUE(size > 0);
+    rewind(in);
+    content c = {.records = conf_memory((size_t)size), .n = (size_t)size / sizeof(hdi_record)};
+    CONF_EQUAL(fread(c.records, sizeof(hdi_record), c.n, in), c.n);
+    fclose(in);
+    CONF_EQUAL(c.records[0].type, HDI_RECORD_TRACE);
+    CONF_TRUE(c.records[0].trace.magic == HDI_RECORD_MAGIC);
+    for (size_t i = 0; i < c.n; i++) {
+        CONF_TRUE(c.records[i].type > HDI_RECORD_NONE && c.records[i].type < HDI_RECORD_TYPES);
+    }
+    return c;
+}
+
+CONF_UNUSED static size_t count(const content *c, uint8_t type)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        n += c->records[i].type == type;
+    }
+    return n;
+}
+
+/* The record of that type from number `from` on; NULL: there is none. */
+CONF_UNUSED static const hdi_record *next(const content *c, uint8_t type, size_t *from)
+{
+    for (; *from < c->n; (*from)++) {
+        if (c->records[*from].type == type) {
+            return &c->records[(*from)++];
+        }
+    }
+    return NULL;
+}
+
+CONF_UNUSED static uint32_t global(hd_lane *lane)
+{
+    return (uint32_t)(hd_lane_device(lane) * HDI_RECORD_LANES + hd_lane_number(lane));
+}
+
+/* Whether records of a type that have a lane, `before` and `position` cover an operation. */
+CONF_UNUSED static const hdi_record *covering(const content *c, uint8_t type, hd_ticket ticket)
+{
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(c, type, &at)) != NULL;) {
+        if (r->issue.lane == global(ticket.lane) && r->issue.before < ticket.sequence &&
+            ticket.sequence <= r->issue.position) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+#endif
