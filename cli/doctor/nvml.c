@@ -7,8 +7,6 @@
 #include <dlfcn.h>
 #include <string.h>
 
-enum { COUNTER_VOLATILE = 0, ERROR_UNCORRECTED = 1, CLOCK_SM = 1, P2P_READ = 0, P2P_WRITE = 1, P2P_ATOMICS = 3 };
-
 /* Calls an entry that may be missing. */
 #define CALL(n, name, ...) ((n)->name ? (n)->name(__VA_ARGS__) : NVML_FUNCTION_MISSING)
 
@@ -63,7 +61,7 @@ static const char *yes_no(bool yes)
 static void read_machine(const nvml *n, doctor_snapshot *s)
 {
     char text[NVML_TEXT] = "";
-    nvml_confidential c = {.version = sizeof(c) | 1u << 24};
+    nvml_confidential c = {.version = NVML_CONFIDENTIAL_VERSION};
     if (CALL(n, nvmlSystemGetNVMLVersion, text, sizeof(text)) == NVML_OK) {
         const char *dot = strchr(text, '.'); /* "12.570.124.06": the driver's version behind NVML's own */
         bool four = dot && strchr(dot + 1, '.') && strchr(strchr(dot + 1, '.') + 1, '.');
@@ -138,19 +136,19 @@ static void read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
     unsigned value = 0;
     int code = CALL(n, nvmlDeviceGetCurrentClocksThrottleReasons, d, &reasons);
     put_count(s, code, reasons, "clock_reasons", i);
-    code = CALL(n, nvmlDeviceGetTemperature, d, 0, &value);
+    code = CALL(n, nvmlDeviceGetTemperature, d, NVML_ASK_CORE, &value);
     put_count(s, code, value, "temperature", i);
     code = CALL(n, nvmlDeviceGetPowerManagementLimit, d, &value);
     put_count(s, code, value, "power_limit_mw", i);
     code = CALL(n, nvmlDeviceGetPowerManagementDefaultLimit, d, &value);
     put_count(s, code, value, "power_default_mw", i);
-    code = CALL(n, nvmlDeviceGetClockInfo, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_mhz", i);
-    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_max_mhz", i);
-    code = CALL(n, nvmlDeviceGetApplicationsClock, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetApplicationsClock, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_application_mhz", i);
-    code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_application_default_mhz", i);
 }
 
@@ -170,7 +168,7 @@ static void read_memory_health(const nvml *n, nvml_device d, int i, doctor_snaps
     unsigned long long errors = 0;
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     int pages = 0;
-    int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, ERROR_UNCORRECTED, COUNTER_VOLATILE, &errors);
+    int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, NVML_ASK_UNCORRECTED, NVML_ASK_VOLATILE, &errors);
     put_count(s, code, errors, "ecc_uncorrected", i);
     put_flag(s, CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages), pages, "pages_pending", i);
     code = CALL(n, nvmlDeviceGetRemappedRows, d, &corrected, &uncorrected, &pending, &failed);
@@ -253,7 +251,7 @@ static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b,
     static const struct {
         int capability;
         const char *name;
-    } of[] = {{P2P_READ, "read"}, {P2P_WRITE, "write"}, {P2P_ATOMICS, "atomics"}};
+    } of[] = {{NVML_ASK_READ, "read"}, {NVML_ASK_WRITE, "write"}, {NVML_ASK_ATOMICS, "atomics"}};
     for (size_t k = 0; k < sizeof(of) / sizeof(of[0]); k++) {
         int state = -1;
         if (CALL(n, nvmlDeviceGetP2PStatus, d, o, of[k].capability, &state) == NVML_OK && state >= 0) {

@@ -6,19 +6,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cli/doctor/nvml.h"
 
 #define AREA "devices"
 #define CLOCKS "clocks"
-
-/* Bits of NVML's clocks event reasons. */
-enum {
-    CLOCKS_SETTING = 0x2,
-    CLOCKS_POWER_CAP = 0x4,
-    CLOCKS_HW_SLOWDOWN = 0x8,
-    CLOCKS_SW_THERMAL = 0x20,
-    CLOCKS_HW_THERMAL = 0x40,
-    CLOCKS_POWER_BRAKE = 0x80
-};
 
 /* Whether a list such as "31, 79" has the number. */
 static bool has_number(const char *list, long number)
@@ -94,7 +85,7 @@ static bool has_reason(doctor_case *c, long long bits)
 
 static bool judge_hardware_slow(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_HW_SLOWDOWN | CLOCKS_HW_THERMAL | CLOCKS_POWER_BRAKE)) {
+    if (!has_reason(c, NVML_SLOW_HARDWARE | NVML_SLOW_HARDWARE_THERMAL | NVML_SLOW_POWER_BRAKE)) {
         return false;
     }
     doctor_look(c, "gpu.%d.temperature", c->a);
@@ -104,7 +95,7 @@ static bool judge_hardware_slow(doctor_case *c)
 
 static bool judge_hot(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_SW_THERMAL)) {
+    if (!has_reason(c, NVML_SLOW_THERMAL)) {
         return false;
     }
     doctor_look(c, "gpu.%d.temperature", c->a);
@@ -121,7 +112,7 @@ static bool judge_power_limit(doctor_case *c)
 /* At the usual limit a device under full load does that. */
 static bool judge_power_cap(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_POWER_CAP) || judge_power_limit(c)) {
+    if (!has_reason(c, NVML_SLOW_POWER_CAP) || judge_power_limit(c)) {
         return false;
     }
     doctor_look(c, "gpu.%d.clock_mhz", c->a);
@@ -137,7 +128,7 @@ static bool judge_clock_setting(doctor_case *c)
     if (set > 0 && usual > 0) {
         return set < usual;
     }
-    if (!has_reason(c, CLOCKS_SETTING)) {
+    if (!has_reason(c, NVML_SLOW_SETTING)) {
         return false;
     }
     doctor_look(c, "gpu.%d.clock_mhz", c->a);
