@@ -151,11 +151,13 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
 {
     static look l;
     if (hdi_options_parse(NULL, &l.options) != HD_OK) {
+        doctor_put(s, "wrong", "env.options");
         doctor_miss(s, "a variable HEDDLE_* has a wrong value (heddle info has the message)", "driver.init");
         doctor_put_number(s, buses->n, "gpus");
         return;
     }
     bool host = l.options.driver == HDI_DRIVER_HOST;
+    doctor_put(s, "right", "env.options");
     hd_status status = host ? hdi_driver_open(&l.options, &l.driver) : hdi_provider_named("nvidia")->open(&l.driver);
     doctor_put(s, host ? "host" : "nvidia", "driver.provider");
     if (status == HD_OK) {

@@ -13,6 +13,7 @@ typedef struct nvml_device_ *nvml_device;
 
 enum {
     NVML_OK = 0,
+    NVML_INVALID_ARGUMENT = 2,
     NVML_UNSUPPORTED = 3,
     NVML_NO_PERMISSION = 4,
     NVML_INSUFFICIENT_SIZE = 7,

@@ -143,6 +143,14 @@ static void expect(const doctor_snapshot *s, const char *key, const char *value)
     }
 }
 
+static void expect_reason(const doctor_snapshot *s, const char *key, const char *reason)
+{
+    const doctor_fact *f = doctor_find(s, key);
+    if (!f || !f->reason || strcmp(f->reason, reason) != 0) {
+        fail_msg("%s: the reason is %s, not %s", key, f && f->reason ? f->reason : "missing", reason);
+    }
+}
+
 static bool finds(const doctor_snapshot *s, const char *id)
 {
     doctor_findings f;
@@ -182,8 +190,9 @@ static void reads_values(void **unused)
     expect(&s, "pair.0.1.nvlinks", "2");
     expect(&s, "pair.1.0.read", "disabled by registry key");
     expect(&s, "pair.1.0.write", "ok");
-    assert_null(doctor_find(&s, "gpu.0.graphics_processes")); /* its entry fails */
-    assert_null(doctor_find(&s, "gpu.0.power_limit_mw"));     /* its entry is missing */
+    expect_reason(&s, "gpu.0.graphics_processes", DOCTOR_UNSUPPORTED);
+    expect_reason(&s, "gpu.0.power_limit_mw", "this version of NVML has no such call");
+    expect_reason(&s, "gpu.1.nvlinks", DOCTOR_UNSUPPORTED);
     assert_true(finds(&s, "mig") && finds(&s, "mig-pending") && finds(&s, "clocks-hardware"));
     assert_true(finds(&s, "refused-registry") && finds(&s, "shared"));
     doctor_release(&s);

@@ -44,7 +44,8 @@ has 'warning [power-limit]' warning
 has 'gpu.0.power_limit_mw = 350000' evidence
 run 2 --from "$machines/nouveau.json"
 has 'error [nouveau]' error
-has 'gpu.0.kernel_driver = nouveau' evidence
+has 'all 3 devices' 'a finding of all devices'
+has 'gpu.N.kernel_driver = nouveau (3 times)' evidence
 run 2 --json --from - <"$machines/vm-private-mirror.json"
 for text in '"status": 2' '"id": "pair-corrupt"' '"pair.0.1.verdict": "corrupt"' '"fix_needs_root": false'; do
     has "$text" json
@@ -71,8 +72,8 @@ CUDA_VISIBLE_DEVICES='' CUDA_DEVICE_MAX_CONNECTIONS=1 CUDA_LAUNCH_BLOCKING=1 CUD
 for id in devices-hidden max-connections launch-blocking lazy-loading peers-trusted; do
     has "[$id]" environment
 done
-HEDDLE_PLACEMENT=nonsense run 0
-has 'not found out: driver.init' 'a wrong option'
+HEDDLE_PLACEMENT=nonsense run 2
+has 'error [option-wrong]' 'a wrong option'
 
 # ---- an NVML with planted values, which the tool opens as it opens NVIDIA's
 cat >"$work/nvml.c" <<'END'
@@ -113,8 +114,8 @@ if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/
     has '[nvml-silent]' 'an NVML that crashes'
     has 'nvml.end = crashed with signal 6' 'an NVML that crashes'
     echo 'no library' >"$work/libnvidia-ml.so.1"
-    run 0
-    has 'not found out: nvml.state' 'no NVML'
+    run 0 --json
+    has '"nvml.state": "libnvidia-ml.so.1 cannot be opened"' 'no NVML'
 else
     fail "the played NVML does not compile: $(cat "$work/err")"
 fi
