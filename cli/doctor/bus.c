@@ -50,7 +50,7 @@ static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot 
     snprintf(path, sizeof(path), "%s" DEVICES, root);
     DIR *directory = opendir(path);
     if (!directory) {
-        doctor_miss(s, DEVICES " cannot be read", "system.bus");
+        doctor_miss(s, DEVICES " cannot be read; mount /sys here, or look from outside", "system.bus");
         return;
     }
     for (struct dirent *entry; (entry = readdir(directory));) {

@@ -91,7 +91,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
     if (d->cuDeviceGetCount(&count) != HDCU_SUCCESS) {
         return;
     }
-    for (int i = 0; i < count && l->n < DOCTOR_GPUS_MAX; i++) {
+    for (int i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         one *o = &l->list[l->n];
         char name[128] = "";
         if (d->cuDeviceGet(&o->device, i) != HDCU_SUCCESS ||

@@ -303,7 +303,7 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
     int lost = 0;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         nvml_device d = NULL;
         nvml_pci pci;
         memset(&pci, 0, sizeof(pci));

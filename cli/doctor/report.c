@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/json.h"
 
-enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4 };
+enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12 };
 
 /* ---- text ---- */
 
@@ -229,13 +229,34 @@ static void put_facts(const doctor_findings *f, size_t first, char *line, size_t
     snprintf(line + used, bytes - used, "%s)", more ? ", ..." : "");
 }
 
+static void put_rules(const doctor_findings *f, size_t first, FILE *out)
+{
+    char line[1024] = "";
+    size_t used = 0;
+    int n = 0;
+    const doctor_rule *last = NULL;
+    for (size_t i = first; i < f->n_gaps; i++) {
+        if (!is_group(f, first, i) || f->gaps[i].rule == last) {
+            continue;
+        }
+        last = f->gaps[i].rule;
+        if (n++ < SHOWN_RULES) {
+            used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s", n > 1 ? ", " : "", last->id);
+        }
+    }
+    if (n > SHOWN_RULES) {
+        snprintf(line + used, sizeof(line) - used, " and %d more (--json has all)", n - SHOWN_RULES);
+    }
+    put_wrapped("   ", line, out);
+}
+
 /* What could not be checked, by the reason; what root would see comes at the end. */
 static void put_gaps(const doctor_findings *f, FILE *out)
 {
     int groups = 0;
     for (size_t first = 0; first < f->n_gaps; first++) {
         char line[1024];
-        size_t before = 0, used = 0;
+        size_t before = 0;
         while (before < first && !is_group(f, first, before)) {
             before++;
         }
@@ -245,15 +266,7 @@ static void put_gaps(const doctor_findings *f, FILE *out)
         put_facts(f, first, line, sizeof(line));
         fprintf(out, "%s", groups++ ? "" : "\nNot checked, since facts are missing:\n");
         put_wrapped("", line, out);
-        const doctor_rule *last = NULL;
-        for (size_t i = first; i < f->n_gaps && used + DOCTOR_KEY_BYTES < sizeof(line); i++) {
-            if (is_group(f, first, i) && f->gaps[i].rule != last) {
-                used +=
-                    (size_t)snprintf(line + used, sizeof(line) - used, "%s%s", last ? ", " : "", f->gaps[i].rule->id);
-                last = f->gaps[i].rule;
-            }
-        }
-        put_wrapped("   ", line, out);
+        put_rules(f, first, out);
     }
 }
 
@@ -281,9 +294,13 @@ void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE 
     put_gaps(f, out);
     put_root(f, out);
     if (f->n == 0 && doctor_gpus(s) == 0) {
-        fprintf(out, "\nno device was found, and nothing wrong; lspci -d 10de: lists NVIDIA's devices on the bus\n");
+        const doctor_fact *bus = doctor_find(s, "system.bus");
+        fprintf(out, "\nno device was found: %s\n",
+                bus && bus->reason ? bus->reason
+                                   : "the bus has none (lspci -d 10de: lists NVIDIA's); nothing is wrong");
     } else if (f->n == 0) {
-        fprintf(out, "\n%d device%s: nothing wrong\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s");
+        fprintf(out, "\n%d device%s: nothing wrong%s\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s",
+                f->n_gaps ? " in what was checked" : "");
     } else {
         fprintf(out, "\n%d device%s: %d error%s, %d warning%s, %d note%s\n", doctor_gpus(s),
                 doctor_gpus(s) == 1 ? "" : "s", count[DOCTOR_ERROR], count[DOCTOR_ERROR] == 1 ? "" : "s",

@@ -99,9 +99,22 @@ static bool has_reason(doctor_case *c, long long bits)
     return doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) & bits;
 }
 
+static bool judge_brake(doctor_case *c)
+{
+    if (!has_reason(c, NVML_SLOW_POWER_BRAKE)) {
+        return false;
+    }
+    doctor_maybe(c, "gpu.%d.clock_mhz", c->a);
+    return true;
+}
+
+/* The bit for the hardware is set with the brake, too. */
 static bool judge_hardware_slow(doctor_case *c)
 {
-    if (!has_reason(c, NVML_SLOW_HARDWARE | NVML_SLOW_HARDWARE_THERMAL | NVML_SLOW_POWER_BRAKE)) {
+    int before = c->n;
+    bool brake = has_reason(c, NVML_SLOW_POWER_BRAKE);
+    doctor_drop(c, before);
+    if (!has_reason(c, NVML_SLOW_HARDWARE_THERMAL | (brake ? 0 : NVML_SLOW_HARDWARE))) {
         return false;
     }
     doctor_maybe(c, "gpu.%d.temperature", c->a);
@@ -217,9 +230,13 @@ const doctor_rule doctor_rules_health[] = {
     {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA, "uncorrectable memory errors since the driver was loaded",
      "each has ended the work that touched it",
      "nvidia-smi -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true, judge_ecc},
-    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down",
-     "too hot, or the power supply asks for it: the clocks are halved or worse",
-     "look at fans, air flow, power cables and the power supply", false, judge_hardware_slow},
+    {"clocks-brake", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power supply holds the clocks down (power brake)",
+     "the system asks the device to take less power, and the clocks are halved or worse",
+     "look at the power supplies and their cables, and at the power cap of the machine (BMC) and the rack", false,
+     judge_brake},
+    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down because of heat",
+     "above its limit of temperature the clocks are halved or worse",
+     "look at fans and air flow; where it is cool, at the power cables", false, judge_hardware_slow},
     {"clocks-hot", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the driver holds the clocks down because of the temperature",
      "the device is above the temperature for full clocks", "look at fans and air flow", false, judge_hot},
     {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below the usual one",

@@ -51,6 +51,8 @@ static const struct {
     {"rows-pending", "gpus=1;gpu.0.pages_pending=yes", "gpu.0.pages_pending=no"},
     {"ecc", "gpus=1;gpu.0.ecc_uncorrected=1", "gpu.0.ecc_uncorrected=0"},
     {"clocks-hardware", "gpus=1;gpu.0.clock_reasons=72", "gpu.0.clock_reasons=1"},
+    {"clocks-hardware", "gpus=1;gpu.0.clock_reasons=200", "gpu.0.clock_reasons=136"},
+    {"clocks-brake", "gpus=1;gpu.0.clock_reasons=136", "gpu.0.clock_reasons=72"},
     {"clocks-hot", "gpus=1;gpu.0.clock_reasons=32", "gpu.0.clock_reasons=0"},
     {"power-limit", "gpus=1;gpu.0.power_limit_mw=250000;gpu.0.power_default_mw=300000", "gpu.0.power_limit_mw=300000"},
     {"clocks-set", "gpus=1;gpu.0.clock_reasons=2", "gpu.0.clock_reasons=4"},
