@@ -99,6 +99,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
             d->cuDeviceGetUuid(&o->uuid, o->device) != HDCU_SUCCESS) {
             continue;
         }
+        o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
         if (o->number < 0) {
             continue;
@@ -107,6 +108,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
         doctor_put(s, buses->id[o->number], "gpu.%d.bus", o->number);
         doctor_put_number(s, i, "gpu.%d.cuda_number", o->number);
         if (d->cuDeviceGetName(name, sizeof(name), o->device) == HDCU_SUCCESS) {
+            name[sizeof(name) - 1] = 0;
             doctor_put(s, name, "gpu.%d.name", o->number);
         }
     }

@@ -103,11 +103,13 @@ static void read_machine(const nvml *n, doctor_snapshot *s)
     char text[NVML_TEXT] = "";
     nvml_confidential c = {.version = NVML_CONFIDENTIAL_VERSION};
     if (CALL(n, nvmlSystemGetNVMLVersion, text, sizeof(text)) == NVML_OK) {
+        text[sizeof(text) - 1] = 0;
         const char *dot = strchr(text, '.'); /* "12.570.124.06": the driver's version behind NVML's own */
         bool four = dot && strchr(dot + 1, '.') && strchr(strchr(dot + 1, '.') + 1, '.');
         doctor_put(s, four ? dot + 1 : text, "driver.nvml");
     }
     if (CALL(n, nvmlSystemGetDriverVersion, text, sizeof(text)) == NVML_OK) {
+        text[sizeof(text) - 1] = 0;
         doctor_put(s, text, "driver.module");
     }
     int code = CALL(n, nvmlSystemGetConfComputeSettings, &c);

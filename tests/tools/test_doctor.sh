@@ -115,6 +115,7 @@ int nvmlDeviceGetName(void *d, char *name, unsigned n)
 }
 int nvmlDeviceGetComputeMode(void *d, int *mode) { (void)d; *mode = nonsense ? -77 : 0; return 0; }
 int nvmlDeviceGetPersistenceMode(void *d, int *mode) { (void)d; *mode = 1; return nonsense ? 12345 : 0; }
+int nvmlSystemGetNVMLVersion(char *text, unsigned n) { memset(text, '7', nonsense ? n : 0); return nonsense ? 0 : 13; }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *next) { *now = *next = d == (void *)2; return 0; }
 int nvmlDeviceGetP2PStatus(void *a, void *b, int what, int *state) { (void)a, (void)b, (void)what; *state = 4; return 0; }
 END
