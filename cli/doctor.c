@@ -101,8 +101,13 @@ static bool read_snapshot(const char *path, doctor_snapshot *s)
     char *text = file ? read_stream(file, &bytes) : NULL;
     bool good = text && doctor_read(s, text, bytes, error);
     if (!good) {
-        fprintf(stderr, "heddle doctor: --from: %s cannot be read: %s; give a file that --snapshot wrote\n", path,
-                error[0] ? error : strerror(errno));
+        char large[64];
+        snprintf(large, sizeof(large), "it is larger than %d MiB", DOCTOR_FILE_MAX >> 20);
+        fprintf(stderr, "heddle doctor: --from: %s cannot be read: %s; give a file that --snapshot wrote\n",
+                input ? "the input" : path,
+                error[0]         ? error
+                : errno == EFBIG ? large
+                                 : strerror(errno));
     }
     if (file && !input) {
         fclose(file);
@@ -121,7 +126,8 @@ static bool write_snapshot(const char *path, const doctor_snapshot *s)
     }
     bool good = file && fclose(file) == 0 && output_write(path, text, bytes);
     if (!good) {
-        fprintf(stderr, "heddle doctor: --snapshot: %s cannot be written: %s\n", path, strerror(errno));
+        fprintf(stderr, "heddle doctor: --snapshot: %s cannot be written: %s; give another file, or - for the output\n",
+                path, strerror(errno));
     }
     free(text);
     return good;

@@ -50,7 +50,7 @@ static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot 
     snprintf(path, sizeof(path), "%s" DEVICES, root);
     DIR *directory = opendir(path);
     if (!directory) {
-        doctor_miss(s, DEVICES " cannot be read", "system.bus");
+        doctor_miss(s, DEVICES " cannot be read; mount /sys here, or look from outside", "system.bus");
         return;
     }
     for (struct dirent *entry; (entry = readdir(directory));) {
@@ -115,6 +115,8 @@ static void read_iommu(const char *root, const char *bus_id, int i, doctor_snaps
     }
     if (group[0]) {
         doctor_put(s, group, "gpu.%d.iommu_group", i);
+    } else {
+        doctor_miss(s, "the device is in no group", "gpu.%d.iommu_group", i);
     }
 }
 
@@ -144,10 +146,12 @@ static void read_acs(const char *root, const system_chain *chain, int i, doctor_
     }
 }
 
-static void put_positive(doctor_snapshot *s, double value, const char *name, int i)
+static void put_positive(doctor_snapshot *s, double value, const char *name, int i, const char *why)
 {
     if (value > 0) {
         doctor_put_number(s, (long long)(value + 0.5), "gpu.%d.%s", i, name);
+    } else {
+        doctor_miss(s, why, "gpu.%d.%s", i, name);
     }
 }
 
@@ -155,17 +159,21 @@ static void put_positive(doctor_snapshot *s, double value, const char *name, int
 static void read_link(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
 {
     system_link link, slot;
-    if (!system_read_link(root, bus_id, &link)) {
-        doctor_miss(s, "/sys does not have its speed and width", "gpu.%d.link_width", i);
-    }
-    put_positive(s, link.speed * 1000, "link_mts", i);
-    put_positive(s, link.max_speed * 1000, "link_mts_max", i);
-    put_positive(s, link.width, "link_width", i);
-    put_positive(s, link.max_width, "link_width_max", i);
+    const char *gone = "/sys does not have it";
+    system_read_link(root, bus_id, &link);
+    put_positive(s, link.speed * 1000, "link_mts", i, gone);
+    put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
+    put_positive(s, link.width, "link_width", i, gone);
+    put_positive(s, link.max_width, "link_width_max", i, gone);
     if (chain->n > 0) {
         system_read_link(root, chain->bridge[chain->n - 1], &slot);
-        put_positive(s, slot.max_speed * 1000, "slot_mts_max", i);
-        put_positive(s, slot.max_width, "slot_width_max", i);
+        put_positive(s, slot.max_speed * 1000, "slot_mts_max", i, "/sys does not have it of the bridge above");
+        put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
+    } else {
+        const char *why = chain->n < 0 ? "/sys does not have what is above the device"
+                                       : "no bridge is above the device; a virtual machine hides them";
+        doctor_miss(s, why, "gpu.%d.slot_mts_max", i);
+        doctor_miss(s, why, "gpu.%d.slot_width_max", i);
     }
 }
 

@@ -13,8 +13,10 @@ static void read_nvml(void *context, doctor_snapshot *s)
     nvml n;
     char reason[NVML_TEXT];
     if (doctor_nvml_open(&n, reason)) {
+        doctor_put(s, "opens", "nvml.library");
         doctor_nvml_read(&n, context, s);
     } else {
+        doctor_put(s, "cannot be used", "nvml.library");
         doctor_miss(s, reason, "nvml.state");
     }
 }

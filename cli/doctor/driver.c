@@ -91,7 +91,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
     if (d->cuDeviceGetCount(&count) != HDCU_SUCCESS) {
         return;
     }
-    for (int i = 0; i < count && l->n < DOCTOR_GPUS_MAX; i++) {
+    for (int i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         one *o = &l->list[l->n];
         char name[128] = "";
         if (d->cuDeviceGet(&o->device, i) != HDCU_SUCCESS ||
@@ -99,6 +99,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
             d->cuDeviceGetUuid(&o->uuid, o->device) != HDCU_SUCCESS) {
             continue;
         }
+        o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
         if (o->number < 0) {
             continue;
@@ -107,6 +108,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
         doctor_put(s, buses->id[o->number], "gpu.%d.bus", o->number);
         doctor_put_number(s, i, "gpu.%d.cuda_number", o->number);
         if (d->cuDeviceGetName(name, sizeof(name), o->device) == HDCU_SUCCESS) {
+            name[sizeof(name) - 1] = 0;
             doctor_put(s, name, "gpu.%d.name", o->number);
         }
     }
@@ -151,11 +153,13 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
 {
     static look l;
     if (hdi_options_parse(NULL, &l.options) != HD_OK) {
+        doctor_put(s, "wrong", "env.options");
         doctor_miss(s, "a variable HEDDLE_* has a wrong value (heddle info has the message)", "driver.init");
         doctor_put_number(s, buses->n, "gpus");
         return;
     }
     bool host = l.options.driver == HDI_DRIVER_HOST;
+    doctor_put(s, "right", "env.options");
     hd_status status = host ? hdi_driver_open(&l.options, &l.driver) : hdi_provider_named("nvidia")->open(&l.driver);
     doctor_put(s, host ? "host" : "nvidia", "driver.provider");
     if (status == HD_OK) {

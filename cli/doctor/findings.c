@@ -11,20 +11,20 @@
 
 /* ---- what rules read with ---- */
 
-static const char *look(doctor_case *c, const char *format, va_list arguments)
+static const char *look(doctor_case *c, bool needed, const char *format, va_list arguments)
 {
     char key[DOCTOR_KEY_BYTES];
     vsnprintf(key, sizeof(key), format, arguments);
     const doctor_fact *f = doctor_find(c->s, key);
     if (f && f->value) {
-        c->present++;
         if (c->n < DOCTOR_CASE_FACTS) {
             c->read[c->n++] = f;
         }
         return f->value;
     }
-    c->lacked = true;
-    c->root |= f && strcmp(f->reason, DOCTOR_ROOT) == 0;
+    if (needed && !c->missing[0] && !(f && strcmp(f->reason, DOCTOR_UNSUPPORTED) == 0)) {
+        memcpy(c->missing, key, sizeof(key));
+    }
     return NULL;
 }
 
@@ -32,7 +32,16 @@ const char *doctor_look(doctor_case *c, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, format, arguments);
+    const char *value = look(c, true, format, arguments);
+    va_end(arguments);
+    return value;
+}
+
+const char *doctor_maybe(doctor_case *c, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const char *value = look(c, false, format, arguments);
     va_end(arguments);
     return value;
 }
@@ -41,32 +50,45 @@ bool doctor_is(doctor_case *c, const char *value, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *is = look(c, format, arguments);
+    const char *is = look(c, true, format, arguments);
     va_end(arguments);
     return is && strcmp(is, value) == 0;
 }
 
 bool doctor_is_not(doctor_case *c, const char *value, const char *format, ...)
 {
-    doctor_case before = *c;
+    int before = c->n;
     va_list arguments;
     va_start(arguments, format);
-    const char *is = look(c, format, arguments);
+    const char *is = look(c, false, format, arguments);
     va_end(arguments);
-    bool other = !is || strcmp(is, value) != 0;
-    *c = before;
-    return other;
+    doctor_drop(c, before);
+    return !is || strcmp(is, value) != 0;
+}
+
+static long long number_of(const char *value, long long otherwise)
+{
+    char *end = NULL;
+    long long number = value ? strtoll(value, &end, 10) : 0;
+    return end && end > value ? number : otherwise;
 }
 
 long long doctor_number(doctor_case *c, long long otherwise, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, format, arguments);
+    const char *value = look(c, true, format, arguments);
     va_end(arguments);
-    char *end = NULL;
-    long long number = value ? strtoll(value, &end, 10) : 0;
-    return end && end > value ? number : otherwise;
+    return number_of(value, otherwise);
+}
+
+long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const char *value = look(c, false, format, arguments);
+    va_end(arguments);
+    return number_of(value, otherwise);
 }
 
 void doctor_drop(doctor_case *c, int position)
@@ -111,35 +133,67 @@ static void add_case(doctor_finding *f, const doctor_case *c)
     }
 }
 
-typedef struct answers {
-    bool known, root;
-} answers;
-
-static void ask(const doctor_snapshot *s, const doctor_rule *rule, int a, int b, doctor_finding *f, answers *all)
+/* One entry for each fact that a rule lacks, and each reason. */
+static void add_gap(const doctor_snapshot *s, const doctor_rule *rule, const char *key, doctor_findings *out)
 {
-    doctor_case c = {.s = s, .a = a, .b = b};
-    bool found = rule->judge(&c);
-    all->known |= found || (c.present > 0 && !c.lacked);
-    all->root |= c.root;
+    doctor_gap gap = {.rule = rule, .cases = 1};
+    char pattern[DOCTOR_KEY_BYTES], other[DOCTOR_KEY_BYTES];
+    snprintf(gap.key, sizeof(gap.key), "%s", key);
+    gap.root = doctor_gap_reason(s, key, gap.reason);
+    doctor_gap_pattern(key, pattern);
+    for (size_t i = out->n_gaps; i > 0 && out->gaps[i - 1].rule == rule; i--) {
+        doctor_gap *before = &out->gaps[i - 1];
+        doctor_gap_pattern(before->key, other);
+        if (strcmp(pattern, other) == 0 && strcmp(gap.reason, before->reason) == 0) {
+            memcpy(before->key, pattern, sizeof(pattern));
+            before->cases++;
+            return;
+        }
+    }
+    out->gaps = grown(out->gaps, out->n_gaps, &out->room_gaps, sizeof(*out->gaps));
+    out->gaps[out->n_gaps++] = gap;
+}
+
+typedef struct question {
+    const doctor_snapshot *s;
+    const doctor_rule *rule;
+    doctor_finding finding;
+    doctor_findings *out;
+    bool answered; /* for one device or pair at least */
+} question;
+
+static void ask(question *q, int a, int b)
+{
+    doctor_case c = {.s = q->s, .a = a, .b = b};
+    bool found = q->rule->judge(&c);
     if (found) {
-        add_case(f, &c);
+        add_case(&q->finding, &c);
+    }
+    if (found || !c.missing[0]) {
+        q->answered = true;
+    } else {
+        add_gap(q->s, q->rule, c.missing, q->out);
     }
 }
 
-static void ask_everywhere(const doctor_snapshot *s, const doctor_rule *rule, doctor_finding *f, answers *all)
+static void ask_everywhere(question *q)
 {
-    int n = doctor_gpus(s);
-    if (rule->scope == DOCTOR_MACHINE) {
-        ask(s, rule, -1, -1, f, all);
+    int n = doctor_gpus(q->s);
+    const doctor_fact *bus = doctor_find(q->s, "system.bus");
+    if (q->rule->scope == DOCTOR_MACHINE) {
+        ask(q, -1, -1);
         return;
     }
+    if (n == 0 && bus && bus->reason) { /* there may be devices */
+        add_gap(q->s, q->rule, "system.bus", q->out);
+    }
     for (int a = 0; a < n; a++) {
-        if (rule->scope == DOCTOR_GPU) {
-            ask(s, rule, a, -1, f, all);
+        if (q->rule->scope == DOCTOR_GPU) {
+            ask(q, a, -1);
         }
-        for (int b = 0; b < n && rule->scope == DOCTOR_PAIR; b++) {
+        for (int b = 0; b < n && q->rule->scope == DOCTOR_PAIR; b++) {
             if (a != b) {
-                ask(s, rule, a, b, f, all);
+                ask(q, a, b);
             }
         }
     }
@@ -157,16 +211,13 @@ void doctor_judge(const doctor_snapshot *s, doctor_findings *out)
                 if ((int)rule->severity != severity) {
                     continue;
                 }
-                answers all = {false, false};
-                doctor_finding f = {.rule = rule};
-                ask_everywhere(s, rule, &f, &all);
-                if (f.n_subjects) {
-                    out->list[out->n++] = f;
-                } else if (all.root && out->n_root < DOCTOR_RULES_MAX) {
-                    out->root[out->n_root++] = rule;
+                question q = {.s = s, .rule = rule, .finding = {.rule = rule}, .out = out};
+                ask_everywhere(&q);
+                if (q.finding.n_subjects) {
+                    out->list[out->n++] = q.finding;
                 }
-                if (all.known && out->n_asked < DOCTOR_RULES_MAX) {
-                    out->asked[out->n_asked++] = rule;
+                if (q.answered && out->n_answered < DOCTOR_RULES_MAX) {
+                    out->answered[out->n_answered++] = rule;
                 }
             }
         }
@@ -179,6 +230,7 @@ void doctor_findings_release(doctor_findings *f)
         free(f->list[i].subjects);
         free(f->list[i].evidence);
     }
+    free(f->gaps);
     memset(f, 0, sizeof(*f));
 }
 

@@ -9,7 +9,7 @@
 
 #include "cli/doctor/rules.h"
 
-enum { DOCTOR_RULES_MAX = 96 };
+enum { DOCTOR_RULES_MAX = 96, DOCTOR_REASON_BYTES = 256 };
 
 typedef struct doctor_subject {
     int a, b; /* -1: none */
@@ -23,13 +23,22 @@ typedef struct doctor_finding {
     size_t n_evidence, room_evidence;
 } doctor_finding;
 
+/* A fact for which a rule was not answered, for one device or pair or for several. */
+typedef struct doctor_gap {
+    const doctor_rule *rule;
+    char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" where several devices lack it */
+    char reason[DOCTOR_REASON_BYTES];
+    int cases;
+    bool root; /* root can read it */
+} doctor_gap;
+
 typedef struct doctor_findings {
     doctor_finding list[DOCTOR_RULES_MAX];
     int n;
-    const doctor_rule *asked[DOCTOR_RULES_MAX]; /* rules that had facts to go by */
-    int n_asked;
-    const doctor_rule *root[DOCTOR_RULES_MAX]; /* rules that lacked a fact which root can read, and found nothing */
-    int n_root;
+    const doctor_rule *answered[DOCTOR_RULES_MAX]; /* rules that had all facts, for one device or pair at least */
+    int n_answered;
+    doctor_gap *gaps;
+    size_t n_gaps, room_gaps;
 } doctor_findings;
 
 /* Asks all rules. The snapshot must stay as long as the findings. */
@@ -40,5 +49,11 @@ void doctor_findings_release(doctor_findings *f);
 int doctor_status(const doctor_findings *f);
 
 const char *doctor_severity_text(doctor_severity severity);
+
+/* gaps.c: why the snapshot lacks a fact, and what provides it. True: root can read it. */
+bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES]);
+
+/* gaps.c: "gpu.N.mig" for "gpu.3.mig". */
+void doctor_gap_pattern(const char *key, char out[DOCTOR_KEY_BYTES]);
 
 #endif

@@ -17,6 +17,8 @@
 #include "cli/doctor/collect.h"
 #include "cli/process.h"
 
+enum { PATIENCE = 10 }; /* a wait of more than this part of the limit is announced */
+
 /* What libraries print is not this program's output. */
 static void silence(void)
 {
@@ -108,7 +110,12 @@ void doctor_isolate(const char *name, doctor_source source, void *context, int l
     }
     char *text = cli_allocate(DOCTOR_FILE_MAX);
     size_t length = 0;
-    bool in_time = read_all(ends[0], hdi_clock_ns() + (int64_t)limit_s * 1000000000, text, &length);
+    int64_t start = hdi_clock_ns(), limit = (int64_t)limit_s * 1000000000;
+    bool in_time = read_all(ends[0], start + limit / PATIENCE, text, &length);
+    if (!in_time) {
+        fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
+        in_time = read_all(ends[0], start + limit, text, &length);
+    }
     if (!in_time) {
         kill(child, SIGKILL);
     }

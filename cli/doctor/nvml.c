@@ -7,8 +7,6 @@
 #include <dlfcn.h>
 #include <string.h>
 
-enum { COUNTER_VOLATILE = 0, ERROR_UNCORRECTED = 1, CLOCK_SM = 1, P2P_READ = 0, P2P_WRITE = 1, P2P_ATOMICS = 3 };
-
 /* Calls an entry that may be missing. */
 #define CALL(n, name, ...) ((n)->name ? (n)->name(__VA_ARGS__) : NVML_FUNCTION_MISSING)
 
@@ -41,6 +39,16 @@ static const char *error_text(int code, char out[NVML_TEXT])
     switch (code) {
     case NVML_OK:
         return "ok";
+    case NVML_UNSUPPORTED:
+        return DOCTOR_UNSUPPORTED;
+    case NVML_NO_PERMISSION:
+        return "the user may not read it";
+    case NVML_FUNCTION_MISSING:
+        return "this version of NVML has no such call";
+    case NVML_RESET_REQUIRED:
+        return "the device needs a reset";
+    case NVML_GPU_NOT_FOUND:
+        return "no device was found";
     case NVML_DRIVER_NOT_LOADED:
         return "the kernel module is not loaded";
     case NVML_GPU_LOST:
@@ -58,23 +66,58 @@ static const char *yes_no(bool yes)
     return yes ? "yes" : "no";
 }
 
+/* A number of a device, or the reason why NVML has none. */
+static void put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
+{
+    char text[NVML_TEXT];
+    if (code == NVML_OK) {
+        doctor_put_number(s, (long long)value, "gpu.%d.%s", i, name);
+    } else {
+        doctor_miss(s, error_text(code, text), "gpu.%d.%s", i, name);
+    }
+}
+
+/* A word of a list, by its number. */
+static void put_word(doctor_snapshot *s, int code, int value, const char *const *words, int n, const char *name, int i)
+{
+    char text[NVML_TEXT];
+    if (code == NVML_OK && value >= 0 && value < n) {
+        doctor_put(s, words[value], "gpu.%d.%s", i, name);
+    } else if (code == NVML_OK) {
+        doctor_miss(s, "NVML's value is none that is known", "gpu.%d.%s", i, name);
+    } else {
+        doctor_miss(s, error_text(code, text), "gpu.%d.%s", i, name);
+    }
+}
+
+static void put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
+{
+    static const char *const words[] = {"no", "yes"};
+    put_word(s, code, value != 0, words, 2, name, i);
+}
+
 /* ---- the machine ---- */
 
 static void read_machine(const nvml *n, doctor_snapshot *s)
 {
     char text[NVML_TEXT] = "";
-    nvml_confidential c = {.version = sizeof(c) | 1u << 24};
+    nvml_confidential c = {.version = NVML_CONFIDENTIAL_VERSION};
     if (CALL(n, nvmlSystemGetNVMLVersion, text, sizeof(text)) == NVML_OK) {
+        text[sizeof(text) - 1] = 0;
         const char *dot = strchr(text, '.'); /* "12.570.124.06": the driver's version behind NVML's own */
         bool four = dot && strchr(dot + 1, '.') && strchr(strchr(dot + 1, '.') + 1, '.');
         doctor_put(s, four ? dot + 1 : text, "driver.nvml");
     }
     if (CALL(n, nvmlSystemGetDriverVersion, text, sizeof(text)) == NVML_OK) {
+        text[sizeof(text) - 1] = 0;
         doctor_put(s, text, "driver.module");
     }
-    if (CALL(n, nvmlSystemGetConfComputeSettings, &c) == NVML_OK) {
+    int code = CALL(n, nvmlSystemGetConfComputeSettings, &c);
+    if (code == NVML_OK) {
         doctor_put(s, yes_no(c.feature != 0), "confidential.on");
         doctor_put(s, c.multi_gpu ? "protected" : "none", "confidential.multi_gpu");
+    } else { /* drivers without the call have no confidential computing */
+        doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : error_text(code, text), "confidential.on");
     }
 }
 
@@ -82,28 +125,22 @@ static void read_machine(const nvml *n, doctor_snapshot *s)
 
 static void read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
-    char name[NVML_TEXT] = "";
-    nvml_amounts amounts;
-    nvml_utilization use;
-    if (CALL(n, nvmlDeviceGetName, d, name, sizeof(name)) == NVML_OK) {
-        doctor_put(s, name, "gpu.%d.name", i);
-    }
-    if (CALL(n, nvmlDeviceGetMemoryInfo, d, &amounts) == NVML_OK) {
-        doctor_put_number(s, (long long)(amounts.total >> 20), "gpu.%d.memory_mib", i);
-    }
-    if (CALL(n, nvmlDeviceGetBAR1MemoryInfo, d, &amounts) == NVML_OK) {
-        doctor_put_number(s, (long long)(amounts.total >> 20), "gpu.%d.window_mib", i);
-    }
-    if (CALL(n, nvmlDeviceGetUtilizationRates, d, &use) == NVML_OK) {
-        doctor_put_number(s, use.gpu, "gpu.%d.utilization", i);
-    }
-}
-
-static void put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
-{
+    char name[NVML_TEXT] = "", text[NVML_TEXT];
+    nvml_amounts amounts = {0, 0, 0};
+    nvml_utilization use = {0, 0};
+    int code = CALL(n, nvmlDeviceGetName, d, name, sizeof(name));
     if (code == NVML_OK) {
-        doctor_put(s, yes_no(value != 0), "gpu.%d.%s", i, name);
+        name[sizeof(name) - 1] = 0;
+        doctor_put(s, name, "gpu.%d.name", i);
+    } else {
+        doctor_miss(s, error_text(code, text), "gpu.%d.name", i);
     }
+    code = CALL(n, nvmlDeviceGetMemoryInfo, d, &amounts);
+    put_count(s, code, amounts.total >> 20, "memory_mib", i);
+    code = CALL(n, nvmlDeviceGetBAR1MemoryInfo, d, &amounts);
+    put_count(s, code, amounts.total >> 20, "window_mib", i);
+    code = CALL(n, nvmlDeviceGetUtilizationRates, d, &use);
+    put_count(s, code, use.gpu, "utilization", i);
 }
 
 static void read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
@@ -112,24 +149,17 @@ static void read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
     static const char *const virtual[] = {"none", "passthrough", "vGPU", "host of vGPU", "host of vSGA"};
     int value = 0;
     unsigned now = 0, next = 0;
-    put_flag(s, CALL(n, nvmlDeviceGetPersistenceMode, d, &value), value, "persistence", i);
-    put_flag(s, CALL(n, nvmlDeviceGetDisplayActive, d, &value), value, "display", i);
-    if (CALL(n, nvmlDeviceGetComputeMode, d, &value) == NVML_OK && value >= 0 && value < 4) {
-        doctor_put(s, compute[value], "gpu.%d.compute_mode", i);
-    }
-    if (CALL(n, nvmlDeviceGetVirtualizationMode, d, &value) == NVML_OK && value >= 0 && value < 5) {
-        doctor_put(s, virtual[value], "gpu.%d.virtualization", i);
-    }
-    int code = CALL(n, nvmlDeviceGetMigMode, d, &now, &next);
+    int code = CALL(n, nvmlDeviceGetPersistenceMode, d, &value);
+    put_flag(s, code, value, "persistence", i);
+    code = CALL(n, nvmlDeviceGetDisplayActive, d, &value);
+    put_flag(s, code, value, "display", i);
+    code = CALL(n, nvmlDeviceGetComputeMode, d, &value);
+    put_word(s, code, value, compute, 4, "compute_mode", i);
+    code = CALL(n, nvmlDeviceGetVirtualizationMode, d, &value);
+    put_word(s, code, value, virtual, 5, "virtualization", i);
+    code = CALL(n, nvmlDeviceGetMigMode, d, &now, &next);
     put_flag(s, code, (int)now, "mig", i);
     put_flag(s, code, (int)next, "mig_pending", i);
-}
-
-static void put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
-{
-    if (code == NVML_OK) {
-        doctor_put_number(s, (long long)value, "gpu.%d.%s", i, name);
-    }
 }
 
 static void read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
@@ -138,19 +168,19 @@ static void read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
     unsigned value = 0;
     int code = CALL(n, nvmlDeviceGetCurrentClocksThrottleReasons, d, &reasons);
     put_count(s, code, reasons, "clock_reasons", i);
-    code = CALL(n, nvmlDeviceGetTemperature, d, 0, &value);
+    code = CALL(n, nvmlDeviceGetTemperature, d, NVML_ASK_CORE, &value);
     put_count(s, code, value, "temperature", i);
     code = CALL(n, nvmlDeviceGetPowerManagementLimit, d, &value);
     put_count(s, code, value, "power_limit_mw", i);
     code = CALL(n, nvmlDeviceGetPowerManagementDefaultLimit, d, &value);
     put_count(s, code, value, "power_default_mw", i);
-    code = CALL(n, nvmlDeviceGetClockInfo, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_mhz", i);
-    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_max_mhz", i);
-    code = CALL(n, nvmlDeviceGetApplicationsClock, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetApplicationsClock, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_application_mhz", i);
-    code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, CLOCK_SM, &value);
+    code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, NVML_ASK_SM, &value);
     put_count(s, code, value, "clock_application_default_mhz", i);
 }
 
@@ -170,9 +200,10 @@ static void read_memory_health(const nvml *n, nvml_device d, int i, doctor_snaps
     unsigned long long errors = 0;
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     int pages = 0;
-    int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, ERROR_UNCORRECTED, COUNTER_VOLATILE, &errors);
+    int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, NVML_ASK_UNCORRECTED, NVML_ASK_VOLATILE, &errors);
     put_count(s, code, errors, "ecc_uncorrected", i);
-    put_flag(s, CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages), pages, "pages_pending", i);
+    code = CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages);
+    put_flag(s, code, pages, "pages_pending", i);
     code = CALL(n, nvmlDeviceGetRemappedRows, d, &corrected, &uncorrected, &pending, &failed);
     put_flag(s, code, (int)pending, "rows_pending", i);
     put_flag(s, code, (int)failed, "rows_failed", i);
@@ -195,12 +226,14 @@ static int find_bus(const doctor_buses *buses, nvml_pci *pci)
 /* Links that are up, those of them to a switch, and those to each other device. */
 static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
-    int up = 0, known = 0, switched = 0, to[DOCTOR_GPUS_MAX] = {0};
+    int up = 0, known = 0, switched = 0, first = NVML_OK, to[DOCTOR_GPUS_MAX] = {0};
     for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
         int state = 0;
         nvml_pci remote;
         memset(&remote, 0, sizeof(remote));
-        if (CALL(n, nvmlDeviceGetNvLinkState, d, link, &state) != NVML_OK) {
+        int code = CALL(n, nvmlDeviceGetNvLinkState, d, link, &state);
+        first = link == 0 ? code : first;
+        if (code != NVML_OK) {
             continue;
         }
         known++;
@@ -212,10 +245,11 @@ static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses,
             (*(other >= 0 ? &to[other] : &switched))++;
         }
     }
-    if (known) {
-        doctor_put_number(s, up, "gpu.%d.nvlinks", i);
-        doctor_put_number(s, switched, "gpu.%d.nvlinks_switch", i);
-    }
+    int code = known                            ? NVML_OK
+               : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
+                                                : first; /* no first link: it has none */
+    put_count(s, code, (unsigned)up, "nvlinks", i);
+    put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
     for (int k = 0; k < buses->n; k++) {
         if (to[k] && k != i) {
             doctor_put_number(s, to[k], "pair.%d.%d.nvlinks", i, k);
@@ -233,10 +267,9 @@ static void read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses
     read_processes(n, d, i, s);
     read_memory_health(n, d, i, s);
     read_links(n, d, i, buses, s);
-    if (CALL(n, nvmlDeviceGetGpuFabricInfo, d, &fabric) == NVML_OK) {
-        doctor_put_number(s, fabric.state, "gpu.%d.fabric_state", i);
-        doctor_put_number(s, fabric.status, "gpu.%d.fabric_status", i);
-    }
+    int code = CALL(n, nvmlDeviceGetGpuFabricInfo, d, &fabric);
+    put_count(s, code, fabric.state, "fabric_state", i);
+    put_count(s, code, (unsigned)fabric.status, "fabric_status", i);
 }
 
 /* ---- of a pair ---- */
@@ -253,11 +286,14 @@ static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b,
     static const struct {
         int capability;
         const char *name;
-    } of[] = {{P2P_READ, "read"}, {P2P_WRITE, "write"}, {P2P_ATOMICS, "atomics"}};
+    } of[] = {{NVML_ASK_READ, "read"}, {NVML_ASK_WRITE, "write"}, {NVML_ASK_ATOMICS, "atomics"}};
     for (size_t k = 0; k < sizeof(of) / sizeof(of[0]); k++) {
-        int state = -1;
-        if (CALL(n, nvmlDeviceGetP2PStatus, d, o, of[k].capability, &state) == NVML_OK && state >= 0) {
-            doctor_put(s, states[state < 6 ? state : 6], "pair.%d.%d.%s", a, b, of[k].name);
+        char text[NVML_TEXT];
+        int state = -1, code = CALL(n, nvmlDeviceGetP2PStatus, d, o, of[k].capability, &state);
+        if (code == NVML_OK) {
+            doctor_put(s, states[state >= 0 && state < 6 ? state : 6], "pair.%d.%d.%s", a, b, of[k].name);
+        } else {
+            doctor_miss(s, error_text(code, text), "pair.%d.%d.%s", a, b, of[k].name);
         }
     }
 }
@@ -269,7 +305,7 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
     int lost = 0;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         nvml_device d = NULL;
         nvml_pci pci;
         memset(&pci, 0, sizeof(pci));

@@ -1,7 +1,7 @@
 /* nvml.h - what `heddle doctor` calls of NVML, and the facts that it gets from there.
  *
- * The declarations are those of NVIDIA's public reference of NVML. Nothing is linked: the library is opened at run time. A
- * function that it lacks costs its own facts.
+ * The declarations are those of NVIDIA's public reference of NVML; tests/doctor/nvml_check.c compares them with NVIDIA's header. Nothing is
+ * linked: the library is opened at run time. A function that it lacks costs its own facts.
  * Threads: one at a time. Locks: NVML's. Blocking: NVML's calls, without a limit; see isolate.c.
  */
 #ifndef CLI_DOCTOR_NVML_H
@@ -13,14 +13,43 @@ typedef struct nvml_device_ *nvml_device;
 
 enum {
     NVML_OK = 0,
+    NVML_INVALID_ARGUMENT = 2,
+    NVML_UNSUPPORTED = 3,
+    NVML_NO_PERMISSION = 4,
     NVML_INSUFFICIENT_SIZE = 7,
     NVML_DRIVER_NOT_LOADED = 9,
     NVML_FUNCTION_MISSING = 13,
     NVML_GPU_LOST = 15,
+    NVML_RESET_REQUIRED = 16,
     NVML_VERSION_MISMATCH = 18,
+    NVML_GPU_NOT_FOUND = 28,
     NVML_TEXT = 96,
-    NVML_LINKS_MAX = 18
+    NVML_LINKS_MAX = 36
 };
+
+/* What is asked for. */
+enum {
+    NVML_ASK_VOLATILE = 0, /* since the driver was loaded */
+    NVML_ASK_UNCORRECTED = 1,
+    NVML_ASK_SM = 1,
+    NVML_ASK_CORE = 0,
+    NVML_ASK_READ = 0,
+    NVML_ASK_WRITE = 1,
+    NVML_ASK_ATOMICS = 3
+};
+
+/* Bits of the reasons for lower clocks. */
+enum {
+    NVML_SLOW_SETTING = 0x2,
+    NVML_SLOW_POWER_CAP = 0x4,
+    NVML_SLOW_HARDWARE = 0x8,
+    NVML_SLOW_THERMAL = 0x20,
+    NVML_SLOW_HARDWARE_THERMAL = 0x40,
+    NVML_SLOW_POWER_BRAKE = 0x80
+};
+
+/* States of a device in a fabric. */
+enum { NVML_FABRIC_NONE = 0, NVML_FABRIC_NOT_STARTED = 1, NVML_FABRIC_IN_PROGRESS = 2, NVML_FABRIC_COMPLETED = 3 };
 
 typedef struct nvml_pci {
     char bus_id_legacy[16];
@@ -46,6 +75,8 @@ typedef struct nvml_fabric {
 typedef struct nvml_confidential {
     unsigned version, environment, feature, tools, multi_gpu;
 } nvml_confidential;
+
+#define NVML_CONFIDENTIAL_VERSION ((unsigned)sizeof(nvml_confidential) | 1u << 24)
 
 /* X(name, parameters): any may be missing, but for the first five. */
 #define NVML_ENTRIES(X)                                                                                                \

@@ -1,4 +1,4 @@
-/* report.c - prints the findings: a block each, then the areas without one, what is missing, and what root would add.
+/* report.c - prints the findings: a block each, then the areas without one, what was not checked and why, and what root would add.
  *
  * Threads: one at a time. Locks: none.
  * Always: the text shows a few pairs and facts of each finding, and counts the rest; the JSON has all.
@@ -8,35 +8,72 @@
 #include <string.h>
 #include "base/json.h"
 
-enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_REASONS = 12 };
+enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12 };
 
 /* ---- text ---- */
 
-static void put_subject(const doctor_snapshot *s, doctor_subject subject, FILE *out)
+static bool has_subject(const doctor_finding *f, int a, int b)
 {
-    char key[DOCTOR_KEY_BYTES];
-    if (subject.b >= 0) {
-        fprintf(out, "%d -> %d", subject.a, subject.b);
-        return;
+    for (size_t i = 0; i < f->n_subjects; i++) {
+        if (f->subjects[i].a == a && f->subjects[i].b == b) {
+            return true;
+        }
     }
-    snprintf(key, sizeof(key), "gpu.%d.bus", subject.a);
-    const doctor_fact *bus = doctor_find(s, key);
-    fprintf(out, "%d%s%s%s", subject.a, bus && bus->value ? " (" : "", bus && bus->value ? bus->value : "",
-            bus && bus->value ? ")" : "");
+    return false;
+}
+
+/* A pair that is there both ways is shown once. */
+static void put_pairs(const doctor_finding *f, FILE *out)
+{
+    int shown = 0;
+    size_t left = f->n_subjects;
+    for (size_t i = 0; i < f->n_subjects && shown < SHOWN_SUBJECTS; i++) {
+        doctor_subject p = f->subjects[i];
+        bool both = has_subject(f, p.b, p.a);
+        if (!both || p.a < p.b) {
+            fprintf(out, "%s%d %s %d", shown++ ? ", " : "", p.a, both ? "<->" : "->", p.b);
+            left -= both ? 2 : 1;
+        }
+    }
+    if (left) {
+        fprintf(out, " and %zu more", left);
+    }
+}
+
+static void put_devices(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
+{
+    for (size_t i = 0; i < f->n_subjects && i < SHOWN_SUBJECTS; i++) {
+        char key[DOCTOR_KEY_BYTES];
+        snprintf(key, sizeof(key), "gpu.%d.bus", f->subjects[i].a);
+        const doctor_fact *bus = doctor_find(s, key);
+        fprintf(out, "%s%d", i ? ", " : "", f->subjects[i].a);
+        if (bus && bus->value) {
+            fprintf(out, " (%s)", bus->value);
+        }
+    }
+    if (f->n_subjects > SHOWN_SUBJECTS) {
+        fprintf(out, " and %zu more", f->n_subjects - SHOWN_SUBJECTS);
+    }
 }
 
 static void put_subjects(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
+    size_t n = (size_t)doctor_gpus(s);
+    bool pairs = f->rule->scope == DOCTOR_PAIR;
+    size_t all = pairs ? n * (n - 1) : n;
+    const char *word = pairs ? "pair" : "device";
     if (f->rule->scope == DOCTOR_MACHINE) {
         return;
     }
-    fprintf(out, "  %s%s ", f->rule->scope == DOCTOR_PAIR ? "pair" : "device", f->n_subjects == 1 ? "" : "s");
-    for (size_t i = 0; i < f->n_subjects && i < SHOWN_SUBJECTS; i++) {
-        fprintf(out, "%s", i ? ", " : "");
-        put_subject(s, f->subjects[i], out);
+    if (f->n_subjects == all && all > 2) {
+        fprintf(out, "  all %zu %ss\n", all, word);
+        return;
     }
-    if (f->n_subjects > SHOWN_SUBJECTS) {
-        fprintf(out, " and %zu more", f->n_subjects - SHOWN_SUBJECTS);
+    fprintf(out, "  %s%s ", word, f->n_subjects == 1 ? "" : "s");
+    if (pairs) {
+        put_pairs(f, out);
+    } else {
+        put_devices(s, f, out);
     }
     fputc('\n', out);
 }
@@ -58,16 +95,51 @@ static void put_wrapped(const char *label, const char *text, FILE *out)
     fputc('\n', out);
 }
 
+static bool is_alike(const doctor_fact *a, const doctor_fact *b)
+{
+    char pattern[DOCTOR_KEY_BYTES], other[DOCTOR_KEY_BYTES];
+    doctor_gap_pattern(a->key, pattern);
+    doctor_gap_pattern(b->key, other);
+    return strcmp(a->value, b->value) == 0 && strcmp(pattern, other) == 0;
+}
+
+/* Facts that are alike on several devices are one line. */
+static void put_evidence(const doctor_finding *f, FILE *out)
+{
+    const doctor_fact *shown[SHOWN_FACTS];
+    size_t n = 0, left = f->n_evidence;
+    for (size_t i = 0; i < f->n_evidence && n < SHOWN_FACTS; i++) {
+        const doctor_fact *fact = f->evidence[i];
+        size_t before = 0, alike = 0;
+        while (before < n && !is_alike(shown[before], fact)) {
+            before++;
+        }
+        if (before < n) {
+            continue;
+        }
+        for (size_t k = i; k < f->n_evidence; k++) {
+            alike += is_alike(fact, f->evidence[k]);
+        }
+        char pattern[DOCTOR_KEY_BYTES];
+        doctor_gap_pattern(fact->key, pattern);
+        fprintf(out, "  %-5s %s = %s", n ? "" : "found", alike > 1 ? pattern : fact->key, fact->value);
+        if (alike > 1) {
+            fprintf(out, " (%zu times)", alike);
+        }
+        fputc('\n', out);
+        shown[n++] = fact;
+        left -= alike;
+    }
+    if (left) {
+        fprintf(out, "  %-5s and %zu more facts (--json has all)\n", "", left);
+    }
+}
+
 static void put_finding(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
     fprintf(out, "%s [%s] %s\n", doctor_severity_text(f->rule->severity), f->rule->id, f->rule->title);
     put_subjects(s, f, out);
-    for (size_t i = 0; i < f->n_evidence && i < SHOWN_FACTS; i++) {
-        fprintf(out, "  %-5s %s = %s\n", i ? "" : "found", f->evidence[i]->key, f->evidence[i]->value);
-    }
-    if (f->n_evidence > SHOWN_FACTS) {
-        fprintf(out, "  %-5s and %zu more facts (--json has all)\n", "", f->n_evidence - SHOWN_FACTS);
-    }
+    put_evidence(f, out);
     put_wrapped("why  ", f->rule->why, out);
     if (f->rule->fix[0]) {
         put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", f->rule->fix, out);
@@ -85,13 +157,28 @@ static bool has_finding(const doctor_findings *f, const char *area)
     return false;
 }
 
-static int count_asked(const doctor_findings *f, const char *area)
+typedef struct area {
+    int answered, open; /* rules: with all facts for some device or pair, and with none */
+    bool partly;        /* a fact is missing for one of them */
+} area;
+
+static area look_at_area(const doctor_findings *f, const char *name)
 {
-    int n = 0;
-    for (int i = 0; i < f->n_asked; i++) {
-        n += strcmp(f->asked[i]->area, area) == 0;
+    area a = {0, 0, false};
+    for (int i = 0; i < f->n_answered; i++) {
+        a.answered += strcmp(f->answered[i]->area, name) == 0;
     }
-    return n;
+    for (size_t i = 0; i < f->n_gaps; i++) {
+        bool answered = false, again = i > 0 && f->gaps[i - 1].rule == f->gaps[i].rule;
+        for (int k = 0; k < f->n_answered; k++) {
+            answered |= f->answered[k] == f->gaps[i].rule;
+        }
+        if (!again && strcmp(f->gaps[i].rule->area, name) == 0) {
+            a.open += !answered;
+            a.partly = true;
+        }
+    }
+    return a;
 }
 
 static const char *const areas[] = {"driver", "devices", "clocks", "peers", "links", "NUMA", "limits", "environment"};
@@ -100,34 +187,100 @@ enum { AREAS = sizeof(areas) / sizeof(areas[0]) };
 static void put_areas(const doctor_findings *f, FILE *out)
 {
     for (int i = 0; i < AREAS; i++) {
-        int asked = count_asked(f, areas[i]);
-        if (!has_finding(f, areas[i])) {
-            fprintf(out, "%-12s %s\n", areas[i], asked ? "nothing wrong" : "not checked: no facts");
+        area a = look_at_area(f, areas[i]);
+        if (has_finding(f, areas[i])) {
+            continue;
+        }
+        fprintf(out, "%-12s ", areas[i]);
+        if (a.answered && a.open) {
+            fprintf(out, "nothing wrong in %d of %d checks\n", a.answered, a.answered + a.open);
+        } else {
+            fprintf(out, "%s\n", a.answered ? "nothing wrong" : a.open ? "not checked" : "nothing to check");
         }
     }
 }
 
-/* Facts that are missing, but for those that root would see. */
-static void put_missing(const doctor_snapshot *s, FILE *out)
+static bool is_group(const doctor_findings *f, size_t first, size_t i)
 {
-    int shown = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        const doctor_fact *m = &s->list[i];
-        if (!m->value && strcmp(m->reason, DOCTOR_ROOT) != 0 && shown++ < SHOWN_REASONS) {
-            fprintf(out, "%snot found out: %s: %s\n", shown == 1 ? "\n" : "", m->key, m->reason);
+    return !f->gaps[i].root && strcmp(f->gaps[i].reason, f->gaps[first].reason) == 0;
+}
+
+/* The facts of a group of gaps in parentheses, a few of them, each once. */
+static void put_facts(const doctor_findings *f, size_t first, char *line, size_t bytes)
+{
+    const char *shown[SHOWN_GAPS];
+    int n = 0, more = 0;
+    size_t used = (size_t)snprintf(line, bytes, "%s (", f->gaps[first].reason);
+    for (size_t i = first; i < f->n_gaps; i++) {
+        int before = 0;
+        while (before < n && strcmp(shown[before], f->gaps[i].key) != 0) {
+            before++;
+        }
+        if (!is_group(f, first, i) || before < n) {
+            continue;
+        }
+        if (n == SHOWN_GAPS) {
+            more++;
+            continue;
+        }
+        shown[n] = f->gaps[i].key;
+        used += (size_t)snprintf(line + used, bytes - used, "%s%s", n++ ? ", " : "", f->gaps[i].key);
+    }
+    snprintf(line + used, bytes - used, "%s)", more ? ", ..." : "");
+}
+
+static void put_rules(const doctor_findings *f, size_t first, FILE *out)
+{
+    char line[1024] = "";
+    size_t used = 0;
+    int n = 0;
+    const doctor_rule *last = NULL;
+    for (size_t i = first; i < f->n_gaps; i++) {
+        if (!is_group(f, first, i) || f->gaps[i].rule == last) {
+            continue;
+        }
+        last = f->gaps[i].rule;
+        if (n++ < SHOWN_RULES) {
+            used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s", n > 1 ? ", " : "", last->id);
         }
     }
-    if (shown > SHOWN_REASONS) {
-        fprintf(out, "and %d more (--json has all)\n", shown - SHOWN_REASONS);
+    if (n > SHOWN_RULES) {
+        snprintf(line + used, sizeof(line) - used, " and %d more (--json has all)", n - SHOWN_RULES);
+    }
+    put_wrapped("   ", line, out);
+}
+
+/* What could not be checked, by the reason; what root would see comes at the end. */
+static void put_gaps(const doctor_findings *f, FILE *out)
+{
+    int groups = 0;
+    for (size_t first = 0; first < f->n_gaps; first++) {
+        char line[1024];
+        size_t before = 0;
+        while (before < first && !is_group(f, first, before)) {
+            before++;
+        }
+        if (f->gaps[first].root || before < first) {
+            continue;
+        }
+        put_facts(f, first, line, sizeof(line));
+        fprintf(out, "%s", groups++ ? "" : "\nNot checked, since facts are missing:\n");
+        put_wrapped("", line, out);
+        put_rules(f, first, out);
     }
 }
 
+/* What lacks a fact that root can read, each once. */
 static void put_root(const doctor_findings *f, FILE *out)
 {
-    for (int i = 0; i < f->n_root; i++) {
-        fprintf(out, "%s%s", i ? "; " : "\nAs root, this would also be checked: ", f->root[i]->title);
+    const doctor_rule *last = NULL;
+    for (size_t i = 0; i < f->n_gaps; i++) {
+        if (f->gaps[i].root && f->gaps[i].rule != last) {
+            fprintf(out, "%s%s", last ? "; " : "\nAs root, this would also be checked: ", f->gaps[i].rule->title);
+            last = f->gaps[i].rule;
+        }
     }
-    fprintf(out, "%s", f->n_root ? "\n" : "");
+    fprintf(out, "%s", last ? "\n" : "");
 }
 
 void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
@@ -138,12 +291,16 @@ void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE 
         count[f->list[i].rule->severity]++;
     }
     put_areas(f, out);
-    put_missing(s, out);
+    put_gaps(f, out);
     put_root(f, out);
     if (f->n == 0 && doctor_gpus(s) == 0) {
-        fprintf(out, "\nno device was found, and nothing wrong\n");
+        const doctor_fact *bus = doctor_find(s, "system.bus");
+        fprintf(out, "\nno device was found: %s\n",
+                bus && bus->reason ? bus->reason
+                                   : "the bus has none (lspci -d 10de: lists NVIDIA's); nothing is wrong");
     } else if (f->n == 0) {
-        fprintf(out, "\n%d device%s: nothing wrong\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s");
+        fprintf(out, "\n%d device%s: nothing wrong%s\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s",
+                f->n_gaps ? " in what was checked" : "");
     } else {
         fprintf(out, "\n%d device%s: %d error%s, %d warning%s, %d note%s\n", doctor_gpus(s),
                 doctor_gpus(s) == 1 ? "" : "s", count[DOCTOR_ERROR], count[DOCTOR_ERROR] == 1 ? "" : "s",
@@ -198,12 +355,49 @@ static void put_areas_json(const doctor_findings *f, hdi_json *j)
     hdi_json_key(j, "areas");
     hdi_json_object(j);
     for (int i = 0; i < AREAS; i++) {
+        area a = look_at_area(f, areas[i]);
         put_string(j, areas[i],
-                   has_finding(f, areas[i])   ? "findings"
-                   : count_asked(f, areas[i]) ? "nothing wrong"
-                                              : "not checked");
+                   has_finding(f, areas[i]) ? "findings"
+                   : a.answered && a.partly ? "nothing wrong, partly checked"
+                   : a.answered             ? "nothing wrong"
+                   : a.open                 ? "not checked"
+                                            : "nothing to check");
     }
     hdi_json_object_end(j);
+}
+
+/* Rules that lack facts, once for each reason. */
+static void put_gaps_json(const doctor_findings *f, hdi_json *j)
+{
+    hdi_json_key(j, "not_checked");
+    hdi_json_array(j);
+    for (size_t i = 0; i < f->n_gaps; i++) {
+        const doctor_gap *g = &f->gaps[i];
+        hdi_json_object(j);
+        put_string(j, "id", g->rule->id);
+        put_string(j, "area", g->rule->area);
+        put_string(j, "fact", g->key);
+        put_string(j, "reason", g->reason);
+        hdi_json_key(j, "cases");
+        hdi_json_integer(j, g->cases);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+/* Rules that lack a fact which root can read. */
+static void put_root_json(const doctor_findings *f, hdi_json *j)
+{
+    const doctor_rule *last = NULL;
+    hdi_json_key(j, "as_root");
+    hdi_json_array(j);
+    for (size_t i = 0; i < f->n_gaps; i++) {
+        if (f->gaps[i].root && f->gaps[i].rule != last) {
+            hdi_json_string(j, f->gaps[i].rule->id);
+            last = f->gaps[i].rule;
+        }
+    }
+    hdi_json_array_end(j);
 }
 
 void doctor_print_json(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
@@ -230,12 +424,8 @@ void doctor_print_json(const doctor_snapshot *s, const doctor_findings *f, FILE 
         }
     }
     hdi_json_object_end(&j);
-    hdi_json_key(&j, "as_root");
-    hdi_json_array(&j);
-    for (int i = 0; i < f->n_root; i++) {
-        hdi_json_string(&j, f->root[i]->id);
-    }
-    hdi_json_array_end(&j);
+    put_gaps_json(f, &j);
+    put_root_json(f, &j);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

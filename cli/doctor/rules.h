@@ -1,7 +1,8 @@
 /* rules.h - what a rule of `heddle doctor` is, and how it reads facts: a table of each part, in files rules_*.c.
  *
  * A rule is a question about the machine, about each device, or about each ordered pair of devices. It answers from facts alone. What it
- * has read is the evidence of its finding. A rule for which a fact is missing answers false. The facts that it lacked are noted.
+ * has read is the evidence of its finding. A rule for which a fact is missing answers false, and is not answered: the fact is noted. So a rule
+ * asks last for what is missing most often.
  *
  * Threads: one at a time. Locks: none.
  * Always: a rule reads nothing but the snapshot, and changes nothing.
@@ -22,10 +23,8 @@ typedef struct doctor_case {
     const doctor_snapshot *s;
     int a, b; /* the device, or the pair: a uses memory of b; -1: none */
     const doctor_fact *read[DOCTOR_CASE_FACTS];
-    int n;       /* facts that are evidence */
-    int present; /* facts that were there */
-    bool lacked; /* one was missing that the answer needs */
-    bool root;   /* root could read one that was missing */
+    int n;                          /* facts that are evidence */
+    char missing[DOCTOR_KEY_BYTES]; /* the first one that the answer needs and the snapshot lacks; "": none */
 } doctor_case;
 
 typedef struct doctor_rule {
@@ -41,8 +40,11 @@ typedef struct doctor_rule {
 extern const doctor_rule doctor_rules_driver[], doctor_rules_health[], doctor_rules_peers[], doctor_rules_links[],
     doctor_rules_process[];
 
-/* The value of a fact; NULL: it is missing. */
+/* The value of a fact that the answer needs; NULL: it is missing. */
 const char *doctor_look(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
+
+/* The value of a fact without which the rule is answered, too; NULL: it is missing. */
+const char *doctor_maybe(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
 
 /* Whether the fact is there and is this text. */
 bool doctor_is(doctor_case *c, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
@@ -52,6 +54,8 @@ bool doctor_is_not(doctor_case *c, const char *value, const char *key, ...) __at
 
 /* The whole number that a fact begins with; `otherwise` where it is missing or has none. */
 long long doctor_number(doctor_case *c, long long otherwise, const char *key, ...)
+    __attribute__((format(printf, 3, 4)));
+long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *key, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Takes back what was read from the position on: it is no evidence. */

@@ -6,8 +6,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cli/doctor/nvml.h"
 
 #define AREA "driver"
+
+enum { BRANCH_CONTENDS = 525 };
 
 static bool has_devices(doctor_case *c)
 {
@@ -26,62 +29,79 @@ static bool judge_nouveau(doctor_case *c)
 
 static bool judge_missing(doctor_case *c)
 {
-    const char *bound = doctor_look(c, "gpu.%d.kernel_driver", c->a);
-    return bound && strcmp(bound, "none") == 0 && doctor_is(c, "no", "module.nvidia") &&
-           doctor_is_not(c, "yes", "system.wsl");
+    return doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "none", "gpu.%d.kernel_driver", c->a) &&
+           doctor_is(c, "no", "module.nvidia");
+}
+
+/* There are two versions only where there is a module, and in WSL none that it could be compared with. */
+static bool is_comparable(doctor_case *c)
+{
+    return doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl");
 }
 
 static bool judge_skew(doctor_case *c)
 {
-    const char *nvml = doctor_look(c, "nvml.state");
-    if (nvml && strstr(nvml, "version mismatch")) {
-        doctor_look(c, "driver.module");
-        doctor_look(c, "driver.nvml");
+    const char *state = doctor_maybe(c, "nvml.state");
+    if (state && strstr(state, "version mismatch")) {
+        doctor_maybe(c, "driver.module");
+        doctor_maybe(c, "driver.nvml");
         return true;
     }
+    doctor_drop(c, 0);
+    if (!is_comparable(c)) {
+        return false;
+    }
     const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.nvml");
-    return module && library && strcmp(module, library) != 0 && doctor_is_not(c, "yes", "system.wsl");
+    return module && library && strcmp(module, library) != 0;
 }
 
 /* A newer libcuda is what NVIDIA's packages for forward compatibility bring; they are for data center cards. */
 static bool judge_libcuda(doctor_case *c)
 {
+    if (!is_comparable(c)) {
+        return false;
+    }
     const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.libcuda");
-    return module && library && strcmp(module, library) != 0 && doctor_is_not(c, "yes", "system.wsl");
+    return module && library && strcmp(module, library) != 0;
 }
 
 /* 802: the fabric that connects the devices has not been set up. */
 static bool judge_fabric(doctor_case *c)
 {
-    if (doctor_number(c, 0, "driver.init") == 802) {
-        doctor_look(c, "fabric.manager");
-        doctor_look(c, "system.nvswitches");
-        return true;
+    if (!doctor_is_not(c, "0", "gpus") || doctor_number(c, 0, "driver.init") != 802) {
+        return false;
     }
-    return false;
+    doctor_maybe(c, "fabric.manager");
+    doctor_maybe(c, "system.nvswitches");
+    return true;
 }
 
 /* 0: the device has no such state; 3: completed. */
 static bool judge_fabric_state(doctor_case *c)
 {
-    long long state = doctor_number(c, 0, "gpu.%d.fabric_state", c->a);
-    if (state == 1 || state == 2) {
-        doctor_look(c, "fabric.manager");
+    long long state = doctor_number_maybe(c, -1, "gpu.%d.fabric_state", c->a);
+    if (state == NVML_FABRIC_NOT_STARTED || state == NVML_FABRIC_IN_PROGRESS) {
+        doctor_maybe(c, "fabric.manager");
         return true;
     }
-    return state == 3 && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
+    if (state < 0 && doctor_is_not(c, "0", "system.nvswitches")) {
+        doctor_look(c, "gpu.%d.fabric_state", c->a);
+    }
+    return state == NVML_FABRIC_COMPLETED && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
 }
 
 static bool judge_init(doctor_case *c)
 {
-    const char *state = doctor_look(c, "driver.init");
+    if (!doctor_is_not(c, "0", "gpus")) {
+        return false;
+    }
     long long code = doctor_number(c, 0, "driver.init");
-    return state && code != 0 && code != 802 && code != 803 && has_devices(c);
+    return code != 0 && code != 802 && code != 803 && has_devices(c);
 }
 
 static bool judge_library(doctor_case *c)
 {
-    return doctor_is(c, "cannot be opened", "driver.library") && doctor_is(c, "yes", "module.nvidia") && has_devices(c);
+    return doctor_is(c, "yes", "module.nvidia") && doctor_is(c, "cannot be opened", "driver.library") && has_devices(c);
 }
 
 static bool judge_silent(doctor_case *c)
@@ -98,9 +118,14 @@ static bool judge_nvml_silent(doctor_case *c)
 
 static bool judge_nvml(doctor_case *c)
 {
+    if (!doctor_is(c, "yes", "module.nvidia")) {
+        return false;
+    }
+    if (!doctor_is_not(c, "cannot be used", "nvml.library")) {
+        return doctor_is(c, "cannot be used", "nvml.library");
+    }
     const char *state = doctor_look(c, "nvml.state");
-    return state && strcmp(state, "ok") != 0 && !strstr(state, "version mismatch") &&
-           doctor_is(c, "yes", "module.nvidia");
+    return state && strcmp(state, "ok") != 0 && !strstr(state, "version mismatch");
 }
 
 static bool judge_files(doctor_case *c)
@@ -116,8 +141,15 @@ static bool judge_wsl(doctor_case *c)
 
 static bool judge_confidential(doctor_case *c)
 {
-    return doctor_is(c, "yes", "confidential.on") && doctor_is(c, "none", "confidential.multi_gpu") &&
-           doctor_number(c, 0, "gpus") > 1;
+    return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "yes", "confidential.on") &&
+           doctor_is(c, "none", "confidential.multi_gpu");
+}
+
+/* Public reports of threads that wait for each other at launches end with this branch. */
+static bool judge_branch(doctor_case *c)
+{
+    return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&
+           doctor_number(c, BRANCH_CONTENDS + 1, "driver.module") <= BRANCH_CONTENDS;
 }
 
 static bool judge_mps(doctor_case *c)
@@ -180,6 +212,10 @@ const doctor_rule doctor_rules_driver[] = {
     {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
      "clocks, links, errors and refusals of peer access were not checked",
      "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true, judge_nvml},
+    {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "an old driver, in which threads wait for each other",
+     "with branch 525, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they did "
+     "not",
+     "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, judge_branch},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
      "programs share one server: a fault of one ends the work of the others",
      "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, judge_mps},

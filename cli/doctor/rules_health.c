@@ -6,19 +6,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cli/doctor/nvml.h"
 
 #define AREA "devices"
 #define CLOCKS "clocks"
 
-/* Bits of NVML's clocks event reasons. */
-enum {
-    CLOCKS_SETTING = 0x2,
-    CLOCKS_POWER_CAP = 0x4,
-    CLOCKS_HW_SLOWDOWN = 0x8,
-    CLOCKS_SW_THERMAL = 0x20,
-    CLOCKS_HW_THERMAL = 0x40,
-    CLOCKS_POWER_BRAKE = 0x80
-};
+enum { FALLEN = 79 }; /* the Xid of a device that has fallen off the bus */
 
 /* Whether a list such as "31, 79" has the number. */
 static bool has_number(const char *list, long number)
@@ -34,34 +27,44 @@ static bool has_number(const char *list, long number)
     return false;
 }
 
+/* NVML, the bus and the log each show it. A device that NVML answers for is there again. */
 static bool judge_lost(doctor_case *c)
 {
-    const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
+    const char *state = doctor_maybe(c, "gpu.%d.nvml", c->a);
     if (state && strstr(state, "lost")) {
-        doctor_look(c, "gpu.%d.xid", c->a);
+        doctor_maybe(c, "gpu.%d.xid", c->a);
         return true;
     }
     doctor_drop(c, 0);
-    if (doctor_is(c, "gone", "gpu.%d.config", c->a)) {
-        return true;
+    if (!doctor_is_not(c, "gone", "gpu.%d.config", c->a)) {
+        return doctor_is(c, "gone", "gpu.%d.config", c->a);
     }
-    doctor_drop(c, 0);
-    return has_number(doctor_look(c, "gpu.%d.xid", c->a), 79);
+    return !(state && strcmp(state, "ok") == 0) && has_number(doctor_look(c, "gpu.%d.xid", c->a), FALLEN);
 }
 
 /* In a container NVML shows a part of the devices. */
 static bool judge_absent(doctor_case *c)
 {
-    return doctor_is(c, "absent", "gpu.%d.nvml", c->a) && doctor_is(c, "ok", "nvml.state") &&
-           doctor_is(c, "nvidia", "gpu.%d.kernel_driver", c->a) && doctor_is_not(c, "yes", "system.container") &&
-           doctor_is_not(c, "gone", "gpu.%d.config", c->a) && !has_number(doctor_look(c, "gpu.%d.xid", c->a), 79);
+    return doctor_is_not(c, "yes", "system.container") && doctor_is(c, "absent", "gpu.%d.nvml", c->a) &&
+           doctor_is(c, "ok", "nvml.state") && doctor_is(c, "nvidia", "gpu.%d.kernel_driver", c->a) &&
+           doctor_is_not(c, "gone", "gpu.%d.config", c->a) && !has_number(doctor_maybe(c, "gpu.%d.xid", c->a), FALLEN);
 }
 
-/* Numbers of the kernel log that a program alone does not cause; 79 has a rule of its own. */
+/* NVML has a reason of its own for a device that it does not open. */
+static bool judge_unusable(doctor_case *c)
+{
+    const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
+    return state && strcmp(state, "ok") != 0 && strcmp(state, "absent") != 0 && !strstr(state, "lost");
+}
+
+/* Numbers of the kernel log that a program alone does not cause. A device that is lost has a rule of its own. */
 static bool judge_xid(doctor_case *c)
 {
     static const short hardware[] = {48, 62, 64, 74, 92, 94, 95, 119, 120, 122, 140, 143};
     const char *list = doctor_look(c, "gpu.%d.xid", c->a);
+    if (has_number(list, FALLEN) && !doctor_is_not(c, "ok", "gpu.%d.nvml", c->a)) {
+        return true;
+    }
     for (size_t i = 0; list && i < sizeof(hardware) / sizeof(hardware[0]); i++) {
         if (has_number(list, hardware[i])) {
             return true;
@@ -77,7 +80,11 @@ static bool judge_remap_failed(doctor_case *c)
 
 static bool judge_remap_pending(doctor_case *c)
 {
-    return doctor_is(c, "yes", "gpu.%d.rows_pending", c->a) || doctor_is(c, "yes", "gpu.%d.pages_pending", c->a);
+    const char *rows = doctor_maybe(c, "gpu.%d.rows_pending", c->a); /* of newer devices; older ones have pages */
+    if (rows) {
+        return strcmp(rows, "yes") == 0;
+    }
+    return doctor_is(c, "yes", "gpu.%d.pages_pending", c->a);
 }
 
 static bool judge_ecc(doctor_case *c)
@@ -92,22 +99,35 @@ static bool has_reason(doctor_case *c, long long bits)
     return doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) & bits;
 }
 
-static bool judge_hardware_slow(doctor_case *c)
+static bool judge_brake(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_HW_SLOWDOWN | CLOCKS_HW_THERMAL | CLOCKS_POWER_BRAKE)) {
+    if (!has_reason(c, NVML_SLOW_POWER_BRAKE)) {
         return false;
     }
-    doctor_look(c, "gpu.%d.temperature", c->a);
-    doctor_look(c, "gpu.%d.clock_mhz", c->a);
+    doctor_maybe(c, "gpu.%d.clock_mhz", c->a);
+    return true;
+}
+
+/* The bit for the hardware is set with the brake, too. */
+static bool judge_hardware_slow(doctor_case *c)
+{
+    int before = c->n;
+    bool brake = has_reason(c, NVML_SLOW_POWER_BRAKE);
+    doctor_drop(c, before);
+    if (!has_reason(c, NVML_SLOW_HARDWARE_THERMAL | (brake ? 0 : NVML_SLOW_HARDWARE))) {
+        return false;
+    }
+    doctor_maybe(c, "gpu.%d.temperature", c->a);
+    doctor_maybe(c, "gpu.%d.clock_mhz", c->a);
     return true;
 }
 
 static bool judge_hot(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_SW_THERMAL)) {
+    if (!has_reason(c, NVML_SLOW_THERMAL)) {
         return false;
     }
-    doctor_look(c, "gpu.%d.temperature", c->a);
+    doctor_maybe(c, "gpu.%d.temperature", c->a);
     return true;
 }
 
@@ -121,27 +141,27 @@ static bool judge_power_limit(doctor_case *c)
 /* At the usual limit a device under full load does that. */
 static bool judge_power_cap(doctor_case *c)
 {
-    if (!has_reason(c, CLOCKS_POWER_CAP) || judge_power_limit(c)) {
+    if (!has_reason(c, NVML_SLOW_POWER_CAP) || judge_power_limit(c)) {
         return false;
     }
-    doctor_look(c, "gpu.%d.clock_mhz", c->a);
-    doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
+    doctor_maybe(c, "gpu.%d.clock_mhz", c->a);
+    doctor_maybe(c, "gpu.%d.clock_max_mhz", c->a);
     return true;
 }
 
 /* Older data center cards start with application clocks below their highest; those are no setting of this machine's. */
 static bool judge_clock_setting(doctor_case *c)
 {
-    long long set = doctor_number(c, 0, "gpu.%d.clock_application_mhz", c->a);
-    long long usual = doctor_number(c, 0, "gpu.%d.clock_application_default_mhz", c->a);
+    long long set = doctor_number_maybe(c, 0, "gpu.%d.clock_application_mhz", c->a);
+    long long usual = doctor_number_maybe(c, 0, "gpu.%d.clock_application_default_mhz", c->a);
     if (set > 0 && usual > 0) {
         return set < usual;
     }
-    if (!has_reason(c, CLOCKS_SETTING)) {
+    if (!has_reason(c, NVML_SLOW_SETTING)) {
         return false;
     }
-    doctor_look(c, "gpu.%d.clock_mhz", c->a);
-    doctor_look(c, "gpu.%d.clock_max_mhz", c->a);
+    doctor_maybe(c, "gpu.%d.clock_mhz", c->a);
+    doctor_maybe(c, "gpu.%d.clock_max_mhz", c->a);
     return true;
 }
 
@@ -171,7 +191,7 @@ static bool judge_exclusive(doctor_case *c)
 static bool judge_persistence(doctor_case *c)
 {
     return doctor_is(c, "no", "gpu.%d.persistence", c->a) && doctor_is_not(c, "yes", "system.wsl") &&
-           doctor_number(c, 0, "gpu.%d.graphics_processes", c->a) == 0;
+           doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", c->a) == 0;
 }
 
 /* ---- other users ---- */
@@ -183,8 +203,8 @@ static bool judge_shared(doctor_case *c)
 
 static bool judge_graphics(doctor_case *c)
 {
-    return doctor_number(c, 0, "gpus") > 1 &&
-           (doctor_number(c, 0, "gpu.%d.graphics_processes", c->a) > 0 || doctor_is(c, "yes", "gpu.%d.display", c->a));
+    return doctor_number(c, 0, "gpus") > 1 && (doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", c->a) > 0 ||
+                                               doctor_is(c, "yes", "gpu.%d.display", c->a));
 }
 
 const doctor_rule doctor_rules_health[] = {
@@ -193,6 +213,10 @@ const doctor_rule doctor_rules_health[] = {
      "restart the machine, off and on; if it comes back: power cables, riser, slot, temperature", true, judge_lost},
     {"gpu-absent", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device is on the bus, but the driver does not show it",
      "the driver could not start it", "dmesg | grep -i nvrm has the reason", true, judge_absent},
+    {"gpu-unusable", DOCTOR_ERROR, DOCTOR_GPU, AREA, "NVML cannot open the device",
+     "what NVML cannot open is seldom of use to a program",
+     "dmesg | grep -i nvrm has the reason; nvidia-smi --gpu-reset -i N, else restart the machine", true,
+     judge_unusable},
     {"xid", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the kernel log has errors of the device itself",
      "these numbers stand for memory, links, power or firmware, not for a program's mistake",
      "look them up in NVIDIA's list of Xid errors; reset the device with nvidia-smi --gpu-reset", true, judge_xid},
@@ -206,9 +230,13 @@ const doctor_rule doctor_rules_health[] = {
     {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA, "uncorrectable memory errors since the driver was loaded",
      "each has ended the work that touched it",
      "nvidia-smi -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true, judge_ecc},
-    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down",
-     "too hot, or the power supply asks for it: the clocks are halved or worse",
-     "look at fans, air flow, power cables and the power supply", false, judge_hardware_slow},
+    {"clocks-brake", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power supply holds the clocks down (power brake)",
+     "the system asks the device to take less power, and the clocks are halved or worse",
+     "look at the power supplies and their cables, and at the power cap of the machine (BMC) and the rack", false,
+     judge_brake},
+    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down because of heat",
+     "above its limit of temperature the clocks are halved or worse",
+     "look at fans and air flow; where it is cool, at the power cables", false, judge_hardware_slow},
     {"clocks-hot", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the driver holds the clocks down because of the temperature",
      "the device is above the temperature for full clocks", "look at fans and air flow", false, judge_hot},
     {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below the usual one",

@@ -17,7 +17,7 @@
 static long long width_of_both(doctor_case *c)
 {
     long long device = doctor_number(c, 0, "gpu.%d.link_width_max", c->a);
-    long long slot = doctor_number(c, device, "gpu.%d.slot_width_max", c->a);
+    long long slot = doctor_number_maybe(c, device, "gpu.%d.slot_width_max", c->a);
     return slot < device ? slot : device;
 }
 
@@ -39,7 +39,7 @@ static bool judge_slow(doctor_case *c)
 {
     long long speed = doctor_number(c, 0, "gpu.%d.link_mts", c->a);
     long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
-    long long slot = doctor_number(c, device, "gpu.%d.slot_mts_max", c->a);
+    long long slot = doctor_number_maybe(c, device, "gpu.%d.slot_mts_max", c->a);
     return speed > 0 && speed < (slot < device ? slot : device) && doctor_number(c, 0, "gpu.%d.utilization", c->a) > 0;
 }
 
@@ -55,11 +55,15 @@ static bool judge_slot_slow(doctor_case *c)
 /* Fewer than another device of the same name has. Where all lack the same links, the machine is built so. */
 static bool judge_nvlink(doctor_case *c)
 {
+    if (doctor_gpus(c->s) < 2) {
+        return false;
+    }
     const char *name = doctor_look(c, "gpu.%d.name", c->a);
     long long mine = doctor_number(c, -1, "gpu.%d.nvlinks", c->a);
     for (int b = 0; b < doctor_gpus(c->s) && name && mine >= 0; b++) {
         int before = c->n;
-        if (b != c->a && doctor_is(c, name, "gpu.%d.name", b) && doctor_number(c, -1, "gpu.%d.nvlinks", b) > mine) {
+        const char *other = b != c->a ? doctor_maybe(c, "gpu.%d.name", b) : NULL;
+        if (other && strcmp(other, name) == 0 && doctor_number_maybe(c, -1, "gpu.%d.nvlinks", b) > mine) {
             return true;
         }
         doctor_drop(c, before);
@@ -76,17 +80,19 @@ static bool several_nodes(doctor_case *c)
 
 static bool judge_far(doctor_case *c)
 {
+    if (!several_nodes(c)) {
+        return false;
+    }
     long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
     const char *mine = doctor_look(c, "process.cpus");
     const char *near = node >= 0 ? doctor_look(c, "node.%lld.cpus", node) : NULL;
     hdi_cpus a, b, both;
-    return several_nodes(c) && mine && near && hdi_cpus_parse(mine, &a) && hdi_cpus_parse(near, &b) &&
-           !hdi_cpus_common(&a, &b, &both);
+    return mine && near && hdi_cpus_parse(mine, &a) && hdi_cpus_parse(near, &b) && !hdi_cpus_common(&a, &b, &both);
 }
 
 static bool judge_no_node(doctor_case *c)
 {
-    return doctor_is(c, "-1", "gpu.%d.node", c->a) && several_nodes(c) && doctor_is_not(c, "yes", "system.hypervisor");
+    return several_nodes(c) && doctor_is_not(c, "yes", "system.hypervisor") && doctor_is(c, "-1", "gpu.%d.node", c->a);
 }
 
 const doctor_rule doctor_rules_links[] = {

@@ -12,11 +12,11 @@ enum { PEERS_MOST = 8, CODE_MAP_FAILED = 205, CODE_TOO_MANY = 711 };
 
 /* ---- of a pair ---- */
 
-/* What the driver reports of the pair is that access is given. Nothing is reported: false. */
+/* What NVML or CUDA reports of the pair is that access is given. Nothing is reported: false, and not answered. */
 static bool is_given(doctor_case *c, int a, int b)
 {
-    const char *read = doctor_look(c, "pair.%d.%d.read", a, b);
-    const char *cuda = doctor_look(c, "pair.%d.%d.cuda", a, b);
+    const char *read = doctor_maybe(c, "pair.%d.%d.read", a, b);
+    const char *cuda = read ? doctor_maybe(c, "pair.%d.%d.cuda", a, b) : doctor_look(c, "pair.%d.%d.cuda", a, b);
     bool refused = (read && strcmp(read, "ok") != 0) || (cuda && strcmp(cuda, "no") == 0);
     return (read || cuda) && !refused;
 }
@@ -24,13 +24,14 @@ static bool is_given(doctor_case *c, int a, int b)
 /* Both are at an NVSwitch or have joined its fabric, or have links to each other. */
 static bool is_nvlink(doctor_case *c, int a, int b)
 {
-    return doctor_number(c, 0, "pair.%d.%d.nvlinks", a, b) > 0 ||
-           (doctor_number(c, 0, "gpu.%d.nvlinks_switch", a) > 0 && doctor_number(c, 0, "gpu.%d.nvlinks_switch", b) > 0);
+    return doctor_number_maybe(c, 0, "pair.%d.%d.nvlinks", a, b) > 0 ||
+           (doctor_number_maybe(c, 0, "gpu.%d.nvlinks_switch", a) > 0 &&
+            doctor_number_maybe(c, 0, "gpu.%d.nvlinks_switch", b) > 0);
 }
 
 static bool is_verified(doctor_case *c, int a, int b)
 {
-    const char *verdict = doctor_look(c, "pair.%d.%d.verdict", a, b);
+    const char *verdict = doctor_maybe(c, "pair.%d.%d.verdict", a, b);
     return verdict && (strcmp(verdict, "usable") == 0 || strcmp(verdict, "slow") == 0);
 }
 
@@ -57,9 +58,23 @@ static int risky_peer(doctor_case *c)
 
 /* ---- what loses bytes ---- */
 
+/* What a test has found of the pair. Where access is refused there is none, which answers the question, too. */
+static bool has_verdict(doctor_case *c, const char *verdict)
+{
+    int before = c->n;
+    const char *is = doctor_maybe(c, "pair.%d.%d.verdict", c->a, c->b);
+    if (!is && is_given(c, c->a, c->b)) {
+        doctor_look(c, "pair.%d.%d.verdict", c->a, c->b);
+    }
+    if (!is) {
+        doctor_drop(c, before);
+    }
+    return is && strcmp(is, verdict) == 0;
+}
+
 static bool judge_corrupt(doctor_case *c)
 {
-    return doctor_is(c, "corrupt", "pair.%d.%d.verdict", c->a, c->b);
+    return has_verdict(c, "corrupt");
 }
 
 static bool translates(doctor_case *c)
@@ -75,24 +90,28 @@ static bool judge_iommu(doctor_case *c)
 
 static bool judge_acs(doctor_case *c)
 {
+    if (risky_peer(c) < 0) {
+        return false;
+    }
     const char *bridges = doctor_look(c, "gpu.%d.acs", c->a);
-    return bridges && strcmp(bridges, "none") != 0 && risky_peer(c) >= 0;
+    return bridges && strcmp(bridges, "none") != 0;
 }
 
 /* The registers cannot be read, but what is behind one switch would be in one group without ACS. */
 static bool judge_acs_hint(doctor_case *c)
 {
+    if (doctor_maybe(c, "gpu.%d.acs", c->a) || !doctor_is_not(c, "off", "gpu.%d.iommu", c->a) ||
+        !is_at_risk(c, c->a, c->b) || !doctor_is(c, "same switch", "pair.%d.%d.path", c->a, c->b)) {
+        return false;
+    }
     const char *a = doctor_look(c, "gpu.%d.iommu_group", c->a), *b = doctor_look(c, "gpu.%d.iommu_group", c->b);
-    int before = c->n;
-    bool unread = !doctor_look(c, "gpu.%d.acs", c->a);
-    doctor_drop(c, before);
-    return a && b && strcmp(a, b) != 0 && unread && doctor_is(c, "same switch", "pair.%d.%d.path", c->a, c->b) &&
-           is_at_risk(c, c->a, c->b);
+    return a && b && strcmp(a, b) != 0;
 }
 
 static bool judge_machine(doctor_case *c)
 {
-    return (doctor_is(c, "yes", "system.hypervisor") || doctor_is(c, "passthrough", "gpu.%d.virtualization", c->a)) &&
+    const char *mode = doctor_maybe(c, "gpu.%d.virtualization", c->a);
+    return ((mode && strcmp(mode, "passthrough") == 0) || doctor_is(c, "yes", "system.hypervisor")) &&
            doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "host", "driver.provider") && risky_peer(c) >= 0;
 }
 
@@ -105,8 +124,12 @@ static bool judge_window(doctor_case *c)
     }
     for (int b = 0; b < doctor_gpus(c->s); b++) { /* a program of device b maps memory of this one */
         int before = c->n;
-        if (b != c->a && doctor_number(c, 0, "pair.%d.%d.code", b, c->a) == CODE_MAP_FAILED) {
+        long long code = b != c->a ? doctor_number_maybe(c, -1, "pair.%d.%d.code", b, c->a) : 0;
+        if (code == CODE_MAP_FAILED) {
             return true;
+        }
+        if (code < 0 && is_given(c, b, c->a)) {
+            doctor_look(c, "pair.%d.%d.code", b, c->a);
         }
         doctor_drop(c, before);
     }
@@ -115,15 +138,33 @@ static bool judge_window(doctor_case *c)
 
 static bool judge_registry(doctor_case *c)
 {
+    if (!doctor_is_not(c, "no", "module.nvidia") || !doctor_is_not(c, "yes", "system.wsl")) {
+        return false;
+    }
     const char *keys = doctor_look(c, "driver.registry");
     return keys && strcmp(keys, "none") != 0;
 }
 
 /* ---- what refuses ---- */
 
+/* NVML has reasons. What CUDA gives needs none. */
 static bool is_refused_as(doctor_case *c, const char *reason)
 {
-    return doctor_is(c, reason, "pair.%d.%d.read", c->a, c->b) || doctor_is(c, reason, "pair.%d.%d.write", c->a, c->b);
+    int before = c->n;
+    const char *read = doctor_maybe(c, "pair.%d.%d.read", c->a, c->b);
+    if (read && strcmp(read, reason) == 0) {
+        return true;
+    }
+    doctor_drop(c, before);
+    const char *write = doctor_maybe(c, "pair.%d.%d.write", c->a, c->b);
+    if (write && strcmp(write, reason) == 0) {
+        return true;
+    }
+    doctor_drop(c, before);
+    if (!read && !write && doctor_is_not(c, "yes", "pair.%d.%d.cuda", c->a, c->b)) {
+        doctor_look(c, "pair.%d.%d.read", c->a, c->b);
+    }
+    return false;
 }
 
 static bool judge_refused_registry(doctor_case *c)
@@ -136,7 +177,7 @@ static bool judge_refused_chipset(doctor_case *c)
     if (!is_refused_as(c, "chipset not supported")) {
         return false;
     }
-    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    doctor_maybe(c, "pair.%d.%d.path", c->a, c->b);
     return true;
 }
 
@@ -145,7 +186,7 @@ static bool judge_refused_topology(doctor_case *c)
     if (!is_refused_as(c, "topology not supported")) {
         return false;
     }
-    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    doctor_maybe(c, "pair.%d.%d.path", c->a, c->b);
     return true;
 }
 
@@ -154,45 +195,46 @@ static bool judge_refused_kind(doctor_case *c)
     if (!is_refused_as(c, "GPU not supported")) {
         return false;
     }
-    doctor_look(c, "gpu.%d.name", c->a);
-    doctor_look(c, "driver.module");
+    doctor_maybe(c, "gpu.%d.name", c->a);
+    doctor_maybe(c, "driver.module");
     return true;
 }
 
 /* MIG, WSL and confidential computing have rules of their own. */
 static bool judge_refused_other(doctor_case *c)
 {
-    int before = c->n;
-    bool explained = doctor_is(c, "yes", "gpu.%d.mig", c->a) || doctor_is(c, "yes", "gpu.%d.mig", c->b) ||
-                     doctor_is(c, "yes", "system.wsl") || doctor_is(c, "yes", "confidential.on");
-    doctor_drop(c, before);
-    if (explained || is_refused_as(c, "not supported") || is_refused_as(c, "unknown")) {
-        return !explained;
-    }
-    if (doctor_look(c, "pair.%d.%d.read", c->a, c->b) || !doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b)) {
+    bool plain = doctor_is_not(c, "yes", "gpu.%d.mig", c->a) && doctor_is_not(c, "yes", "gpu.%d.mig", c->b) &&
+                 doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "yes", "confidential.on");
+    if (!plain) {
         return false;
     }
-    doctor_look(c, "pair.%d.%d.path", c->a, c->b);
+    if (is_refused_as(c, "not supported") || is_refused_as(c, "unknown")) {
+        return true;
+    }
+    if (doctor_maybe(c, "pair.%d.%d.read", c->a, c->b) || !doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b)) {
+        return false;
+    }
+    doctor_maybe(c, "pair.%d.%d.path", c->a, c->b);
     return true;
 }
 
 static bool judge_refused_test(doctor_case *c)
 {
-    long long code = doctor_number(c, 0, "pair.%d.%d.code", c->a, c->b);
-    return is_given(c, c->a, c->b) && doctor_is(c, "refused", "pair.%d.%d.verdict", c->a, c->b) &&
-           code != CODE_TOO_MANY;
+    return has_verdict(c, "refused") && is_given(c, c->a, c->b) &&
+           doctor_number_maybe(c, 0, "pair.%d.%d.code", c->a, c->b) != CODE_TOO_MANY;
 }
 
 /* The driver gives a device eight peers over PCIe at a time. */
 static bool judge_too_many(doctor_case *c)
 {
     int peers = 0;
+    bool many = doctor_gpus(c->s) > PEERS_MOST;
     for (int b = 0; b < doctor_gpus(c->s); b++) {
         int before = c->n;
-        if (b != c->a && doctor_number(c, 0, "pair.%d.%d.code", c->a, b) == CODE_TOO_MANY) {
+        if (b != c->a && doctor_number_maybe(c, 0, "pair.%d.%d.code", c->a, b) == CODE_TOO_MANY) {
             return true;
         }
-        peers += b != c->a && is_given(c, c->a, b) && !is_nvlink(c, c->a, b);
+        peers += many && b != c->a && is_given(c, c->a, b) && !is_nvlink(c, c->a, b);
         doctor_drop(c, before);
     }
     return peers > PEERS_MOST && doctor_number(c, 0, "gpus") > PEERS_MOST;
@@ -200,26 +242,30 @@ static bool judge_too_many(doctor_case *c)
 
 static bool judge_one_way(doctor_case *c)
 {
-    const char *there = doctor_look(c, "pair.%d.%d.read", c->a, c->b);
-    const char *back = doctor_look(c, "pair.%d.%d.read", c->b, c->a);
-    return there && back && strcmp(there, "ok") == 0 && strcmp(back, "ok") != 0;
+    const char *there = doctor_maybe(c, "pair.%d.%d.read", c->a, c->b);
+    const char *back = doctor_maybe(c, "pair.%d.%d.read", c->b, c->a);
+    if (there && back) {
+        return strcmp(there, "ok") == 0 && strcmp(back, "ok") != 0;
+    }
+    doctor_drop(c, 0);
+    return doctor_is(c, "yes", "pair.%d.%d.cuda", c->a, c->b) && doctor_is(c, "no", "pair.%d.%d.cuda", c->b, c->a);
 }
 
 /* ---- what is slow, or not verified ---- */
 
 static bool judge_slow(doctor_case *c)
 {
-    if (!doctor_is(c, "slow", "pair.%d.%d.verdict", c->a, c->b)) {
+    if (!has_verdict(c, "slow")) {
         return false;
     }
-    doctor_look(c, "pair.%d.%d.direct_mb_per_s", c->a, c->b);
-    doctor_look(c, "pair.%d.%d.staged_mb_per_s", c->a, c->b);
+    doctor_maybe(c, "pair.%d.%d.direct_mb_per_s", c->a, c->b);
+    doctor_maybe(c, "pair.%d.%d.staged_mb_per_s", c->a, c->b);
     return true;
 }
 
 static bool judge_untested(doctor_case *c)
 {
-    return is_given(c, c->a, c->b) && !doctor_look(c, "pair.%d.%d.verdict", c->a, c->b);
+    return is_given(c, c->a, c->b) && !doctor_maybe(c, "pair.%d.%d.verdict", c->a, c->b);
 }
 
 const doctor_rule doctor_rules_peers[] = {

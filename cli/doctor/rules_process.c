@@ -20,20 +20,26 @@ static bool in_container(doctor_case *c)
 
 static bool judge_shm(doctor_case *c)
 {
+    if (!in_container(c)) {
+        return false;
+    }
     long long mib = doctor_number(c, -1, "system.shm_mib");
-    return mib >= 0 && mib < SHM_LEAST_MIB && in_container(c);
+    return mib >= 0 && mib < SHM_LEAST_MIB;
 }
 
 static bool judge_ipc(doctor_case *c)
 {
-    return doctor_is(c, "own", "process.ipc_namespace") && doctor_number(c, 0, "gpus") > 1;
+    return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "own", "process.ipc_namespace");
 }
 
 /* CUDA pins without this limit; libraries for InfiniBand do not. */
 static bool judge_memlock(doctor_case *c)
 {
+    if (doctor_number(c, 0, "system.infiniband") <= 0) {
+        return false;
+    }
     long long kib = doctor_number(c, -1, "process.memlock_kib");
-    return kib >= 0 && kib < MEMLOCK_LEAST_KIB && doctor_number(c, 0, "system.infiniband") > 0;
+    return kib >= 0 && kib < MEMLOCK_LEAST_KIB;
 }
 
 static bool judge_ptrace(doctor_case *c)
@@ -72,10 +78,14 @@ static bool judge_hidden(doctor_case *c)
 static bool judge_order(doctor_case *c)
 {
     int n = doctor_gpus(c->s);
+    if (doctor_number(c, 0, "gpus") < 2) {
+        return false;
+    }
+    doctor_drop(c, 0);
     bool variable = doctor_is_not(c, "PCI_BUS_ID", "env.CUDA_DEVICE_ORDER");
     bool numbered = false, moved = false;
     for (int i = 0, last = -1; i < n && variable; i++) {
-        int number = (int)doctor_number(c, -1, "gpu.%d.cuda_number", i);
+        int number = (int)doctor_number_maybe(c, -1, "gpu.%d.cuda_number", i);
         numbered |= number >= 0;
         moved |= number >= 0 && number < last;
         last = number >= 0 ? number : last;
@@ -86,13 +96,18 @@ static bool judge_order(doctor_case *c)
     const char *first = doctor_look(c, "gpu.0.name");
     for (int i = 1; i < n && first; i++) {
         int before = c->n;
-        const char *name = doctor_look(c, "gpu.%d.name", i);
+        const char *name = doctor_maybe(c, "gpu.%d.name", i);
         if (name && strcmp(name, first) != 0) {
             return true;
         }
         doctor_drop(c, before);
     }
     return false;
+}
+
+static bool judge_option(doctor_case *c)
+{
+    return doctor_is(c, "wrong", "env.options");
 }
 
 static bool judge_peers_off(doctor_case *c)
@@ -109,6 +124,10 @@ const doctor_rule doctor_rules_process[] = {
     {"devices-hidden", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "CUDA_VISIBLE_DEVICES hides all devices",
      "there are devices, and programs find none", "unset CUDA_VISIBLE_DEVICES, or list devices in it", false,
      judge_hidden},
+    {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT,
+     "a variable HEDDLE_* has a value that is none of its own",
+     "every program that opens Heddle fails, and CUDA was not asked here",
+     "heddle info shows which one and what it may be", false, judge_option},
     {"shm-small", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "/dev/shm of this container is small",
      "NCCL and data loaders put their buffers there, and fail with \"No space left on device\" or a bus error",
      "docker run --shm-size=8g, or --ipc=host", false, judge_shm},

@@ -27,6 +27,9 @@ enum {
 /* The reason of what a user without privileges cannot read. */
 #define DOCTOR_ROOT "only root can read it"
 
+/* The reason of what there is nothing of: a rule about it is answered, and has found nothing. */
+#define DOCTOR_UNSUPPORTED "the device does not have it"
+
 typedef struct doctor_fact {
     char *key;
     char *value;  /* NULL: it is missing */

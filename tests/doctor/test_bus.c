@@ -194,6 +194,76 @@ static void what_only_root_can_read_is_marked(void **state)
     doctor_release(&s);
 }
 
+static bool is_found(const doctor_findings *f, const char *id)
+{
+    for (int i = 0; i < f->n; i++) {
+        if (strcmp(f->list[i].rule->id, id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of two devices below one switch, the second is on a riser, far from the processors of this process. */
+static void put_causes(void)
+{
+    unsigned char bridge[4096] = {0};
+    bridge[0x100] = 0x0d, bridge[0x102] = 1, bridge[0x106] = 0x1d;
+    put_device(PORT, "0x060400\n");
+    put_bytes("/sys/devices/" PORT "/config", bridge, sizeof bridge);
+    put_links(PORT, "4\n", "4\n");
+    put_device(PORT "/0000:1b:00.0", "0x030200\n");
+    put_device(PORT "/0000:1c:00.0", "0x030200\n");
+    put_links(PORT "/0000:1b:00.0", "2\n", "4\n");
+    put_links(PORT "/0000:1c:00.0", "4\n", "16\n");
+    put_at(PORT "/0000:1b:00.0", "numa_node", "-1\n");
+    put_at(PORT "/0000:1c:00.0", "numa_node", "1\n");
+    put_link("/sys/devices/" PORT "/0000:1b:00.0/iommu_group", "../../../../kernel/iommu_groups/7");
+    put_link("/sys/devices/" PORT "/0000:1b:00.0/driver", "../../../../bus/pci/drivers/nouveau");
+    put_link("/sys/devices/" PORT "/0000:1c:00.0/driver", "../../../../bus/pci/drivers/nvidia");
+    put("/sys/kernel/iommu_groups/7/type", "DMA\n");
+    put("/dev/kmsg", "3,2,3,-;NVRM: Xid (PCI:0000:1c:00): 74, NVLink: fatal error\n");
+    put("/sys/devices/system/node/node0/cpulist", "0-3\n");
+    put("/sys/devices/system/node/node1/cpulist", "4-7\n");
+    put("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+    put("/sys/module/nvidia/version", "580.95.05\n");
+    put("/proc/cpuinfo", "flags\t\t: fpu avx2\n");
+    put("/proc/sys/kernel/yama/ptrace_scope", "3\n");
+    put("/proc/driver/nvidia/params", "RegistryDwords: \"RMForceP2PType=1\"\n");
+    put("/proc/self/limits", "Max locked memory         65536   65536   bytes\n");
+    put("/proc/self/status", "Cpus_allowed_list:\t0-3\n");
+    put_link("/proc/self/ns/ipc", "ipc:[4026532999]");
+    put("/proc/71/comm", "nvidia-cuda-mps\n");
+    put("/dev/shm/x", "");
+    put("/dev/nvidiactl", "");
+}
+
+/* What files show is found, and a tree without the cause has the same rules answered without it (see test_rules.c). */
+static void causes_are_found_in_files(void **state)
+{
+    (void)state;
+    static const char *const causes[] = {"nouveau", "device-files", "iommu",       "acs",          "registry",
+                                         "xid",     "link-narrow",  "slot-narrow", "numa-unknown", "numa-far",
+                                         "memlock", "ptrace",       "mps",         "ipc-namespace"};
+    doctor_buses buses = {.n = 0};
+    doctor_snapshot s = {0};
+    doctor_findings f;
+    put_causes();
+    doctor_read_system(root, &s);
+    doctor_read_bus(root, &buses, &s);
+    doctor_put_number(&s, buses.n, "gpus");
+    doctor_put(&s, "yes", "pair.0.1.cuda");
+    doctor_put(&s, "yes", "pair.1.0.cuda");
+    doctor_judge(&s, &f);
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+        if (!is_found(&f, causes[i])) {
+            fail_msg("%s is not found", causes[i]);
+        }
+    }
+    doctor_findings_release(&f);
+    doctor_release(&s);
+}
+
 static void reads_the_system(void **state)
 {
     (void)state;
@@ -246,6 +316,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_is_found_on_an_empty_system, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_devices, make_root, remove_root),
         cmocka_unit_test_setup_teardown(what_only_root_can_read_is_marked, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(causes_are_found_in_files, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_the_system, make_root, remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

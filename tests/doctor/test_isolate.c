@@ -76,11 +76,30 @@ static void says_how_it_ended(void **unused)
     expect_end(hang, NULL, 1, "no answer within 1 s");
 }
 
+/* The terminal shows what is waited for. */
+static void a_long_wait_is_announced(void **unused)
+{
+    (void)unused;
+    char text[256] = "";
+    FILE *file = tmpfile();
+    int before = dup(2);
+    assert_true(file && before >= 0);
+    dup2(fileno(file), 2);
+    expect_end(hang, NULL, 1, "no answer within 1 s");
+    dup2(before, 2);
+    close(before);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_contains(text, "it does not answer; it is asked for 1 s at most");
+    fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_over_what_is_found),
         cmocka_unit_test(says_how_it_ended),
+        cmocka_unit_test(a_long_wait_is_announced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

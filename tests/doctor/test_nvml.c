@@ -1,4 +1,4 @@
-/* test_nvml.c - facts from an NVML that the test plays: values, entries that are missing, failures, a device that is lost.
+/* test_nvml.c - facts from an NVML that the test plays: values, entries that are missing, failures, a device that is lost, and nonsense.
  *
  * Promise: What NVML reports becomes facts, and an entry that is missing or fails costs its own facts alone.
  * Threads: one. Locks: none.
@@ -16,6 +16,7 @@ static struct {
     unsigned mig[DEVICES];
     unsigned long long reasons[DEVICES];
     int p2p;
+    bool endless; /* texts have no end */
 } plan;
 
 static const char *const buses[DEVICES] = {"00000000:1B:00.0", "00000000:1C:00.0", "00000000:9C:00.0"};
@@ -48,18 +49,36 @@ static int get_handle(unsigned i, nvml_device *out)
 static int get_pci(nvml_device d, nvml_pci *out)
 {
     snprintf(out->bus_id, sizeof out->bus_id, "%s", buses[d->number]);
+    if (plan.endless) {
+        memset(out, 'f', sizeof *out);
+    }
     return NVML_OK;
 }
 
 static int get_version(char *out, unsigned bytes)
 {
+    if (plan.endless) {
+        memset(out, '7', bytes);
+        return NVML_OK;
+    }
     snprintf(out, bytes, "12.570.124.06");
     return NVML_OK;
 }
 
 static int get_driver(char *out, unsigned bytes)
 {
+    if (plan.endless) {
+        memset(out, '7', bytes);
+        return NVML_OK;
+    }
     snprintf(out, bytes, "570.124.06");
+    return NVML_OK;
+}
+
+static int get_name(nvml_device d, char *out, unsigned bytes)
+{
+    (void)d;
+    memset(out, plan.endless ? 27 : 0, bytes);
     return NVML_OK;
 }
 
@@ -125,6 +144,7 @@ static nvml library(void)
                   .nvmlDeviceGetPciInfo_v3 = get_pci,
                   .nvmlSystemGetNVMLVersion = get_version,
                   .nvmlSystemGetDriverVersion = get_driver,
+                  .nvmlDeviceGetName = get_name,
                   .nvmlDeviceGetMemoryInfo = get_memory,
                   .nvmlDeviceGetMigMode = get_mig,
                   .nvmlDeviceGetCurrentClocksThrottleReasons = get_reasons,
@@ -140,6 +160,14 @@ static void expect(const doctor_snapshot *s, const char *key, const char *value)
     const doctor_fact *f = doctor_find(s, key);
     if (!f || !f->value || strcmp(f->value, value) != 0) {
         fail_msg("%s is %s, not %s", key, f && f->value ? f->value : "missing", value);
+    }
+}
+
+static void expect_reason(const doctor_snapshot *s, const char *key, const char *reason)
+{
+    const doctor_fact *f = doctor_find(s, key);
+    if (!f || !f->reason || strcmp(f->reason, reason) != 0) {
+        fail_msg("%s: the reason is %s, not %s", key, f && f->reason ? f->reason : "missing", reason);
     }
 }
 
@@ -182,9 +210,10 @@ static void reads_values(void **unused)
     expect(&s, "pair.0.1.nvlinks", "2");
     expect(&s, "pair.1.0.read", "disabled by registry key");
     expect(&s, "pair.1.0.write", "ok");
-    assert_null(doctor_find(&s, "gpu.0.graphics_processes")); /* its entry fails */
-    assert_null(doctor_find(&s, "gpu.0.power_limit_mw"));     /* its entry is missing */
-    assert_true(finds(&s, "mig") && finds(&s, "mig-pending") && finds(&s, "clocks-hardware"));
+    expect_reason(&s, "gpu.0.graphics_processes", DOCTOR_UNSUPPORTED);
+    expect_reason(&s, "gpu.0.power_limit_mw", "this version of NVML has no such call");
+    expect_reason(&s, "gpu.1.nvlinks", DOCTOR_UNSUPPORTED);
+    assert_true(finds(&s, "mig") && finds(&s, "mig-pending") && finds(&s, "clocks-brake"));
     assert_true(finds(&s, "refused-registry") && finds(&s, "shared"));
     doctor_release(&s);
 }
@@ -222,6 +251,26 @@ static void a_library_of_another_version_is_found(void **unused)
     doctor_release(&s);
 }
 
+/* What is no text, and no number that there is, becomes no more than a fact. */
+static void nonsense_is_survived(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.n = 0};
+    doctor_snapshot s = {0};
+    nvml n = library();
+    memset(&plan, 0, sizeof plan);
+    plan.endless = true;
+    plan.p2p = -4;
+    plan.mig[0] = 4000000000u;
+    plan.reasons[0] = ~0ull;
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "gpus", "1"); /* all have one bus id */
+    assert_int_equal(strlen(doctor_find(&s, "driver.module")->value), NVML_TEXT - 1);
+    assert_int_equal(doctor_find(&s, "gpu.0.name")->value[0], '?');
+    finds(&s, "mig");
+    doctor_release(&s);
+}
+
 static void only_five_entries_are_needed(void **unused)
 {
     (void)unused;
@@ -249,6 +298,7 @@ int main(void)
         cmocka_unit_test(reads_values),
         cmocka_unit_test(a_lost_device_is_found),
         cmocka_unit_test(a_library_of_another_version_is_found),
+        cmocka_unit_test(nonsense_is_survived),
         cmocka_unit_test(only_five_entries_are_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,9 @@
 /* test_rules.c - each rule of the tables: the least facts for which it finds something, and the one change that makes it find nothing.
  *
+ * Two more tables have facts that answer a rule, and the fact that a rule lacks which is not answered.
  * Facts are "key=value;key=value". The twin has the same, but for the change in the third column, which comes first and so stays.
- * Promise: Every rule finds its planted cause, with evidence and a remedy or a reason, and finds nothing in the twin without it.
+ * Promise: Every rule finds its planted cause, with evidence and a remedy or a reason, and finds nothing in the twin without it. What can be
+ * checked is checked, and what cannot names the fact that is missing and what has it.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -30,11 +32,17 @@ static const struct {
     {"wsl", "system.wsl=yes", "system.wsl=no"},
     {"confidential", "gpus=2;confidential.on=yes;confidential.multi_gpu=none", "confidential.multi_gpu=protected"},
     {"nvml-missing", "module.nvidia=yes;nvml.state=NVML's error 999", "nvml.state=ok"},
+    {"nvml-missing", "module.nvidia=yes;nvml.library=cannot be used", "module.nvidia=no"},
+    {"branch-contends", "gpus=2;driver.module=525.147.05", "driver.module=535.54.03"},
+    {"branch-contends", "gpus=2;driver.module=470.82", "gpus=1"},
     {"mps", "mps.server=yes", "mps.server=no"},
     {"gpu-lost", "gpus=1;gpu.0.nvml=the device is lost", "gpu.0.nvml=ok"},
     {"gpu-lost", "gpus=1;gpu.0.config=gone", "gpu.0.config=ok"},
     {"gpu-lost", "gpus=1;gpu.0.xid=31, 79", "gpu.0.xid=31, 179"},
+    {"gpu-lost", "gpus=1;gpu.0.xid=31, 79", "gpu.0.nvml=ok"},
     {"gpu-absent", "gpus=1;gpu.0.nvml=absent;nvml.state=ok;gpu.0.kernel_driver=nvidia", "gpu.0.kernel_driver=vfio-pci"},
+    {"gpu-unusable", "gpus=1;gpu.0.nvml=the device needs a reset", "gpu.0.nvml=absent"},
+    {"xid", "gpus=1;gpu.0.xid=79;gpu.0.nvml=ok", "gpu.0.nvml=the device is lost"},
     {"gpu-absent", "gpus=1;gpu.0.nvml=absent;nvml.state=ok;gpu.0.kernel_driver=nvidia", "system.container=yes"},
     {"xid", "gpus=1;gpu.0.xid=13, 48", "gpu.0.xid=13, 43"},
     {"rows-failed", "gpus=1;gpu.0.rows_failed=yes", "gpu.0.rows_failed=no"},
@@ -43,6 +51,8 @@ static const struct {
     {"rows-pending", "gpus=1;gpu.0.pages_pending=yes", "gpu.0.pages_pending=no"},
     {"ecc", "gpus=1;gpu.0.ecc_uncorrected=1", "gpu.0.ecc_uncorrected=0"},
     {"clocks-hardware", "gpus=1;gpu.0.clock_reasons=72", "gpu.0.clock_reasons=1"},
+    {"clocks-hardware", "gpus=1;gpu.0.clock_reasons=200", "gpu.0.clock_reasons=136"},
+    {"clocks-brake", "gpus=1;gpu.0.clock_reasons=136", "gpu.0.clock_reasons=72"},
     {"clocks-hot", "gpus=1;gpu.0.clock_reasons=32", "gpu.0.clock_reasons=0"},
     {"power-limit", "gpus=1;gpu.0.power_limit_mw=250000;gpu.0.power_default_mw=300000", "gpu.0.power_limit_mw=300000"},
     {"clocks-set", "gpus=1;gpu.0.clock_reasons=2", "gpu.0.clock_reasons=4"},
@@ -76,6 +86,7 @@ static const struct {
     {"refused-other", "gpus=2;pair.0.1.cuda=no", "pair.0.1.read=GPU not supported"},
     {"refused-test", PAIR "pair.0.1.verdict=refused;pair.0.1.code=201", "pair.0.1.code=711"},
     {"one-way", "gpus=2;pair.0.1.read=ok;pair.1.0.read=not supported", "pair.1.0.read=ok"},
+    {"one-way", "gpus=2;pair.0.1.cuda=yes;pair.1.0.cuda=no", "pair.1.0.cuda=yes"},
     {"too-many-peers", "gpus=2;pair.0.1.code=711", "pair.0.1.code=0"},
     {"pair-slow", PAIR "pair.0.1.verdict=slow", "pair.0.1.verdict=usable"},
     {"acs-hint", PAIR "gpu.0.iommu_group=7;gpu.1.iommu_group=8;pair.0.1.path=same switch", "gpu.1.iommu_group=7"},
@@ -93,6 +104,7 @@ static const struct {
     {"slot-slow", "gpus=1;gpu.0.link_mts_max=16000;gpu.0.slot_mts_max=8000", "gpu.0.slot_mts_max=32000"},
     {"numa-unknown", "gpus=1;system.nodes=2;gpu.0.node=-1", "system.nodes=1"},
     {"devices-hidden", "gpus=1;env.CUDA_VISIBLE_DEVICES=-1", "env.CUDA_VISIBLE_DEVICES=0"},
+    {"option-wrong", "env.options=wrong", "env.options=right"},
     {"shm-small", "system.container=yes;system.shm_mib=64", "system.container=no"},
     {"memlock", "process.memlock_kib=64;system.infiniband=1", "process.memlock_kib=unlimited"},
     {"max-connections", "env.CUDA_DEVICE_MAX_CONNECTIONS=1", "env.CUDA_DEVICE_MAX_CONNECTIONS=(not set)"},
@@ -108,6 +120,67 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
+/* Facts that answer a rule, which finds nothing. A value "-" is what the device does not have. */
+static const struct {
+    const char *id, *facts;
+} answers[] = {
+    {"link-narrow", "gpus=1;gpu.0.link_width=16;gpu.0.link_width_max=16"},
+    {"link-slow", "gpus=1;gpu.0.link_mts=16000;gpu.0.link_mts_max=16000"},
+    {"numa-far", "gpus=1;system.nodes=1"},
+    {"numa-unknown", "gpus=1;system.nodes=1"},
+    {"nvlink", "gpus=2;gpu.0.name=x;gpu.1.name=x;gpu.0.nvlinks=-;gpu.1.nvlinks=-"},
+    {"nvlink", "gpus=1"},
+    {"gpu-lost", "gpus=1;gpu.0.nvml=ok"},
+    {"rows-pending", "gpus=1;gpu.0.rows_pending=no"},
+    {"rows-pending", "gpus=1;gpu.0.rows_pending=-;gpu.0.pages_pending=no"},
+    {"ecc", "gpus=1;gpu.0.ecc_uncorrected=-"},
+    {"clocks-set", "gpus=1;gpu.0.clock_reasons=0"},
+    {"mig", "gpus=1;gpu.0.mig=-"},
+    {"graphics", "gpus=2;gpu.0.display=no;gpu.1.display=no"},
+    {"version-skew", "module.nvidia=no"},
+    {"version-skew", "driver.module=570.1;driver.nvml=570.1"},
+    {"driver-init", "gpus=0"},
+    {"fabric-state", "gpus=1;system.nvswitches=0"},
+    {"confidential", "gpus=1"},
+    {"pair-corrupt", "gpus=2;pair.0.1.cuda=no;pair.1.0.cuda=no"},
+    {"pair-corrupt", "gpus=2;pair.0.1.verdict=usable;pair.1.0.verdict=usable"},
+    {"pair-slow", "gpus=2;pair.0.1.read=not supported;pair.1.0.read=not supported"},
+    {"iommu", PAIR "gpu.0.iommu=identity;gpu.1.iommu=off"},
+    {"acs", "gpus=1"},
+    {"acs", "gpus=2;pair.0.1.cuda=no;pair.1.0.cuda=no"},
+    {"acs-hint", PAIR "gpu.0.acs=none;gpu.1.acs=none"},
+    {"vm-peers", PAIR "system.hypervisor=no"},
+    {"window-small", "gpus=2;gpu.0.window_mib=9;gpu.0.memory_mib=8;gpu.1.window_mib=9;gpu.1.memory_mib=8"},
+    {"refused-other", "gpus=2;pair.0.1.cuda=yes;pair.1.0.cuda=yes"},
+    {"too-many-peers", PAIR},
+    {"one-way", "gpus=2;pair.0.1.cuda=yes;pair.1.0.cuda=yes"},
+    {"shm-small", "system.container=no"},
+    {"memlock", "system.infiniband=0"},
+    {"device-order", "gpus=1"},
+};
+
+/* What a rule lacks that is not answered, and a part of the reason. */
+static const struct {
+    const char *id, *facts, *key, *reason;
+} gaps[] = {
+    {"link-slow", "gpus=1;gpu.0.link_mts=2500;gpu.0.link_mts_max=16000", "gpu.0.utilization", "NVML has it"},
+    {"link-narrow", "gpus=2;gpu.0.link_width=8;gpu.1.link_width=8", "gpu.N.link_width_max", "the system has it"},
+    {"link-narrow", "gpus=2;gpu.0.link_width=8;gpu.0.link_width_max=8;gpu.1.link_width=8", "gpu.1.link_width_max",
+     "the system"},
+    {"slot-narrow", "gpus=1;gpu.0.link_width_max=8", "gpu.0.slot_width_max", "the system has it"},
+    {"mig", "gpus=1;nvml.end=crashed with signal 11", "gpu.0.mig", "NVML: crashed with signal 11"},
+    {"mig", "gpus=1;nvml.state=NVML's error 999", "gpu.0.mig", "NVML's error 999"},
+    {"mig", "gpus=1;gpu.0.nvml=the device is lost", "gpu.0.mig", "this device: the device is lost"},
+    {"mig", "gpus=1;driver.provider=host", "gpu.0.mig", "host devices"},
+    {"pair-corrupt", PAIR, "pair.N.N.verdict", "heddle p2p --verdicts"},
+    {"pair-corrupt", "gpus=2", "pair.N.N.cuda", "the driver has it"},
+    {"pair-corrupt", "gpus=2;driver.init=100 (no device)", "pair.N.N.cuda", "CUDA does not start: 100 (no device)"},
+    {"driver-init", "gpus=1;driver.end=no answer within 60 s", "driver.init", "no answer within 60 s"},
+    {"numa-far", "gpus=1;system.nodes=2;gpu.0.node=1;process.cpus=0", "node.1.cpus", "the system has it"},
+    {"window-small", PAIR "gpu.0.window_mib=1;gpu.0.memory_mib=8;gpu.1.window_mib=8;gpu.1.memory_mib=8",
+     "pair.1.0.code", "heddle p2p"},
+};
+
 static void put_all(doctor_snapshot *s, const char *facts)
 {
     char text[1024];
@@ -119,7 +192,11 @@ static void put_all(doctor_snapshot *s, const char *facts)
             fail_msg("no value in %s", facts);
         }
         *value = 0;
-        doctor_put(s, value + 1, "%s", one);
+        if (strcmp(value + 1, "-") == 0) {
+            doctor_miss(s, DOCTOR_UNSUPPORTED, "%s", one);
+        } else {
+            doctor_put(s, value + 1, "%s", one);
+        }
     }
 }
 
@@ -162,6 +239,63 @@ static void finds_what_is_planted(void **unused)
     assert_int_equal(wrong, 0);
 }
 
+static void what_can_be_checked_is_checked(void **unused)
+{
+    (void)unused;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        doctor_snapshot s = {0};
+        doctor_findings f;
+        bool answered = false;
+        put_all(&s, answers[i].facts);
+        doctor_judge(&s, &f);
+        for (int k = 0; k < f.n_answered; k++) {
+            answered |= strcmp(f.answered[k]->id, answers[i].id) == 0;
+        }
+        for (size_t k = 0; k < f.n_gaps; k++) {
+            if (strcmp(f.gaps[k].rule->id, answers[i].id) == 0) {
+                fprintf(stderr, "%s lacks %s in: %s\n", answers[i].id, f.gaps[k].key, answers[i].facts);
+                wrong++;
+            }
+        }
+        for (int k = 0; k < f.n; k++) {
+            wrong += strcmp(f.list[k].rule->id, answers[i].id) == 0;
+        }
+        if (!answered) {
+            fprintf(stderr, "%s is not answered in: %s\n", answers[i].id, answers[i].facts);
+            wrong++;
+        }
+        doctor_findings_release(&f);
+        doctor_release(&s);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void what_is_missing_is_named(void **unused)
+{
+    (void)unused;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof gaps / sizeof gaps[0]; i++) {
+        doctor_snapshot s = {0};
+        doctor_findings f;
+        bool named = false;
+        put_all(&s, gaps[i].facts);
+        doctor_judge(&s, &f);
+        for (size_t k = 0; k < f.n_gaps; k++) {
+            named |= strcmp(f.gaps[k].rule->id, gaps[i].id) == 0 && strcmp(f.gaps[k].key, gaps[i].key) == 0 &&
+                     strstr(f.gaps[k].reason, gaps[i].reason);
+        }
+        if (!named) {
+            fprintf(stderr, "%s does not name %s (%s) in: %s\n", gaps[i].id, gaps[i].key, gaps[i].reason,
+                    gaps[i].facts);
+            wrong++;
+        }
+        doctor_findings_release(&f);
+        doctor_release(&s);
+    }
+    assert_int_equal(wrong, 0);
+}
+
 static void every_rule_is_tried(void **unused)
 {
     (void)unused;
@@ -188,6 +322,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_is_planted),
+        cmocka_unit_test(what_can_be_checked_is_checked),
+        cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(every_rule_is_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,8 @@ has 'warning [power-limit]' warning
 has 'gpu.0.power_limit_mw = 350000' evidence
 run 2 --from "$machines/nouveau.json"
 has 'error [nouveau]' error
-has 'gpu.0.kernel_driver = nouveau' evidence
+has 'all 3 devices' 'a finding of all devices'
+has 'gpu.N.kernel_driver = nouveau (3 times)' evidence
 run 2 --json --from - <"$machines/vm-private-mirror.json"
 for text in '"status": 2' '"id": "pair-corrupt"' '"pair.0.1.verdict": "corrupt"' '"fix_needs_root": false'; do
     has "$text" json
@@ -71,8 +72,8 @@ CUDA_VISIBLE_DEVICES='' CUDA_DEVICE_MAX_CONNECTIONS=1 CUDA_LAUNCH_BLOCKING=1 CUD
 for id in devices-hidden max-connections launch-blocking lazy-loading peers-trusted; do
     has "[$id]" environment
 done
-HEDDLE_PLACEMENT=nonsense run 0
-has 'not found out: driver.init' 'a wrong option'
+HEDDLE_PLACEMENT=nonsense run 2
+has 'error [option-wrong]' 'a wrong option'
 
 # ---- an NVML with planted values, which the tool opens as it opens NVIDIA's
 cat >"$work/nvml.c" <<'END'
@@ -81,6 +82,7 @@ cat >"$work/nvml.c" <<'END'
 #include <string.h>
 #include <unistd.h>
 typedef struct { char old[16]; unsigned n[5]; char bus[32]; } pci;
+static int nonsense;
 int nvmlInit_v2(void)
 {
     const char *how = getenv("PLAYED_NVML");
@@ -88,14 +90,32 @@ int nvmlInit_v2(void)
         abort();
     if (how && strcmp(how, "mismatch") == 0)
         return 18;
+    if (how && strcmp(how, "leave") == 0)
+        exit(0);
+    if (how && strcmp(how, "close") == 0)
+        for (int i = 0; i < 64; i++)
+            close(i);
+    nonsense = how && strcmp(how, "nonsense") == 0;
     puts("NVML prints");
     return 0;
 }
 int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = nonsense ? 4000000000u : 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(size_t)(i + 1); return 0; }
-int nvmlDeviceGetPciInfo_v3(void *d, pci *p) { sprintf(p->bus, "00000000:%02zX:00.0", (size_t)d + 0xa0); return 0; }
-int nvmlDeviceGetName(void *d, char *name, unsigned n) { (void)d; snprintf(name, n, "Played GPU"); return 0; }
+int nvmlDeviceGetPciInfo_v3(void *d, pci *p) 
+{
+    nonsense ? (void)memset(p, 0xfe, sizeof *p) : (void)sprintf(p->bus, "00000000:%02zX:00.0", (size_t)d + 0xa0);
+    return 0;
+}
+int nvmlDeviceGetName(void *d, char *name, unsigned n)
+{
+    (void)d;
+    nonsense ? (void)memset(name, 27, n) : (void)snprintf(name, n, "Played GPU"); /* without an end */
+    return 0;
+}
+int nvmlDeviceGetComputeMode(void *d, int *mode) { (void)d; *mode = nonsense ? -77 : 0; return 0; }
+int nvmlDeviceGetPersistenceMode(void *d, int *mode) { (void)d; *mode = 1; return nonsense ? 12345 : 0; }
+int nvmlSystemGetNVMLVersion(char *text, unsigned n) { memset(text, '7', nonsense ? n : 0); return nonsense ? 0 : 13; }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *next) { *now = *next = d == (void *)2; return 0; }
 int nvmlDeviceGetP2PStatus(void *a, void *b, int what, int *state) { (void)a, (void)b, (void)what; *state = 4; return 0; }
 END
@@ -112,14 +132,33 @@ if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/
     PLAYED_NVML=crash run 2
     has '[nvml-silent]' 'an NVML that crashes'
     has 'nvml.end = crashed with signal 6' 'an NVML that crashes'
+    for how in leave close; do
+        PLAYED_NVML=$how run 2
+        has '[nvml-silent]' "an NVML that does $how"
+    done
+    PLAYED_NVML=nonsense run 0 --json # more devices than a machine has, which have one bus id together
+    has '"gpu.0.compute_mode": "NVML' 'an NVML that returns nonsense'
+    has '"gpu.0.persistence": "NVML' 'an NVML that returns nonsense'
+    python3 -c 'import json, sys; json.load(sys.stdin)' <"$work/out" 2>/dev/null || ! command -v python3 >/dev/null ||
+        fail "the JSON of nonsense is none: $(cat "$work/out")"
     echo 'no library' >"$work/libnvidia-ml.so.1"
-    run 0
-    has 'not found out: nvml.state' 'no NVML'
+    run 0 --json
+    has '"nvml.state": "libnvidia-ml.so.1 cannot be opened"' 'no NVML'
 else
     fail "the played NVML does not compile: $(cat "$work/err")"
 fi
 
 # ---- files and command lines
+echo '{"heddle_snapshot": 1, "facts": {"gpus": 2}, "missing": {}}' >"$work/few.json"
+run 0 --from "$work/few.json"
+has 'devices      not checked' 'few facts'
+has 'nothing wrong in what was checked' 'few facts'
+echo '{"heddle_snapshot": 1, "facts": {"gpus": 0}, "missing": {"system.bus": "/sys cannot be read"}}' >"$work/none.json"
+run 0 --from "$work/none.json"
+has 'no device was found: /sys cannot be read' 'no bus'
+rm "$work/none.json"
+head -c 17000000 /dev/zero >"$work/large.json"
+refused 1 'larger than 16 MiB' --from "$work/large.json"
 refused 1 'cannot be read' --from "$work/none.json"
 echo '{"heddle_snapshot": 1,' >"$work/half.json"
 refused 1 'line 2' --from "$work/half.json"

@@ -1,0 +1,172 @@
+/* gaps.c - why a fact is missing, in words for people: its own reason, or that of the source which has such facts.
+ *
+ * Threads: one at a time. Locks: none.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include "cli/doctor/findings.h"
+
+typedef enum source { SOURCE_NVML, SOURCE_DRIVER, SOURCE_TESTS, SOURCE_SYSTEM } source;
+
+/* Keys without their numbers; others are the system's. */
+static const struct {
+    const char *pattern;
+    source from;
+} sources[] = {
+    {"confidential.multi_gpu", SOURCE_NVML},
+    {"confidential.on", SOURCE_NVML},
+    {"driver.nvml", SOURCE_NVML},
+    {"nvml.state", SOURCE_NVML},
+    {"gpu.N.clock_reasons", SOURCE_NVML},
+    {"gpu.N.compute_mode", SOURCE_NVML},
+    {"gpu.N.compute_processes", SOURCE_NVML},
+    {"gpu.N.display", SOURCE_NVML},
+    {"gpu.N.ecc_uncorrected", SOURCE_NVML},
+    {"gpu.N.fabric_state", SOURCE_NVML},
+    {"gpu.N.fabric_status", SOURCE_NVML},
+    {"gpu.N.graphics_processes", SOURCE_NVML},
+    {"gpu.N.memory_mib", SOURCE_NVML},
+    {"gpu.N.mig", SOURCE_NVML},
+    {"gpu.N.mig_pending", SOURCE_NVML},
+    {"gpu.N.name", SOURCE_NVML},
+    {"gpu.N.nvlinks", SOURCE_NVML},
+    {"gpu.N.nvml", SOURCE_NVML},
+    {"gpu.N.pages_pending", SOURCE_NVML},
+    {"gpu.N.persistence", SOURCE_NVML},
+    {"gpu.N.power_default_mw", SOURCE_NVML},
+    {"gpu.N.power_limit_mw", SOURCE_NVML},
+    {"gpu.N.rows_failed", SOURCE_NVML},
+    {"gpu.N.rows_pending", SOURCE_NVML},
+    {"gpu.N.utilization", SOURCE_NVML},
+    {"pair.N.N.read", SOURCE_NVML},
+    {"driver.cuda", SOURCE_DRIVER},
+    {"driver.init", SOURCE_DRIVER},
+    {"driver.libcuda", SOURCE_DRIVER},
+    {"driver.library", SOURCE_DRIVER},
+    {"env.options", SOURCE_DRIVER},
+    {"gpu.N.cuda_number", SOURCE_DRIVER},
+    {"pair.N.N.cuda", SOURCE_DRIVER},
+    {"pair.N.N.code", SOURCE_TESTS},
+    {"pair.N.N.verdict", SOURCE_TESTS},
+};
+
+void doctor_gap_pattern(const char *key, char out[DOCTOR_KEY_BYTES])
+{
+    size_t used = 0;
+    for (size_t i = 0; key[i] && used + 1 < DOCTOR_KEY_BYTES; i++) {
+        bool first = i > 0 && key[i - 1] == '.' && isdigit((unsigned char)key[i]);
+        size_t digits = strspn(key + i, "0123456789");
+        if (first && key[i + digits] == '.') {
+            out[used++] = 'N';
+            i += digits - 1;
+        } else {
+            out[used++] = key[i];
+        }
+    }
+    out[used] = 0;
+}
+
+static source source_of(const char *key)
+{
+    char pattern[DOCTOR_KEY_BYTES];
+    doctor_gap_pattern(key, pattern);
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        if (strcmp(pattern, sources[i].pattern) == 0) {
+            return sources[i].from;
+        }
+    }
+    return SOURCE_SYSTEM;
+}
+
+static const char *value_of(const doctor_snapshot *s, const char *key)
+{
+    const doctor_fact *f = doctor_find(s, key);
+    return f ? f->value : NULL;
+}
+
+/* NULL: its reason is not in the snapshot. */
+static const char *reason_of(const doctor_snapshot *s, const char *key)
+{
+    const doctor_fact *f = doctor_find(s, key);
+    return f ? f->reason : NULL;
+}
+
+static bool is_other(const char *value, const char *than)
+{
+    return value && strcmp(value, than) != 0;
+}
+
+/* What NVML reports of the device that the key is about; NULL: nothing, or the key is about none. */
+static const char *device_state(const doctor_snapshot *s, const char *key)
+{
+    char of[DOCTOR_KEY_BYTES];
+    int i = -1;
+    if (sscanf(key, "gpu.%d.", &i) != 1 || i < 0) {
+        return NULL;
+    }
+    snprintf(of, sizeof(of), "gpu.%d.nvml", i);
+    return value_of(s, of);
+}
+
+static void explain_nvml(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+{
+    const char *end = value_of(s, "nvml.end"), *state = value_of(s, "nvml.state"), *why = reason_of(s, "nvml.state");
+    const char *device = device_state(s, key), *provider = value_of(s, "driver.provider");
+    if (provider && strcmp(provider, "host") == 0) {
+        snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
+    } else if (is_other(end, "ordinary")) {
+        snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", end);
+    } else if (why) {
+        snprintf(out, DOCTOR_REASON_BYTES,
+                 "NVML: %.120s; the driver's package has it, for a container add the capability utility", why);
+    } else if (is_other(state, "ok")) {
+        snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", state);
+    } else if (is_other(device, "ok")) {
+        snprintf(out, DOCTOR_REASON_BYTES, "NVML has nothing of this device: %.150s", device);
+    } else {
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; NVML has it");
+    }
+}
+
+static void explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTES])
+{
+    const char *end = value_of(s, "driver.end"), *init = value_of(s, "driver.init"), *why = reason_of(s, "driver.init");
+    if (is_other(end, "ordinary")) {
+        snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", end);
+    } else if (why) {
+        snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", why);
+    } else if (is_other(init, "0 (ok)")) {
+        snprintf(out, DOCTOR_REASON_BYTES, "CUDA does not start: %.150s", init);
+    } else {
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the driver has it");
+    }
+}
+
+bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+{
+    const char *reason = reason_of(s, key), *provider = value_of(s, "driver.provider");
+    if (reason && strcmp(key, "nvml.state") != 0 && strcmp(key, "driver.init") != 0) {
+        snprintf(out, DOCTOR_REASON_BYTES, "%.250s", reason);
+        return strcmp(reason, DOCTOR_ROOT) == 0;
+    }
+    switch (source_of(key)) {
+    case SOURCE_NVML:
+        explain_nvml(s, key, out);
+        break;
+    case SOURCE_DRIVER:
+        explain_driver(s, out);
+        break;
+    case SOURCE_TESTS:
+        snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; heddle p2p --verdicts does");
+        break;
+    default:
+        snprintf(out, DOCTOR_REASON_BYTES, "%s",
+                 provider && strcmp(provider, "host") == 0 &&
+                         (strncmp(key, "gpu.", 4) == 0 || strncmp(key, "pair.", 5) == 0)
+                     ? "host devices have no such fact"
+                     : "not in the snapshot; the system has it");
+        break;
+    }
+    return false;
+}
