@@ -489,7 +489,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
         return hdi_runtime_refused(rt);
     }
     struct hd_buffer *b = NULL;
-    int64_t began = hdi_pause_begin(&rt->recorder);
+    int64_t began = hdi_record_began(&rt->recorder);
     hd_status status = make(rt, bytes, false, true, &b);
     if (!status) {
         b->call_site = __builtin_return_address(0);

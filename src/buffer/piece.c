@@ -260,7 +260,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
         return hdi_fail(HD_ERROR_MEMORY, "device %d has no piece of %zu bytes", device->index, bytes);
     }
     hdi_region *r = NULL;
-    int64_t began = hdi_pause_begin(&device->runtime->recorder);
+    int64_t began = hdi_record_began(&device->runtime->recorder);
     hd_status status = make(device, piece, bytes, losses, label, &r);
     if (status) {
         hdi_counts_add(&device->memory->failures, 1);

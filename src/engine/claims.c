@@ -140,7 +140,10 @@ static bool is_unseen(const hd_lane *lane, uint64_t end)
 /* For a trace: no engine has seen the end. */
 static void record_end(hd_lane *lane, uint64_t end)
 {
-    hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder), .lane = lane->global, .before = end - 1, .position = end}};
+    hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder),
+                                  .lane = lane->global,
+                                  .before = end - 1,
+                                  .position = end}};
     record.type = HDI_RECORD_DONE;
     record.device = (uint8_t)lane->device->index;
     hdi_record_put(&lane->runtime->recorder, &record);
