@@ -19,6 +19,7 @@
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
+#include "buffer/recorded.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 
@@ -551,6 +552,9 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
         memcpy(b->label, text, sizeof b->label);
     }
     hdi_lock_release(order);
+    if (there && hdi_records(&b->runtime->recorder)) {
+        hdi_record_label(b);
+    }
     hdi_buffers_unlock(b->runtime);
     if (!there) {
         return hdi_buffer_refused(handle);

@@ -267,3 +267,10 @@ void hdi_record_free(struct hd_buffer *b)
     hdi_record r = memory_record(b, HDI_RECORD_FREE, b->bytes, label);
     hdi_record_put(&b->runtime->recorder, &r);
 }
+
+void hdi_record_label(struct hd_buffer *b)
+{
+    char label[HD_LABEL_BYTES];
+    hdi_record r = memory_record(b, HDI_RECORD_LABEL, b->bytes, label);
+    hdi_record_put_text(&b->runtime->recorder, &r, label);
+}

@@ -40,6 +40,8 @@ void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
 /* One that failed. */
 void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
 void hdi_record_free(struct hd_buffer *b);
+/* It has a new label. The list's lock is held. */
+void hdi_record_label(struct hd_buffer *b);
 /* Memory of a device was taken, where so much was mapped before: a pause if the driver had to map some. */
 void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
 /* A call that moved bytes, or submitted that. `way`: HDI_RECORD_WAY_*. A side that is NULL is the program's memory. */

@@ -51,6 +51,7 @@ enum {
     HDI_RECORD_DROPPED,  /* records that had no room */
     HDI_RECORD_ACTIVITY, /* what CUPTI reports of a device; text: the name, on the first of each name */
     HDI_RECORD_END,      /* the trace was stopped */
+    HDI_RECORD_LABEL,    /* a buffer has another label from here on */
     HDI_RECORD_TYPES
 };
 
@@ -251,7 +252,7 @@ typedef union hdi_record {
         uint32_t src_label, dst_label;
         uint64_t rest;
     } transfer;
-    struct { /* ALLOC, FREE; kind of ALLOC: 0 of a device, 1 pinned, 2 unified */
+    struct { /* ALLOC, FREE, LABEL; kind: 0 of a device, 1 pinned, 2 unified */
         uint32_t first, thread;
         int64_t time;    /* ALLOC: when it returned */
         uint64_t buffer; /* a number that no other buffer has while it lives */

@@ -215,6 +215,26 @@ static void pinned_memory_is_there_like_others(void **state)
     conf_close(runtime);
 }
 
+static void a_later_label_is_there(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_buffer_set_label(x, "the late one"));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0;
+    const hdi_record *alloc = next(&c, HDI_RECORD_ALLOC, &at), *label = next(&c, HDI_RECORD_LABEL, &at);
+    CONF_TRUE(alloc && label && alloc->alloc.label == 0);
+    CONF_TRUE(label->time >= alloc->time && label->alloc.buffer == alloc->alloc.buffer);
+    CONF_TRUE(label->alloc.bytes == bytes && label->device == 0);
+    CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, label->alloc.label, "the late one"));
+    free(c.records);
+    conf_close(runtime);
+}
+
 static void a_claim_that_no_engine_has_ends_too(void **state)
 {
     (void)state;
@@ -609,6 +629,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(each_operation_is_there_once),
         FOLDER_CASE(transfers_have_their_way_and_bytes),
         FOLDER_CASE(pinned_memory_is_there_like_others),
+        FOLDER_CASE(a_later_label_is_there),
         FOLDER_CASE(a_claim_that_no_engine_has_ends_too),
         FOLDER_CASE(bad_calls_are_refused),
         FOLDER_CASE(traces_follow_each_other),

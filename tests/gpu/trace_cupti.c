@@ -126,7 +126,8 @@ static void read_trace(const char *file)
     }
     for (int i = 0, from = 0; i < n; i++) {
         int d = kept[i].device;
-        double began = kept[i].span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? (double)kept[i].span.began : clock_of(d, (double)kept[i].span.began);
+        double began = kept[i].span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? (double)kept[i].span.began
+                                                                              : clock_of(d, (double)kept[i].span.began);
         spans[n_spans] = (ran){d, began, clock_of(d, (double)kept[i].span.ended)};
         for (int k = 0; k < n_issues; k++) {
             const hdi_record *issue = &issues[(from + k) % n_issues];
@@ -149,10 +150,16 @@ static void read_trace(const char *file)
 
 /* ---- the comparison ---- */
 
-static int by_begin(const void *a, const void *b)
+static int by_end(const void *a, const void *b)
 {
     const ran *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
+    return x->device != y->device ? x->device - y->device : (x->end > y->end) - (x->end < y->end);
+}
+
+static double distance(const ran *a, const ran *b)
+{
+    double d = a->end - b->end;
+    return a->device != b->device ? 1e30 : d < 0 ? -d : d;
 }
 
 static int by_size(const void *a, const void *b)
@@ -167,16 +174,16 @@ static double at(double *list, int n, double part)
     return list[(int)((n - 1) * part)];
 }
 
-/* Finds of each span the kernel that began nearest. False: too many differ. */
+/* Finds of each span the kernel of its device that ended nearest. False: too many differ. */
 static bool compare(const char *name)
 {
     static double begins[MOST], ends[MOST], off_begin[MOST], off_end[MOST], calls[MOST], returns[MOST];
-    qsort(seen, (size_t)n_seen, sizeof seen[0], by_begin);
+    qsort(seen, (size_t)n_seen, sizeof seen[0], by_end);
     for (int i = 0; i < n_spans; i++) {
         int low = 0, high = n_seen - 1;
         while (low < high) {
             int middle = (low + high) / 2;
-            if (seen[middle].end < spans[i].end) {
+            if (by_end(&seen[middle], &spans[i]) < 0) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -184,11 +191,7 @@ static bool compare(const char *name)
         }
         int best = low;
         for (int k = low - 2; k <= low + 2; k++) {
-            if (k >= 0 && k < n_seen &&
-                (seen[k].end - spans[i].end) * (seen[k].end - spans[i].end) <
-                    (seen[best].end - spans[i].end) * (seen[best].end - spans[i].end)) {
-                best = k;
-            }
+            best = k >= 0 && k < n_seen && distance(&seen[k], &spans[i]) < distance(&seen[best], &spans[i]) ? k : best;
         }
         double b = spans[i].begin - seen[best].begin, e = spans[i].end - seen[best].end;
         begins[i] = b;
