@@ -24,24 +24,22 @@ function compareTraces(body, a, b) {
             rows.push([category.text, { text: duration(x[c]), title: exactly(x[c]) }, { text: duration(y[c]), title: exactly(y[c]) }, change(x[c], y[c], c < 2 ? 0 : -1)]);
         }
     });
-    for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', t => t.count('transfers')], ['losses', t => t.info.losses.length]]) {
+    for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', transferCount], ['losses', t => t.info.losses.length]]) {
         rows.push([text, of(a).toLocaleString('en-US'), of(b).toLocaleString('en-US'), change(of(a), of(b), 0)]);
     }
     body.append(table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
     body.append(findingsBeside(a, b, names));
 }
 
+/* A kind of finding in a row, with the largest of its devices. */
 function findingsBeside(a, b, names) {
-    const byId = new Map();
-    const key = f => f.id + ' ' + f.device + ' ' + f.other;
-    [a, b].forEach((t, i) => t.info.findings.forEach(f => {
-        const entry = byId.get(key(f)) || { gains: [null, null], title: f.title };
-        if (entry.gains[i] === null) entry.gains[i] = f.gain;
-        byId.set(key(f), entry);
+    const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
+    const text = group => !group ? 'not found' : duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : '');
+    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
+        const [x, y] = sides.map(groups => groups.find(group => group[0].id === id));
+        return [{ text: [el('code', null, id), el('span', { class: 'share quiet' }, (y || x)[0].title)] }, text(x), text(y),
+            !x ? { text: 'new', class: 'worse' } : !y ? { text: 'gone', class: 'better' } : change(x[0].gain, y[0].gain, -1)];
     }));
-    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], [...byId.values()].map(({ gains, title }) =>
-        [title, gains[0] === null ? 'not found' : duration(gains[0]), gains[1] === null ? 'not found' : duration(gains[1]),
-            gains[0] === null ? { text: 'new', class: 'worse' } : gains[1] === null ? { text: 'gone', class: 'better' } : change(gains[0], gains[1], -1)]));
 }
 
 /* -------------------------------------------------------------------------------------------------------- benchmarks */
@@ -99,11 +97,11 @@ function number(value) {
 }
 
 function goalsTable(files) {
-    const first = files[0].data.goals;
-    if (!Array.isArray(first) || first.length === 0) return null;
+    const all = new Map(files.flatMap(file => Array.isArray(file.data.goals) ? file.data.goals : []).reverse().map(goal => [goal.id, goal]));
+    if (all.size === 0) return null;
     const state = (goal, data) => !goal ? '–' : { text: number(goal.value) + (data.goals_apply === false ? '' : goal.reached ? ' reached' : ' missed'), class: data.goals_apply === false ? null : goal.reached ? 'better' : 'worse' };
-    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], first.map(goal => [goal.text || goal.id,
-        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((file.data.goals || []).find(g => g.id === goal.id), file.data))]));
+    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [goal.text || goal.id,
+        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((Array.isArray(file.data.goals) ? file.data.goals : []).find(g => g.id === goal.id), file.data))]));
 }
 
 function compareBench(body, files) {

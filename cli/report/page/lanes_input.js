@@ -3,6 +3,8 @@
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
     'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
+const WAITS = 40, GAPS = 40; /* that are listed: of an operation, of all devices */
+
 /* -------------------------------------------------------------------------------------------------------- selection */
 
 function bringToView(from, to) {
@@ -90,10 +92,13 @@ function chainList(t, chain, most = 12) {
         return el('li', null, i === 0 ? 'this: ' : 'held up by ', linkButton(opLine(t, op), () => selectOp(op, true)),
             el('span', { class: 'quiet' }, ' ' + duration(from - t.begin) + ' to ' + duration(to - t.begin) + (why ? '; ' + why : '')));
     }));
+    const rest = leftOut(chain.beyond, 'more operations of the chain are neither listed nor drawn. Select the last one to go on.');
     return more > 0 ? [list, button(more + ' more', event => {
-        event.target.replaceWith(...[chainList(t, chain, chain.length)].flat());
+        const whole = chainList(t, chain, chain.length)[0];
+        event.target.replaceWith(whole);
         list.remove();
-    })] : [list];
+        whole.children[most].querySelector('button').focus();
+    }), rest] : [list, rest];
 }
 
 function opFacts(t, op) {
@@ -117,13 +122,13 @@ function opFacts(t, op) {
 }
 
 function waitsOf(t, op) {
-    const first = t.col('ops', 'first_wait')[op], count = t.col('ops', 'n_waits')[op], out = [];
-    for (let i = first; i < first + count && i < t.count('waits') && out.length < 40; i++) {
+    const first = t.col('ops', 'first_wait')[op], end = Math.min(first + t.col('ops', 'n_waits')[op], t.count('waits')), out = [];
+    for (let i = first; i < end && out.length < WAITS; i++) {
         const other = t.col('waits', 'other')[i];
         out.push(el('li', null, other >= 0 ? linkButton(opLine(t, other), () => selectOp(other, true)) : 'work that the trace does not have',
             el('span', { class: 'quiet' }, ' ' + waitText(t, i))));
     }
-    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out)] : [];
+    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more waits are not shown.')] : [];
 }
 
 function opDetails(t, op) {
@@ -385,6 +390,8 @@ function buildLanes(body) {
         lanes.refreshButtons();
         askDraw();
     }, { id: 'critical' });
+    lanes.pathNote = el('p', { class: 'quiet left-out', 'aria-live': 'polite' });
+    const threads = el('div');
     lanes.refreshButtons = () => critical.setAttribute('aria-pressed', String(lanes.critical));
     lanes.refreshButtons();
     for (const [event, handler] of Object.entries({ pointerdown: pointerDown, pointermove: pointerMove, pointerup: pointerUp, pointercancel: pointerUp })) {
@@ -397,57 +404,11 @@ function buildLanes(body) {
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
     el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
         'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
-    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), el('div', { class: 'paper', id: 'lanes-paper' }),
-    legend(CATEGORY.map((category, c) => ({ ...category, c, colour: () => categoryColour(c) })).filter(({ c }) => c < 2 || usedCategories([t]).includes(c))
-        .concat([...OPS_SHOWN].filter(([op]) => hasOps(t, op)).map(([op, text]) => ({ text, colour: () => stretchColour(op) })))),
-    lanes.details, asTable(() => longestTable(t), 'The longest gaps as a table'));
+    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), threads, lanesLegend(t),
+    lanes.details, timelineTables(t));
     makeRows();
+    threads.append(leftOut(lanes.threadsBeyond, 'more threads are not shown above; the tables have them.') || '');
     sizeLanes();
     showDetails();
 }
 
-const OPS_SHOWN = new Map([[3, 'fill'], [4, 'matrix product'], [5, 'call'], [7, 'claim']]);
-
-function hasOps(t, kind) {
-    return t.col('stretches', 'op').includes(kind);
-}
-
-/* The 40 longest gaps of all devices: the timeline in words. */
-function longestTable(t) {
-    const begin = t.col('pieces', 'begin'), category = t.pieceCategories(), found = [];
-    t.info.devices.forEach((_, d) => {
-        const [first, end] = t.pieces(d);
-        for (let i = first; i < end; i++) {
-            if (category[i] >= 2) found.push([t.pieceEnd(d, i) - begin[i], d, i]);
-        }
-    });
-    found.sort((a, b) => b[0] - a[0]);
-    const op = t.col('pieces', 'op'), holder = t.col('pieces', 'holder');
-    return table('', ['gap', 'device', 'from', 'length', 'held up', 'by'], found.slice(0, 40).map(([length, d, i]) => [
-        linkButton(CATEGORY[category[i]].text, () => {
-            selectPiece(d, i, true);
-            goTo('timeline');
-        }), String(d), duration(begin[i] - t.begin), duration(length), op[i] >= 0 ? opLine(t, op[i]) : '–', holder[i] >= 0 ? opLine(t, holder[i]) : '–']));
-}
-
-/* On paper: a picture of its own for each device and for the threads, so that none is cut. */
-function printLanes(target) {
-    const t = trace(), width = 1000, old = lanes.gutter, groups = [];
-    lanes.gutter = 170;
-    for (const row of lanes.rows) {
-        if (row.kind === 'strip' || row.kind === 'head') groups.push([]);
-        if (groups.length > 0 && groups[groups.length - 1].length < 28) groups[groups.length - 1].push(row);
-    }
-    target.replaceChildren(...groups.map(group => {
-        const axis = el('canvas'), canvas = el('canvas'), top = group[0].y, last = group[group.length - 1];
-        const height = last.y + last.h + 4 - top;
-        drawTimeAxis(axis, width);
-        const g = sized(canvas, width, height);
-        g.translate(0, -top + 2);
-        drawRows(g, t, group, width, top, top + height);
-        drawMarks(g, t, width, top + height);
-        axis.style.height = 'auto';
-        return el('div', { class: 'canvas' }, axis, canvas);
-    }));
-    lanes.gutter = old;
-}

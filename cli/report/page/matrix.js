@@ -7,7 +7,7 @@ function shade(cell, share) {
 function matrixTable(t, exact) {
     const devices = t.info.devices, causes = [0, 2, 3, 4, 5, 6, 7];
     const text = time => exact ? time.toLocaleString('en-US') : duration(time);
-    const heads = ['idle device', ...devices.map((_, d) => 'for device ' + d), ...causes.map(c => CATEGORY[2 + c].text.replace('idle: ', '')),
+    const heads = ['idle device', ...devices.map((_, d) => 'waits for device ' + d), ...causes.map(c => CATEGORY[2 + c].text.replace('idle: ', '')),
         'idle, sum', 'compute', 'transfer', 'window'];
     const out = el('table', { id: 'matrix' }, el('caption', null, exact ? 'in nanoseconds: each row adds up to its window' : 'the part of the window stands below each time'),
         el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 ? 'text' : null }, head)))),
@@ -16,7 +16,7 @@ function matrixTable(t, exact) {
             const other = device.cause[1] - device.for_device.reduce((a, b) => a + b, 0);
             const cells = [...device.for_device.map((time, o) => [time, 'waits for device ' + o]), ...causes.map(c => [device.cause[c], CATEGORY[2 + c].text])];
             const sums = [device.idle, device.compute, device.transfer, device.end - device.begin];
-            return el('tr', null, el('th', { scope: 'row', class: 'text' }, 'device ' + d, el('span', { class: 'share quiet' }, ' ' + short(device.name, 30)),
+            return el('tr', null, el('th', { scope: 'row', class: 'text name' }, 'device ' + d, el('span', { class: 'share quiet' }, ' ' + short(device.name, 30)),
                 other > 0 ? el('span', { class: 'share' }, 'for others ' + text(other)) : null),
             ...cells.map(([time]) => {
                 const cell = el('td', { title: exactly(time) }, time > 0 ? text(time) : '·', time > 0 && !exact ? el('span', { class: 'share' }, percent(time / window)) : null);

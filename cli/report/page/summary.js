@@ -74,7 +74,7 @@ function buildSummary(body) {
         tile(String(info.devices.length), info.devices.length === 1 ? 'device' : 'devices'),
         tile(whole > 0 ? percent(busy / whole) : '–', 'of their time busy'),
         tile(t.count('ops').toLocaleString('en-US'), 'operations'),
-        tile(t.count('transfers').toLocaleString('en-US'), 'transfers'),
+        tile(count(transferCount(t)), 'transfers'),
         tile(t.count('memory').toLocaleString('en-US'), 'allocations and frees'),
         tile(String(info.losses.length), info.losses.length === 1 ? 'loss' : 'losses')));
     body.append(...gaps(info).map(text => el('p', { class: 'note' }, text)));
@@ -125,6 +125,11 @@ function showFinding(t, finding) {
     }
 }
 
+/* Copies, and what the host moved. */
+function transferCount(t) {
+    return t.info.links.reduce((sum, link) => sum + link.count, 0);
+}
+
 /* The longest idle piece of a device, which a finding without an operation is about. */
 function longestGap(t, d) {
     const [first, end] = t.pieces(d), begin = t.col('pieces', 'begin'), category = t.pieceCategories();
@@ -144,10 +149,31 @@ function buildFindings(body) {
     if (t.info.findings.length === 0) {
         body.append(el('p', { class: 'quiet' }, 'There are none: the trace has nothing that is worth a change.'));
     }
-    for (const finding of t.info.findings) {
-        const place = finding.op >= 0 || finding.device >= 0;
-        body.append(findingCard(finding.title, finding.gain > 0 ? '' : 'warning', finding.gain > 0 ? 'up to ' + duration(finding.gain) : '',
-            finding.evidence, finding.remedy,
-            place ? el('p', { class: 'screen' }, linkButton('Show it in the timeline', () => showFinding(t, finding), { 'data-finding': finding.id })) : null));
+    for (const group of findingGroups(t)) {
+        const [first, ...others] = group, place = first.op >= 0 || first.device >= 0;
+        body.append(findingCard(first.title, first.gain > 0 ? '' : 'warning', first.gain > 0 ? 'up to ' + duration(first.gain) : '', first.evidence, first.remedy, [
+            place ? el('p', { class: 'screen' }, findingLink(t, first, 'Show it in the timeline')) : null, others.length > 0 ? alikeFindings(t, others) : null]));
     }
+}
+
+/* Findings of one kind together, as `heddle trace` has them: the one with the largest gain is first. */
+function findingGroups(t) {
+    const groups = new Map();
+    for (const finding of t.info.findings) {
+        if (!groups.has(finding.id)) groups.set(finding.id, []);
+        groups.get(finding.id).push(finding);
+    }
+    return [...groups.values()];
+}
+
+function findingLink(t, finding, text) {
+    return linkButton(text, () => showFinding(t, finding), { 'data-finding': finding.id });
+}
+
+function alikeFindings(t, findings) {
+    const devices = [...new Set(findings.filter(f => f.device >= 0).map(f => 'device ' + f.device))];
+    const where = devices.length === 0 ? '' : ': ' + devices.slice(0, 8).join(', ') + (devices.length > 8 ? ' and ' + count(devices.length - 8) + ' more' : '');
+    return asTable(() => table('Each has the same remedy', ['finding', 'up to', 'evidence'], findings.map(f => [
+        f.op >= 0 || f.device >= 0 ? findingLink(t, f, f.title) : f.title, f.gain > 0 ? duration(f.gain) : '–', { text: f.evidence || '–', class: 'text' }])),
+    'The same ' + (findings.length === 1 ? 'once' : count(findings.length) + ' times') + ' more' + where);
 }
