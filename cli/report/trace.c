@@ -43,7 +43,6 @@
 #define WAIT_MAP(X)                                                                                                    \
     X(waits, other, t->waits[i].other)                                                                                 \
     X(waits, reads, t->waits[i].reads)                                                                                 \
-    X(waits, buffer, (int64_t)t->waits[i].buffer)                                                                      \
     X(waits, label, t->waits[i].label)                                                                                 \
     X(waits, low, (int64_t)t->waits[i].low)                                                                            \
     X(waits, high, (int64_t)t->waits[i].high)
@@ -73,13 +72,11 @@
 
 #define MEMORY_MAP(X)                                                                                                  \
     X(memory, time, t->memory[i].time)                                                                                 \
-    X(memory, took, t->memory[i].took)                                                                                 \
     X(memory, is_alloc, t->memory[i].is_alloc)                                                                         \
     X(memory, kind, t->memory[i].kind)                                                                                 \
     X(memory, device, t->memory[i].device)                                                                             \
     X(memory, rungs, t->memory[i].rungs)                                                                               \
     X(memory, thread, t->memory[i].thread)                                                                             \
-    X(memory, buffer, (int64_t)t->memory[i].buffer)                                                                    \
     X(memory, bytes, (int64_t)t->memory[i].bytes)                                                                      \
     X(memory, label, t->memory[i].label)                                                                               \
     X(memory, other, t->memory[i].other)
@@ -89,8 +86,7 @@
     X(figures, device, t->figures[i].device)                                                                           \
     X(figures, in_use, (int64_t)t->figures[i].in_use)                                                                  \
     X(figures, held, (int64_t)t->figures[i].held)                                                                      \
-    X(figures, limit, (int64_t)t->figures[i].limit)                                                                    \
-    X(figures, pinned, (int64_t)t->figures[i].pinned)
+    X(figures, limit, (int64_t)t->figures[i].limit)
 
 #define PAUSE_MAP(X)                                                                                                   \
     X(pauses, begin, t->pauses[i].begin)                                                                               \

@@ -4,8 +4,8 @@
 
 const UNSEEN_SHORT = -1;
 /* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
-const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready', 'buffer',
-    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'took', 'in_use', 'held', 'limit', 'pinned', 'lane', 'stream', 'detail']);
+const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready',
+    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'in_use', 'held', 'limit', 'lane', 'stream', 'detail']);
 
 const BASE64 = (() => {
     const table = new Uint8Array(128);

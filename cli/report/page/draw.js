@@ -34,9 +34,9 @@ function count(n) {
     return n.toLocaleString('en-US');
 }
 
-/* What a view leaves out, where it is missing; null where nothing is. `text` goes on behind the number. */
-function leftOut(n, text, attributes) {
-    return n > 0 ? el('p', { class: 'quiet left-out', ...attributes }, count(n) + ' ' + text) : null;
+/* What a view leaves out, where it is missing; null where nothing is. The text behind the number: of one, of several. */
+function leftOut(n, one, several, attributes) {
+    return n > 0 ? el('p', { class: 'quiet left-out', ...attributes }, count(n) + ' ' + (n === 1 ? one : several)) : null;
 }
 
 const PAPER_ROWS = 60; /* page.css hides those behind */
@@ -55,8 +55,8 @@ function table(caption, heads, rows, most = 200, total = rows.length) {
         el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 || isText(i) ? 'text' : null }, head)))),
         el('tbody', null, shown.map(row => el('tr', null, row.map(cell)))));
     const long = shown.length > PAPER_ROWS;
-    return el('div', { class: 'scroll' }, out, leftOut(total - shown.length, 'more rows are not shown.', long ? { class: 'quiet left-out screen' } : null),
-        long ? leftOut(total - PAPER_ROWS, 'more rows are not on paper.', { class: 'left-out paper' }) : null);
+    return el('div', { class: 'scroll' }, out, leftOut(total - shown.length, 'more row is not shown.', 'more rows are not shown.', long ? { class: 'quiet left-out screen' } : null),
+        long ? leftOut(total - PAPER_ROWS, 'more row is not on paper.', 'more rows are not on paper.', { class: 'left-out paper' }) : null);
 }
 
 function facts(pairs) {
@@ -90,6 +90,11 @@ function duration(ns) {
     if (size < 1e6) return significant(ns / 1e3) + ' µs';
     if (size < 1e9) return significant(ns / 1e6) + ' ms';
     return significant(ns / 1e9) + ' s';
+}
+
+/* A time of a trace, from the begin of its window. */
+function moment(t, time) {
+    return time < t.begin ? duration(t.begin - time) + ' before the window' : duration(time - t.begin);
 }
 
 function exactly(ns) {

@@ -33,7 +33,7 @@ function threadRows(t) {
             rows.push(itemRow(t, 'pause', 'pauses', 'begin', 'end', pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
         }
     }
-    if (lanes.threadsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.threadsBeyond) + ' more threads are not shown' });
+    if (lanes.threadsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.threadsBeyond) + (lanes.threadsBeyond === 1 ? ' more thread is' : ' more threads are') + ' not shown' });
     return rows;
 }
 
@@ -333,7 +333,7 @@ function drawSelected(g, t, width) {
     const s = app.selected;
     lanes.pathBeyond = 0;
     if (lanes.critical) drawChain(g, t, pathInView(t), width, colour('focus') || '#0b57d0');
-    if (lanes.pathNote) lanes.pathNote.textContent = lanes.pathBeyond > 0 ? count(lanes.pathBeyond) + ' more operations of the critical path in view are not drawn; zoom in.' : '';
+    if (lanes.pathNote) lanes.pathNote.textContent = lanes.pathBeyond > 0 ? 'Operations of the critical path in view that are not drawn: ' + count(lanes.pathBeyond) + '. Zoom in.' : '';
     if (!s) return;
     if (s.kind === 'op') drawChain(g, t, s.chain, width, colour('mark'));
     if (s.kind === 'piece') {

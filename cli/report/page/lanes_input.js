@@ -90,9 +90,10 @@ function chainList(t, chain, most = 12) {
         const [from, to] = t.opTimes(op), wait = i > 0 ? heldBy[chain[i - 1]] : -1;
         const why = i === 0 ? '' : wait >= 0 ? waitText(t, wait) : 'it is before it in the lane';
         return el('li', null, i === 0 ? 'this: ' : 'held up by ', linkButton(opLine(t, op), () => selectOp(op, true)),
-            el('span', { class: 'quiet' }, ' ' + duration(from - t.begin) + ' to ' + duration(to - t.begin) + (why ? '; ' + why : '')));
+            el('span', { class: 'quiet' }, ' ' + moment(t, from) + ' to ' + moment(t, to) + (why ? '; ' + why : '')));
     }));
-    const rest = leftOut(chain.beyond, 'more operations of the chain are neither listed nor drawn. Select the last one to go on.');
+    const rest = leftOut(chain.beyond, 'more operation of the chain is neither listed nor drawn. Select the last one to go on.',
+        'more operations of the chain are neither listed nor drawn. Select the last one to go on.');
     return more > 0 ? [list, button(more + ' more', event => {
         const whole = chainList(t, chain, chain.length)[0];
         event.target.replaceWith(whole);
@@ -107,9 +108,9 @@ function opFacts(t, op) {
     const several = stretch >= 0 ? t.col('stretches', 'last_op')[stretch] - t.col('stretches', 'first_op')[stretch] + 1 : 1;
     return facts([
         ['operation', opLine(t, op) + ', position ' + get('position')],
-        ['submitted', duration(get('submitted') - t.begin) + ' by ' + t.threadName(get('thread'))],
+        ['submitted', moment(t, get('submitted')) + ' by ' + t.threadName(get('thread'))],
         ['given to the driver', since(get('submitted'), get('issued')) && since(get('submitted'), get('issued')) + ' after its submit'],
-        ['began', since(get('submitted'), get('began')) && duration(get('began') - t.begin) + ', ' + since(get('submitted'), get('began')) + ' after its submit'],
+        ['began', since(get('submitted'), get('began')) && moment(t, get('began')) + ', ' + since(get('submitted'), get('began')) + ' after its submit'],
         ['ran', since(get('began'), get('ended')) && since(get('began'), get('ended')) +
             (get('flags') & 1 ? '' : several > 1 ? ' with ' + (several - 1) + ' more in one stretch' : ', not measured by itself')],
         ['seen as done', since(get('ended'), get('done')) && since(get('ended'), get('done')) + ' after its end'],
@@ -128,7 +129,7 @@ function waitsOf(t, op) {
         out.push(el('li', null, other >= 0 ? linkButton(opLine(t, other), () => selectOp(other, true)) : 'work that the trace does not have',
             el('span', { class: 'quiet' }, ' ' + waitText(t, i))));
     }
-    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more waits are not shown.')] : [];
+    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more wait is not shown.', 'more waits are not shown.')] : [];
 }
 
 function opDetails(t, op) {
@@ -154,7 +155,7 @@ function pieceDetails(t, s) {
     const c = t.pieceCategories()[s.piece], op = t.col('pieces', 'op')[s.piece], holder = t.col('pieces', 'holder')[s.piece];
     const other = t.col('pieces', 'other')[s.piece], wait = t.col('pieces', 'wait')[s.piece];
     return [el('h3', null, 'device ' + s.device + ', ' + CATEGORY[c].text), facts([
-        ['from', duration(s.from - t.begin)], ['length', duration(s.to - s.from) + ' (' + exactly(s.to - s.from) + ')'],
+        ['from', moment(t, s.from)], ['length', duration(s.to - s.from) + ' (' + exactly(s.to - s.from) + ')'],
         ['the other end', other >= 0 ? t.deviceName(other) : null],
         ['buffer', wait >= 0 ? waitText(t, wait) : null],
         [c < 2 ? 'operation' : 'held up', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : null],
@@ -163,7 +164,7 @@ function pieceDetails(t, s) {
 }
 
 function itemDetails(t, s) {
-    const i = s.row.items[s.index], pairs = [['from', duration(s.from - t.begin)], ['length', duration(s.to - s.from)]];
+    const i = s.row.items[s.index], pairs = [['from', moment(t, s.from)], ['length', duration(s.to - s.from)]];
     if (s.row.kind === 'pause') {
         const lane = t.col('pauses', 'lane')[i], bytes = t.col('pauses', 'bytes')[i], device = t.col('pauses', 'device')[i];
         pairs.push(['thread', t.threadName(t.col('pauses', 'thread')[i])], ['device', t.deviceName(device)],
@@ -229,7 +230,7 @@ function tipOf(found) {
         const c = t.pieceCategories()[index], other = t.col('pieces', 'other')[index];
         return CATEGORY[c].text + (other >= 0 ? ' (' + t.deviceName(other) + ')' : '') + '\n' + duration(t.pieceEnd(row.device, index) - t.col('pieces', 'begin')[index]);
     }
-    return short(itemText(t, row, index), 160) + '\n' + duration(row.end[index] - row.begin[index]) + ' from ' + duration(row.begin[index] - t.begin);
+    return short(itemText(t, row, index), 160) + '\n' + duration(row.end[index] - row.begin[index]) + ' from ' + moment(t, row.begin[index]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- input */
@@ -405,9 +406,9 @@ function buildLanes(body) {
     el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
         'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
     el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), threads, lanesLegend(t),
-    lanes.details, timelineTables(t));
+    lanes.details, ...timelineTables(t));
     makeRows();
-    threads.append(leftOut(lanes.threadsBeyond, 'more threads are not shown above; the tables have them.') || '');
+    threads.append(leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.') || '');
     sizeLanes();
     showDetails();
 }

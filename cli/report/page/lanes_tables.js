@@ -16,7 +16,7 @@ function lanesLegend(t) {
 function timelineTables(t) {
     const has = name => t.count(name) > 0;
     return [asTable(() => longestTable(t), 'The longest gaps as a table'), asTable(() => lanesTable(t), 'The lanes as a table'),
-        has('ranges') ? asTable(() => rangesTable(t), 'The ranges as a table') : null, has('pauses') ? asTable(() => pausesTable(t), 'The pauses of threads as a table') : null];
+        has('ranges') ? asTable(() => rangesTable(t), 'The ranges as a table') : null, has('pauses') ? asTable(() => pausesTable(t), 'The pauses of threads as a table') : null].filter(Boolean);
 }
 
 /* The longest gaps of all devices. Few of a million are kept at a time. */
@@ -44,7 +44,7 @@ function longestTable(t) {
         linkButton(CATEGORY[category[i]].text, () => {
             selectPiece(d, i, true);
             goTo('timeline');
-        }), String(d), duration(begin[i] - t.begin), duration(length), op[i] >= 0 ? opLine(t, op[i]) : '–', holder[i] >= 0 ? opLine(t, holder[i]) : '–']), GAPS, gaps);
+        }), String(d), moment(t, begin[i]), duration(length), op[i] >= 0 ? opLine(t, op[i]) : '–', holder[i] >= 0 ? opLine(t, holder[i]) : '–']), GAPS, gaps);
 }
 
 function lanesTable(t) {
@@ -52,7 +52,7 @@ function lanesTable(t) {
     for (let i = 0; i < lane.length;) {
         const end = upperBound(lane, lane[i], i, lane.length), known = t.lanesByNumber.get(lane[i]), busy = sums[end] - sums[i];
         rows.push(['device ' + Math.floor(lane[i] / 256) + ', ' + t.laneName(lane[i]), known ? count(known.n_ops) : '–', duration(busy),
-            percent(busy / (t.end - t.begin)), duration(began[i] - t.begin), duration(ended[end - 1] - t.begin)]);
+            percent(busy / (t.end - t.begin)), moment(t, began[i]), moment(t, ended[end - 1])]);
         i = end;
     }
     return table('', ['lane', 'operations', 'ran for', 'part of the window', 'from', 'to'], rows);
@@ -116,7 +116,7 @@ function printLanes(target) {
         const most = PAPER_PICTURE * PAPER_PICTURES, out = [];
         for (let i = 0; i < Math.min(group.length, most); i += PAPER_PICTURE) out.push(lanesPicture(group.slice(i, Math.min(i + PAPER_PICTURE, most))));
         const name = group[0].kind === 'strip' ? 'device ' + group[0].device : 'threads';
-        return [...out, leftOut(group.length - most, 'more rows of ' + name + ' are not on paper.') || ''];
-    }), leftOut(folded, folded === 1 ? 'device is folded: its lanes are not on paper.' : 'devices are folded: their lanes are not on paper.') || '');
+        return [...out, leftOut(group.length - most, 'more row of ' + name + ' is not on paper.', 'more rows of ' + name + ' are not on paper.') || ''];
+    }), leftOut(folded, 'device is folded: its lanes are not on paper.', 'devices are folded: their lanes are not on paper.') || '');
     lanes.gutter = old;
 }

@@ -89,7 +89,7 @@ function drawLoss(g, width, height, loss) {
 /* Several losses in a row each; of one the story is enough. */
 function lossTable(t) {
     return t.info.losses.length < 2 ? null : table('Every loss', ['device', 'lost', 'gone for', 'message'], t.info.losses.map(loss => ['device ' + loss.device,
-        duration(loss.time - t.begin), loss.ended === null ? { text: 'not back', class: null } : duration(loss.ended - loss.time), { text: loss.message || '–', class: 'text' }]));
+        moment(t, loss.time), loss.ended === null ? { text: 'not back', class: null } : duration(loss.ended - loss.time), { text: loss.message || '–', class: 'text' }]));
 }
 
 function buildLosses(body) {
@@ -101,7 +101,7 @@ function buildLosses(body) {
         const took = loss.ended === null ? null : loss.ended - loss.time;
         body.append(el('div', { class: 'one' }, el('h3', null, 'Device ' + loss.device + (took === null ? ' was lost, and has not come back' : ' was gone for ' + duration(took))),
             loss.message ? el('p', { class: 'code' }, loss.message) : null,
-            el('ol', { class: 'story' }, lossEvents(t, loss).map(([time, text, op]) => el('li', null, el('b', null, duration(time - t.begin)), text,
+            el('ol', { class: 'story' }, lossEvents(t, loss).map(([time, text, op]) => el('li', null, el('b', null, moment(t, time)), text,
                 op >= 0 ? linkButton(opLine(t, op), () => {
                     goTo('timeline');
                     selectOp(op, true);
@@ -112,6 +112,6 @@ function buildLosses(body) {
                 goTo('timeline');
             }))));
     });
-    body.append(leftOut(t.info.losses.length - LOSSES, 'more losses have no story here; the table has them.') || '', categoryLegend(usedCategories([t])));
+    body.append(leftOut(t.info.losses.length - LOSSES, 'more loss has no story here; the table has it.', 'more losses have no story here; the table has them.') || '', categoryLegend(usedCategories([t])));
     return () => frames.forEach(frame => frame.redraw());
 }

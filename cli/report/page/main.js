@@ -156,6 +156,7 @@ function afterPrint() {
     app.printing = false;
     patterns.clear();
     for (const details of app.closed) details.open = false;
+    for (const view of app.views) if (view.built && view.built.afterPrint) view.built.afterPrint();
     setTheme(app.theme);
 }
 

@@ -81,8 +81,17 @@ function buildPeers(body, data) {
         body.append(table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
     }
+    if (figures.length > 1 && (data.pairs || []).length > 0) body.append(asTable(() => figuresTable(data.pairs, figures), 'Every figure of the pairs as a table'));
     draw();
     return whenColoursChange(draw);
+}
+
+function figuresTable(pairs, figures) {
+    return table('', ['pair', 'verdict', ...figures.map(figure => figure.text + ' (' + figure.unit + ')')], pairs.map(pair => [pair.device + ' → ' + pair.owner,
+        { text: pair.verdict, class: 'text' }, ...figures.map(figure => {
+            const value = figure.get(pair.device, pair.owner, pair);
+            return Number.isNaN(value) ? '–' : significant(value);
+        })]));
 }
 
 /* A value of JSON as text of a cell. */

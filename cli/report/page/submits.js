@@ -1,6 +1,7 @@
 /* submits.js - how long operations took from their submit on, per thread, and how full the lanes' rings were. */
 
 const RINGS = 6; /* that are drawn: the fullest */
+const RING_GAP = 12; /* pixels between two submits that a line joins */
 const BINS = 256; /* eight for each doubling, from 64 ns on */
 
 function binOf(ns) {
@@ -102,15 +103,15 @@ function drawRings(g, width, height) {
         g.lineWidth = 1.5;
         g.setLineDash([[], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]][s]);
         g.beginPath();
-        let begun = false;
+        let before = -Infinity; /* a line over a longer time would state what was not seen */
         for (let x = 0; x < w; x++) {
             if (most[x] === 0) continue;
             const y = box.y + box.h * (1 - Math.min(1, most[x] / top));
-            if (begun) g.lineTo(box.x + x, y);
+            if (x - before <= RING_GAP) g.lineTo(box.x + x, y);
             else g.moveTo(box.x + x, y);
             g.fillStyle = STACK[s];
             g.fillRect(box.x + x - 1.5, y - 1.5, 3, 3);
-            begun = true;
+            before = x;
         }
         g.stroke();
         g.setLineDash([]);
@@ -130,7 +131,7 @@ function buildSubmits(body) {
     const fill = chart('How full the rings of lanes were', 200, drawRings);
     const showThreads = () => {
         const seen = latencies(t, view.field).reduce((sum, list) => sum + list.sorted.length, 0);
-        threads.replaceChildren(latencyTable(t, view.field), leftOut(t.count('ops') - seen, 'operations lack one of both times, and are not counted.') || '');
+        threads.replaceChildren(latencyTable(t, view.field), leftOut(t.count('ops') - seen, 'operation lacks one of both times, and is not counted.', 'operations lack one of both times, and are not counted.') || '');
     };
     const which = el('select', { id: 'latency', on: { change: () => {
         view.field = which.value;
@@ -146,7 +147,8 @@ function buildSubmits(body) {
     const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
     body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads,
         el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
-        leftOut(rings.length - RINGS, 'more lanes are not drawn, since their rings were less full; the table has them.'),
+        leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',
+            'more lanes are not drawn, since their rings were less full; the table has them.'),
         asTable(() => table('', ['lane', 'slots', 'most taken', 'submits that filled it'], rings.map(({ lane, most, full }) =>
             [ringName(lane), String(lane.slots), most + ' (' + percent(most / lane.slots) + ')', full.toLocaleString('en-US')]), 60)));
     return () => {

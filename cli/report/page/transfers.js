@@ -187,7 +187,7 @@ function transferDetails(t, i) {
     return [el('h3', null, bytesText(m.bytes[i]) + ', ' + linkName(t, { way: m.way[i], src: m.src[i], dst: m.dst[i] })), facts([
         ['speed', rate(speed) + (link && link.peak > 0 ? ', ' + percent(speed / link.peak) + ' of the peak of its path' : '')], ['took', duration(m.ns[i])],
         ...(row < 0 ? [] : [['from', labelName(t, get('src_label'))], ['to', labelName(t, get('dst_label'))],
-            ['called', duration(get('called') - t.begin) + ' by ' + t.threadName(get('thread'))], ['the call took', duration(get('returned') - get('called'))]]),
+            ['called', moment(t, get('called')) + ' by ' + t.threadName(get('thread'))], ['the call took', duration(get('returned') - get('called'))]]),
         ['operation', op >= 0 ? linkButton(opLine(t, op), () => {
             goTo('timeline');
             selectOp(op, true);
@@ -232,7 +232,7 @@ function buildTransfers(body) {
     };
     const sizes = asTable(() => sizesTable(t, view.link), 'The speeds by size as a table');
     const show = () => {
-        without.replaceChildren(leftOut(pointsOf(t, view.link).without, 'transfers have no bytes or no time, and no dot.') || '');
+        without.replaceChildren(leftOut(pointsOf(t, view.link).without, 'transfer has no bytes or no time, and no dot.', 'transfers have no bytes or no time, and no dot.') || '');
         sizes.refresh();
     };
     const choice = el('select', { id: 'link', on: { change: () => {
