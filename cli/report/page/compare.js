@@ -99,8 +99,10 @@ function number(value) {
 function goalsTable(files) {
     const all = new Map(files.flatMap(file => Array.isArray(file.data.goals) ? file.data.goals : []).reverse().map(goal => [goal.id, goal]));
     if (all.size === 0) return null;
+    const names = new Map();
+    for (const goal of all.values()) names.set(goal.text, (names.get(goal.text) || 0) + 1);
     const state = (goal, data) => !goal ? '–' : { text: number(goal.value) + (data.goals_apply === false ? '' : goal.reached ? ' reached' : ' missed'), class: data.goals_apply === false ? null : goal.reached ? 'better' : 'worse' };
-    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [goal.text || goal.id,
+    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [{ text: [goal.text || goal.id, names.get(goal.text) > 1 ? el('span', { class: 'share quiet' }, goal.id) : null] },
         (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((Array.isArray(file.data.goals) ? file.data.goals : []).find(g => g.id === goal.id), file.data))]));
 }
 

@@ -145,7 +145,11 @@ function drawItems(g, t, row, width) {
     let filled = -1;
     for (let i = first; i < last; i++) {
         const x = Math.max(lanes.gutter, xOf(row.begin[i], width)), right = Math.min(width, xOf(row.end[i], width));
-        if (right < lanes.gutter || right < x || (right - x < 1 && x + 1 <= filled)) continue;
+        if (right < lanes.gutter || right < x) continue;
+        if (right <= filled) { /* on to the last item that begins in what is drawn; where items overlap, one by one */
+            if (row.kind !== 'activity') i = Math.max(i, upperBound(row.begin, timeOf(filled, width), i, last) - 2);
+            continue;
+        }
         const w = Math.max(1, right - x - (right - x > 3 ? 0.5 : 0)), hex = itemColour(t, row, i);
         g.fillStyle = hex;
         g.fillRect(x, row.y, w, row.h - 1);

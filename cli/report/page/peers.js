@@ -86,12 +86,15 @@ function buildPeers(body, data) {
     return whenColoursChange(draw);
 }
 
+/* A row for each figure, since pairs are many: the lowest and the highest with their pairs. */
 function figuresTable(pairs, figures) {
-    return table('', ['pair', 'verdict', ...figures.map(figure => figure.text + ' (' + figure.unit + ')')], pairs.map(pair => [pair.device + ' → ' + pair.owner,
-        { text: pair.verdict, class: 'text' }, ...figures.map(figure => {
-            const value = figure.get(pair.device, pair.owner, pair);
-            return Number.isNaN(value) ? '–' : significant(value);
-        })]));
+    const rows = figures.map(figure => {
+        const list = pairs.map(pair => [figure.get(pair.device, pair.owner, pair), pair]).filter(([value]) => !Number.isNaN(value)).sort((a, b) => a[0] - b[0]);
+        const text = at => list.length > 0 ? significant(list[at][0]) + ' ' + figure.unit + ', ' + list[at][1].device + ' → ' + list[at][1].owner : '–';
+        const middle = quantile(list.map(([value]) => value), 0.5);
+        return [figure.text, String(list.length), text(0), Number.isNaN(middle) ? '–' : significant(middle) + ' ' + figure.unit, text(list.length - 1)];
+    });
+    return table('A pair’s own figures are in its details', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
 }
 
 /* A value of JSON as text of a cell. */
