@@ -4,7 +4,8 @@
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
- *    figures.c    launches, transfers, memory by label
+ *    launches.c   launches by kernel, their way to the device, how much was queued
+ *    figures.c    transfers, memory by label
  *    findings.c   what is worth a person's time, ranked
  *
  * Threads: one at a time. Locks: none.
@@ -85,6 +86,13 @@ typedef struct trace_piece {
     int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
 } trace_piece;
 
+/* How long launches take to the device. Issue is from the submit on, of those whose issue was seen. Begin is from the issue on, of those
+ * with a begin of their own. The first of a stretch has that of its stretch. What a launch waited for is in these times. */
+typedef struct trace_delays {
+    uint64_t issued, begun; /* how many */
+    int64_t issue_p50, issue_p99, begin_p50, begin_p99;
+} trace_delays;
+
 typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
@@ -95,6 +103,9 @@ typedef struct trace_device {
     int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
     trace_piece *pieces;
     size_t n_pieces;
+    trace_delays delays; /* of its launches */
+    double queue_mean;   /* operations that were submitted and had not ended, over the window */
+    uint64_t queue_most;
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 
@@ -216,6 +227,7 @@ typedef struct trace_launch {
     int64_t shared;                          /* ns of stretches of several operations, divided by their number */
     bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
     int64_t submit_to_begin_p50, submit_to_begin_p99;
+    trace_delays delays;
 } trace_launch;
 
 /* What the critical path goes through. */
@@ -246,6 +258,7 @@ typedef struct trace {
     char **names;
     size_t n_names;
     trace_lane *lanes;
+    uint16_t lane_at[32 * HDI_RECORD_LANES]; /* of each lane number: its index in lanes + 1; 0: there is none */
     trace_op *ops;
     trace_wait *waits;
     trace_stretch *stretches;
