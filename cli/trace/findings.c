@@ -45,7 +45,9 @@ trace_finding *finding_add(finder *f, const char *id, int device, int other, int
                            .gain = gain,
                            .op = TRACE_NONE,
                            .wait = TRACE_NONE,
-                           .label = TRACE_NONE};
+                           .label = TRACE_NONE,
+                           .first = TRACE_NONE,
+                           .next = TRACE_NONE};
     return one;
 }
 
@@ -92,7 +94,7 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
 }
 
 /* The window can get shorter by idle time only as far as the work of all devices allows, however it is divided. */
-static int64_t bound(const finder *f, int64_t ns)
+int64_t finding_bound(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->mean_busy);
 }
@@ -140,7 +142,7 @@ static void idle_for_devices(finder *f, int d)
         if (turns && e < d) {
             continue; /* once for both */
         }
-        int64_t gain = turns ? bound(f, trace_least(ns, back)) : bound(f, ns);
+        int64_t gain = turns ? finding_bound(f, trace_least(ns, back)) : finding_bound(f, ns);
         trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
         gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
         put_gaps(one, f->t, &g, ns);
@@ -191,7 +193,7 @@ static void idle_for_copies(finder *f, int d)
             "lanes of their own, so the two overlap.");
     }
     if (finding_counts(f, g.own, 3)) {
-        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound(f, g.own));
+        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound(f, g.own));
         PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
             finding_time(g.own, time), finding_percent(g.own, f->window));
         PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
@@ -220,11 +222,12 @@ static void idle_for_rest(finder *f, int d)
     const trace_device *device = &f->t->devices[d];
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         int64_t ns = device->cause[kinds[i].cause];
+        ns -= kinds[i].cause == TRACE_CAUSE_MEMORY ? f->memory[d] : 0;
         if (!finding_counts(f, ns, 3)) {
             continue;
         }
         char time[HDI_AMOUNT_BYTES];
-        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, bound(f, ns));
+        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, finding_bound(f, ns));
         gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
         put_gaps(one, f->t, &g, ns);
         PUT(one->title, "device %d stood still for %s (%d %%): %s", d, finding_time(ns, time),
@@ -261,47 +264,6 @@ static void find_losses(finder *f)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- memory -- */
-
-static void find_memory(finder *f)
-{
-    const trace *t = f->t;
-    int64_t moved[TRACE_DEVICES] = {0}, waited[TRACE_DEVICES] = {0};
-    for (size_t i = 0; i < t->n_pauses; i++) {
-        const trace_pause *p = &t->pauses[i];
-        bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;
-        bool waits = p->kind == HDI_RECORD_PAUSE_MEMORY || p->kind == HDI_RECORD_PAUSE_CALLBACK;
-        if (p->device < TRACE_DEVICES && (moves || waits)) {
-            trace_add(moves ? &moved[p->device] : &waited[p->device], p->end - p->begin);
-        }
-    }
-    for (int d = 0; d < t->n_devices; d++) {
-        uint64_t most = 0, limit = 0;
-        for (size_t i = 0; i < t->n_figures; i++) {
-            if (t->figures[i].device == d && t->figures[i].in_use > most) {
-                most = t->figures[i].in_use;
-                limit = t->figures[i].limit;
-            }
-        }
-        char time[HDI_AMOUNT_BYTES], a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES];
-        if (limit > 0 && (double)most > 0.95 * (double)limit && finding_counts(f, waited[d], 3)) {
-            trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, bound(f, waited[d]));
-            PUT(one->title, "memory of device %d was full: threads waited %s for it", d, finding_time(waited[d], time));
-            PUT(one->evidence, "buffers had up to %s of %s", hdi_bytes_text(most, a), hdi_bytes_text(limit, b));
-            PUT(one->remedy,
-                "Free what is not needed, give a callback with hd_memory_on_reclaim, or raise memory_limit. "
-                "`heddle trace --all` has the holders by label.");
-        }
-        if (finding_counts(f, moved[d], 3)) {
-            trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, bound(f, moved[d]));
-            PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
-                finding_time(moved[d], time));
-            PUT(one->evidence, "buffers had up to %s", hdi_bytes_text(most, a));
-            PUT(one->remedy, "Allocate the large and lasting buffers first, and keep sizes alike.");
-        }
-    }
-}
-
 /* ---------------------------------------------------------------------------------------------------- transfers -- */
 
 /* "device 1", "the host". */
@@ -334,7 +296,16 @@ static void slow_link(finder *f, const trace_link *l, double peak, int64_t gain)
     }
 }
 
-/* Only what a copy leaves idle can be gained. */
+/* The path without halves of staged copies. */
+static trace_link own_part(const trace_link *l)
+{
+    trace_link own = *l;
+    own.count = l->own_count, own.bytes = l->own_bytes, own.busy = l->own_busy;
+    own.rate = l->own_busy > 0 ? (double)l->own_bytes * 1e9 / (double)l->own_busy : 0;
+    return own;
+}
+
+/* Only what a copy leaves idle can be gained. That halves of staged copies are slow is a matter of the staging. */
 static void find_slow_paths(finder *f)
 {
     const trace *t = f->t;
@@ -367,12 +338,13 @@ static void find_slow_paths(finder *f)
             }
             continue;
         }
-        bool slow = peak > 0 && l->rate < 0.5 * peak;
-        gain = slow ? (int64_t)((double)l->busy * (1 - l->rate / peak)) : 0;
+        const trace_link path = own_part(l);
+        bool slow = peak > 0 && path.count > 0 && path.rate < 0.5 * peak;
+        gain = slow ? (int64_t)((double)path.busy * (1 - path.rate / peak)) : 0;
         gain = trace_least(gain, open);
-        if (slow && l->count >= 16 && finding_counts(f, gain, 5)) {
+        if (slow && path.count >= 16 && finding_counts(f, gain, 5)) {
             trace_add(&f->slow[device], gain);
-            slow_link(f, l, peak, bound_copies(f, gain));
+            slow_link(f, &path, peak, bound_copies(f, gain));
         }
     }
 }
@@ -435,6 +407,23 @@ static int compare_findings(const void *a, const void *b)
     return by_id != 0 ? by_id : x->device - y->device;
 }
 
+/* Findings of one id follow each other by `next`, in the order of the table. */
+static void group(trace *t)
+{
+    for (size_t i = 0; i < t->n_findings; i++) {
+        trace_finding *one = &t->findings[i];
+        one->first = (int32_t)i;
+        one->next = TRACE_NONE;
+        for (size_t k = i; k-- > 0;) {
+            if (strcmp(t->findings[k].id, one->id) == 0) {
+                one->first = t->findings[k].first;
+                t->findings[k].next = (int32_t)i;
+                break;
+            }
+        }
+    }
+}
+
 bool trace_find(trace *t)
 {
     finder *f = calloc(1, sizeof *f);
@@ -450,6 +439,7 @@ bool trace_find(trace *t)
         prepare(f);
         find_losses(f);
         find_slow_paths(f);
+        ok = finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
                 idle_for_devices(f, d);
@@ -458,7 +448,6 @@ bool trace_find(trace *t)
                 ok = ok && finding_idle_host(f, d);
             }
         }
-        find_memory(f);
         find_imbalance(f);
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
@@ -467,7 +456,8 @@ bool trace_find(trace *t)
             }
         }
         t->n_findings = kept;
-        qsort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
+        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
+        group(t);
     }
     free(f->by_name);
     free(f);

@@ -1,4 +1,4 @@
-/* findings.h - what the two files that make findings share.
+/* findings.h - what the files that make findings share.
  *
  * Threads, Locks: see model.h.
  */
@@ -12,7 +12,8 @@ typedef struct finder {
     trace *t;
     int64_t window;
     int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
-    int64_t slow[TRACE_DEVICES]; /* time of copies that findings about paths explain */
+    int64_t slow[TRACE_DEVICES];   /* time of copies that findings about paths explain */
+    int64_t memory[TRACE_DEVICES]; /* idle time for memory that finding_memory explains */
     bool used[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum of each name */
@@ -26,6 +27,25 @@ bool finding_counts(const finder *f, int64_t ns, int percent);
 
 const char *finding_time(int64_t ns, char out[HDI_AMOUNT_BYTES]);
 int finding_percent(int64_t part, int64_t of);
+
+/* A device's idle time of one cause, before each of its pieces. */
+typedef struct measure {
+    const trace_device *d;
+    trace_cause cause;
+    int64_t *before; /* n_pieces + 1; the owner frees it */
+    int64_t last;    /* what is behind that comes before no work: waiting there holds nothing up */
+} measure;
+
+/* False: no memory. */
+bool finding_measure(const trace_device *d, trace_cause cause, measure *out);
+/* How much of it lies from `begin` to `end`. */
+int64_t finding_within(const measure *m, int64_t begin, int64_t end);
+
+/* What the window can get shorter by, of so much idle time. */
+int64_t finding_bound(const finder *f, int64_t ns);
+
+/* Findings on memory that is full or moved; sets `memory`. False: no memory. */
+bool finding_memory(finder *f);
 
 /* Idle time of a device without work that could not go: nothing was submitted, or it was on its way. False: no memory. */
 bool finding_idle_host(finder *f, int device);

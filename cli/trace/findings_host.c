@@ -28,24 +28,30 @@ typedef struct stay {
 
 typedef struct sums {
     int64_t code, here, brief, rest, longest;
+    int64_t way; /* work was on its way, first launches left out */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
-
-/* The device's idle time without submitted work, before each of its pieces. */
-typedef struct measure {
-    const trace_device *d;
-    int64_t *before; /* n_pieces + 1 */
-    int64_t last;    /* what is behind that comes before no work: waiting there holds nothing up */
-} measure;
 
 static bool is_empty(const trace_piece *p)
 {
     return p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_NOTHING;
 }
 
+bool finding_measure(const trace_device *d, trace_cause cause, measure *out)
+{
+    *out = (measure){d, cause, trace_table(d->n_pieces + 1, sizeof(int64_t)), d->end};
+    for (size_t i = 0; out->before && i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        bool is = p->state == TRACE_IDLE && p->cause == cause;
+        out->before[i + 1] = out->before[i] + (is ? p->end - p->begin : 0);
+        out->last = is ? p->begin : p->end;
+    }
+    return out->before != NULL;
+}
+
 /* How much of it lies before a time. */
-static int64_t empty_before(const measure *m, int64_t time)
+static int64_t measured_before(const measure *m, int64_t time)
 {
     size_t low = 0, high = m->d->n_pieces;
     while (low < high) { /* the first piece that ends behind the time */
@@ -60,12 +66,13 @@ static int64_t empty_before(const measure *m, int64_t time)
         return m->before[low];
     }
     const trace_piece *p = &m->d->pieces[low];
-    return m->before[low] + (is_empty(p) && time > p->begin ? time - p->begin : 0);
+    bool is = p->state == TRACE_IDLE && p->cause == m->cause;
+    return m->before[low] + (is && time > p->begin ? time - p->begin : 0);
 }
 
-static int64_t empty_within(const measure *m, int64_t begin, int64_t end)
+int64_t finding_within(const measure *m, int64_t begin, int64_t end)
 {
-    return empty_before(m, end) - empty_before(m, begin);
+    return begin < end ? measured_before(m, end) - measured_before(m, begin) : 0;
 }
 
 static bool feeds(const trace *t, uint32_t thread, int device)
@@ -101,12 +108,12 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
         const trace_pause *p = &t->pauses[i];
         bool mine = asks(&last, t, p->thread, device);
         if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
-            trace_add(&s->code, empty_within(m, p->begin, p->end));
+            trace_add(&s->code, finding_within(m, p->begin, p->end));
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
                 trace_add(&s->turns[other],
-                          empty_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
+                          finding_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -175,7 +182,7 @@ static int32_t find_range(const finder *f, int device, const measure *m, int64_t
         if (r->name == TRACE_NONE || !asks(&last, t, r->thread, device)) {
             continue;
         }
-        trace_add(&f->by_name[r->name], empty_within(m, r->begin, r->end));
+        trace_add(&f->by_name[r->name], finding_within(m, r->begin, r->end));
         if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) { /* of nested ones the inner one */
             *ns = f->by_name[r->name];
             best = r->name;
@@ -294,34 +301,65 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
         put_host_wait(f, d, here, s->n_here);
     }
     int64_t launch = brief;
-    trace_add(&launch, m->d->cause[TRACE_CAUSE_OVERHEAD]);
+    trace_add(&launch, s->way);
     if (finding_counts(f, launch, 5) && count_operations(f->t, d) >= MANY_OPERATIONS) {
-        put_launches(f, d, launch, m->d->cause[TRACE_CAUSE_OVERHEAD], s->n_brief);
+        put_launches(f, d, launch, s->way, s->n_brief);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
         put_rest(f, d, s, left, m);
     }
 }
 
+/* Where the table of first launches has an operation: at its kernel, or behind all for products. */
+static size_t row_of(const trace *t, const trace_op *op)
+{
+    return op->kind == HDI_RECORD_OP_LAUNCH && op->kernel != TRACE_NONE ? (size_t)op->kernel
+           : op->kind == HDI_RECORD_OP_MATMUL                           ? t->n_names
+                                                                        : SIZE_MAX;
+}
+
+/* The way of a kernel's first launch on a device loads code, and is long once. `first` has room for each name and one more. */
+static int64_t ways_to_device(const trace *t, int device, int32_t *first)
+{
+    const trace_device *d = &t->devices[device];
+    int64_t sum = 0;
+    for (size_t i = 0; i <= t->n_names; i++) {
+        first[i] = TRACE_NONE;
+    }
+    for (size_t i = trace_first_op(t, device), end = trace_first_op(t, device + 1); i < end; i++) {
+        const trace_op *op = &t->ops[i];
+        size_t row = row_of(t, op);
+        if (row != SIZE_MAX && (first[row] == TRACE_NONE || op->submitted < t->ops[first[row]].submitted)) {
+            first[row] = (int32_t)i;
+        }
+    }
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD) {
+            size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
+            sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
+        }
+    }
+    return sum;
+}
+
 bool finding_idle_host(finder *f, int device)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
-    measure m = {d, trace_table(d->n_pieces + 1, sizeof(int64_t)), d->end};
+    measure m;
+    bool ok = finding_measure(d, TRACE_CAUSE_NOTHING, &m);
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
-    bool ok = m.before && stays;
+    int32_t *first = trace_table(t->n_names + 1, sizeof *first);
+    ok = ok && stays && first;
     if (ok) {
-        for (size_t i = 0; i < d->n_pieces; i++) {
-            const trace_piece *p = &d->pieces[i];
-            m.before[i + 1] = m.before[i] + (is_empty(p) ? p->end - p->begin : 0);
-            m.last = is_empty(p) ? p->begin : p->end;
-        }
-        sums s = {.code = 0};
+        sums s = {.way = ways_to_device(t, device, first)};
         size_t n = collect(t, device, &m, &s, stays);
-        qsort(stays, n, sizeof *stays, compare_stays);
+        trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);
         put_all(f, device, &s, &m);
     }
+    free(first);
     free(m.before);
     free(stays);
     return ok;

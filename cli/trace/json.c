@@ -90,6 +90,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_count(j, "dropped", t->dropped);
     put_count(j, "ignored", t->ignored);
     put_count(j, "waits", t->lost_waits);
+    put_count(j, "operations_with_unknown_waits", t->unknown_ops);
     put_count(j, "without_device_time", t->unplaced);
     put_bool(j, "stopped", t->ended);
     put_bool(j, "cut", t->cut);
@@ -115,7 +116,7 @@ static void put_gaps(hdi_json *j, const trace *t, const trace_device *d)
         }
     }
     if (gaps) {
-        qsort(gaps, n, sizeof *gaps, compare_pieces);
+        trace_sort(gaps, n, sizeof *gaps, compare_pieces);
     }
     hdi_json_key(j, "longest_gaps");
     hdi_json_array(j);
@@ -135,6 +136,14 @@ static void put_gaps(hdi_json *j, const trace *t, const trace_device *d)
     free(gaps);
 }
 
+static void put_delays(hdi_json *j, const trace_delays *d)
+{
+    put_index(j, "submit_to_issue_p50_ns", d->issue_p50, d->issued > 0);
+    put_index(j, "submit_to_issue_p99_ns", d->issue_p99, d->issued > 0);
+    put_index(j, "issue_to_begin_p50_ns", d->begin_p50, d->begun > 0);
+    put_index(j, "issue_to_begin_p99_ns", d->begin_p99, d->begun > 0);
+}
+
 static void put_devices(hdi_json *j, const trace *t)
 {
     hdi_json_key(j, "devices");
@@ -152,6 +161,9 @@ static void put_devices(hdi_json *j, const trace *t)
         put_integer(j, "idle_ns", d->idle);
         put_integer(j, "overlap_ns", d->overlap);
         put_integer(j, "clock_within_ns", d->clock_within);
+        put_delays(j, &d->delays);
+        put_number(j, "queue_mean", d->queue_mean);
+        put_count(j, "queue_most", d->queue_most);
         hdi_json_key(j, "idle_by_cause_ns");
         hdi_json_object(j);
         for (int c = 0; c < TRACE_CAUSES; c++) {
@@ -172,7 +184,8 @@ static void put_devices(hdi_json *j, const trace *t)
 
 static void put_path(hdi_json *j, const trace *t)
 {
-    static const char *const keys[TRACE_ALONG] = {"compute_ns", "transfer_ns", "claim_ns", "on_the_way_ns", "host_ns"};
+    static const char *const keys[TRACE_ALONG] = {"compute_ns",    "transfer_ns", "claim_ns",
+                                                  "on_the_way_ns", "host_ns",     "unknown_ns"};
     hdi_json_key(j, "critical_path");
     hdi_json_object(j);
     for (int a = 0; a < TRACE_ALONG; a++) {
@@ -180,6 +193,24 @@ static void put_path(hdi_json *j, const trace *t)
     }
     put_count(j, "operations", t->n_critical);
     hdi_json_object_end(j);
+}
+
+/* Of the findings of one id the first has the devices of all, each once, and the others their own. */
+static void put_alike(hdi_json *j, const trace *t, int32_t index)
+{
+    uint32_t seen = 0;
+    const trace_finding *f = &t->findings[index];
+    put_integer(j, "first", f->first);
+    hdi_json_key(j, "devices");
+    hdi_json_array(j);
+    for (int32_t i = index; i != TRACE_NONE; i = f->first == index ? t->findings[i].next : TRACE_NONE) {
+        int d = t->findings[i].device;
+        if (d >= 0 && d < TRACE_DEVICES && (seen >> d & 1) == 0) {
+            hdi_json_integer(j, d);
+            seen |= UINT32_C(1) << d;
+        }
+    }
+    hdi_json_array_end(j);
 }
 
 static void put_findings(hdi_json *j, const trace *t)
@@ -192,6 +223,7 @@ static void put_findings(hdi_json *j, const trace *t)
         put_text(j, "id", f->id);
         put_device_number(j, "device", f->device);
         put_device_number(j, "other", f->other);
+        put_alike(j, t, (int32_t)i);
         put_integer(j, "gain_ns", f->gain);
         put_text(j, "title", f->title);
         put_text(j, "evidence", f->evidence);
@@ -225,6 +257,7 @@ static void put_launches(hdi_json *j, const trace *t)
         put_bool(j, "in_stretches_with_others", l->mixed);
         put_integer(j, "submit_to_begin_p50_ns", l->submit_to_begin_p50);
         put_integer(j, "submit_to_begin_p99_ns", l->submit_to_begin_p99);
+        put_delays(j, &l->delays);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);

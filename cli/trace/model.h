@@ -4,7 +4,8 @@
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
- *    figures.c    launches, transfers, memory by label
+ *    launches.c   launches by kernel, their way to the device, how much was queued
+ *    figures.c    transfers, memory by label
  *    findings.c   what is worth a person's time, ranked
  *
  * Threads: one at a time. Locks: none.
@@ -33,6 +34,7 @@ typedef enum trace_cause {
     TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed memory of it */
     TRACE_CAUSE_OVERHEAD, /* work was submitted and could go: the way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
+    TRACE_CAUSE_UNKNOWN,  /* asked before OVERHEAD: it may have waited for what the trace does not have */
     TRACE_CAUSES
 } trace_cause;
 
@@ -44,6 +46,9 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed;
+    bool leg; /* of a COPY: one half of a staged copy */
+    uint32_t
+        unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;
     int32_t kernel; /* index of names, TRACE_NONE */
     uint32_t thread, blocks, threads, ring;
@@ -81,6 +86,13 @@ typedef struct trace_piece {
     int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
 } trace_piece;
 
+/* How long launches take to the device. Issue is from the submit on, of those whose issue was seen. Begin is from the issue on, of those
+ * with a begin of their own. The first of a stretch has that of its stretch. What a launch waited for is in these times. */
+typedef struct trace_delays {
+    uint64_t issued, begun; /* how many */
+    int64_t issue_p50, issue_p99, begin_p50, begin_p99;
+} trace_delays;
+
 typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
@@ -91,6 +103,9 @@ typedef struct trace_device {
     int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
     trace_piece *pieces;
     size_t n_pieces;
+    trace_delays delays; /* of its launches */
+    double queue_mean;   /* operations that were submitted and had not ended, over the window */
+    uint64_t queue_most;
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 
@@ -187,6 +202,8 @@ typedef struct trace_finding {
     int16_t device, other; /* TRACE_NONE: none */
     int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
     int32_t op, wait, label;
+    int32_t first, next; /* of findings of the same id, which a list shows as one: indices of the first, and of the one
+                            behind this, TRACE_NONE. A finding with its own index as `first` stands for all of them */
     char title[160], evidence[400], remedy[400];
 } trace_finding;
 
@@ -194,10 +211,12 @@ typedef struct trace_finding {
 typedef struct trace_link {
     uint8_t way, src, dst;
     uint64_t count, bytes;
-    int64_t busy;      /* ns in which it moved bytes */
-    double rate, best; /* bytes a second: over `busy`; of the best large transfer */
-    double peak;       /* as `heddle p2p` measured it; 0: not given */
-    int64_t p50, p99;  /* of submit to end */
+    int64_t busy;                  /* ns in which it moved bytes */
+    double rate, best;             /* bytes a second: over `busy`; of the best large transfer */
+    double peak;                   /* as `heddle p2p` measured it; 0: not given */
+    int64_t p50, p99;              /* of submit to end */
+    uint64_t own_count, own_bytes; /* without the halves of staged copies */
+    int64_t own_busy;
 } trace_link;
 
 typedef struct trace_launch {
@@ -208,6 +227,7 @@ typedef struct trace_launch {
     int64_t shared;                          /* ns of stretches of several operations, divided by their number */
     bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
     int64_t submit_to_begin_p50, submit_to_begin_p99;
+    trace_delays delays;
 } trace_launch;
 
 /* What the critical path goes through. */
@@ -215,8 +235,9 @@ typedef enum trace_along {
     TRACE_ALONG_COMPUTE,
     TRACE_ALONG_TRANSFER,
     TRACE_ALONG_CLAIM,
-    TRACE_ALONG_WAY,  /* work that could go, on its way to the device */
-    TRACE_ALONG_HOST, /* the program had not submitted it */
+    TRACE_ALONG_WAY,     /* work that could go, on its way to the device */
+    TRACE_ALONG_HOST,    /* the program had not submitted it */
+    TRACE_ALONG_UNKNOWN, /* in place of WAY where waits are unknown */
     TRACE_ALONG
 } trace_along;
 
@@ -228,6 +249,7 @@ typedef struct trace {
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */
@@ -236,6 +258,7 @@ typedef struct trace {
     char **names;
     size_t n_names;
     trace_lane *lanes;
+    uint16_t lane_at[32 * HDI_RECORD_LANES]; /* of each lane number: its index in lanes + 1; 0: there is none */
     trace_op *ops;
     trace_wait *waits;
     trace_stretch *stretches;

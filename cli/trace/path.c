@@ -38,7 +38,7 @@ static trace_pause *sort_waits(const trace *t, size_t *n)
         }
     }
     if (waits) {
-        qsort(waits, *n, sizeof *waits, compare_pauses);
+        trace_sort(waits, *n, sizeof *waits, compare_pauses);
     }
     return waits;
 }
@@ -106,11 +106,12 @@ static int32_t step(walker *w, int32_t at)
         int32_t first = t->stretches[op->stretch].first_op;
         op = first >= 0 && first < at ? &t->ops[first] : op;
     }
+    trace_along way = op->unknown_waits > 0 ? TRACE_ALONG_UNKNOWN : TRACE_ALONG_WAY;
     if (op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN && op->ready > op->submitted) {
-        go_back(w, op->ready, TRACE_ALONG_WAY);
+        go_back(w, op->ready, way);
         return op->holder;
     }
-    go_back(w, op->submitted, TRACE_ALONG_WAY);
+    go_back(w, op->submitted, way);
     int32_t other = before_submit(w, op);
     go_back(w, other != TRACE_NONE ? t->ops[other].ended : t->begin, TRACE_ALONG_HOST);
     return other;

@@ -4,6 +4,7 @@
  * operation, since a lane runs in order. What held it up is found backwards in time: before it was ready, the operation that ended
  * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on to the far end.
  * Where nothing held an operation up, it was on its way to the device. Where no operation was there, threads are looked at.
+ * Where the trace does not have all waits of an operation, it may not have been on its way, and the cause is unknown.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk back takes a bounded number of steps, whatever the file.
@@ -70,7 +71,7 @@ static void part_covers(covers *c)
 {
     size_t n = 0;
     if (c->n > 1) {
-        qsort(c->list, c->n, sizeof *c->list, compare_covers);
+        trace_sort(c->list, c->n, sizeof *c->list, compare_covers);
     }
     for (size_t i = 0; i < c->n; i++) {
         cover one = c->list[i];
@@ -146,7 +147,9 @@ static void blame(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t 
     int device = device_of(s->t, far);
     cover one = {begin, end, TRACE_NONE, head, far, wait};
     trace_cause cause = TRACE_CAUSE_OVERHEAD;
-    if (op->kind == HDI_RECORD_OP_CLAIM) {
+    if (!ran && op->unknown_waits > 0) {
+        cause = TRACE_CAUSE_UNKNOWN;
+    } else if (op->kind == HDI_RECORD_OP_CLAIM) {
         cause = TRACE_CAUSE_CLAIM;
     } else if (op->kind == HDI_RECORD_OP_COPY && (ran || device != s->device)) {
         cause = TRACE_CAUSE_COPY;
@@ -307,7 +310,10 @@ static int32_t find_head(splitter *s, size_t lane, int64_t begin)
 /* Which cause holds at a time, and until when at least. */
 static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
-    for (int c = 0; c < TRACE_CAUSE_NOTHING; c++) {
+    static const uint8_t asked[] = {TRACE_CAUSE_LOSS, TRACE_CAUSE_DEVICE, TRACE_CAUSE_COPY,    TRACE_CAUSE_CLAIM,
+                                    TRACE_CAUSE_RING, TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD};
+    for (size_t i = 0; i < sizeof asked; i++) {
+        trace_cause c = (trace_cause)asked[i];
         const cover *work = cover_at(&s->cause[c], time, until);
         /* a call that moves bytes is a reason only where no operation is there */
         bool asks = c != TRACE_CAUSE_COPY;
@@ -315,7 +321,7 @@ static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *ou
         if (found) {
             *out = *found;
             *until = trace_least(*until, found->end);
-            return (trace_cause)c;
+            return c;
         }
     }
     const cover *call = cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);
@@ -377,18 +383,30 @@ static bool is_transfer(const trace *t, const trace_stretch *stretch)
     return stretch->op == HDI_RECORD_OP_COPY || (lane && trace_is_copy_lane(lane->kind));
 }
 
+/* The first stretch of a device, or of one behind it: stretches are sorted by lane. */
+static size_t first_stretch(const trace *t, int device)
+{
+    size_t low = 0, high = t->n_stretches;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (trace_lane_device(t->stretches[middle].lane) < device) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 static event *make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
-    size_t count = 0;
-    for (size_t i = 0; i < t->n_stretches; i++) {
-        count += trace_lane_device(t->stretches[i].lane) == s->device;
-    }
-    event *events = trace_table(2 * count, sizeof *events);
+    size_t begin = first_stretch(t, s->device), end = first_stretch(t, s->device + 1);
+    event *events = trace_table(2 * (end - begin), sizeof *events);
     *n = 0;
-    for (size_t i = 0; events && i < t->n_stretches; i++) {
+    for (size_t i = begin; events && i < end; i++) {
         const trace_stretch *x = &t->stretches[i];
-        if (trace_lane_device(x->lane) != s->device || x->began == x->ended) {
+        if (x->began == x->ended) {
             continue;
         }
         bool moves = is_transfer(t, x);
@@ -396,7 +414,7 @@ static event *make_events(const splitter *s, size_t *n)
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
     }
     if (events) {
-        qsort(events, *n, sizeof *events, compare_events);
+        trace_sort(events, *n, sizeof *events, compare_events);
     }
     return events;
 }

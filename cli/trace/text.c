@@ -10,7 +10,7 @@
 #include "cli/trace/output.h"
 #include "cli/trace/parts.h"
 
-enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40 };
+enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40, QUEUES_SHOWN = 2 };
 
 static const char *duration(int64_t ns, char out[HDI_AMOUNT_BYTES])
 {
@@ -57,8 +57,11 @@ static void put_notes(const trace *t, FILE *out)
         fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",
                 t->ignored);
     }
-    if (t->lost_waits > 0) {
-        fprintf(out, "note: %" PRIu64 " waits are missing: causes of idle time are less exact\n", t->lost_waits);
+    if (t->unknown_ops > 0) {
+        fprintf(out,
+                "note: %" PRIu64 " waits are missing, and %" PRIu64
+                " operations waited for more than the trace has; idle time that this may explain is 'unknown'\n",
+                t->lost_waits, t->unknown_ops);
     }
     if (t->unplaced > 0) {
         fprintf(out,
@@ -100,6 +103,33 @@ static void put_device(const trace *t, int d, FILE *out)
     fprintf(out, "\n");
 }
 
+static void put_delays(const trace_delays *d, FILE *out)
+{
+    if (d->issued > 0) {
+        fprintf(out, "given to the driver %s after the submit (99 %%: %s)", TIME(d->issue_p50), TIME(d->issue_p99));
+    }
+    if (d->begun > 0) {
+        fprintf(out, ", begun %s after that (99 %%: %s)", TIME(d->begin_p50), TIME(d->begin_p99));
+    }
+}
+
+/* Where a part of the window is the way to the device, or all is wanted. */
+static void put_queue(const trace *t, int d, bool all, FILE *out)
+{
+    const trace_device *x = &t->devices[d];
+    bool tells = percent(x->cause[TRACE_CAUSE_OVERHEAD], x->end - x->begin) >= 3;
+    if ((!all && !tells) || x->queue_most == 0) {
+        return;
+    }
+    fprintf(out, "queue of device %d: %.1f operations on average, %" PRIu64 " at most", d, x->queue_mean,
+            x->queue_most);
+    if (x->delays.issued > 0) {
+        fprintf(out, "; launches are ");
+        put_delays(&x->delays, out);
+    }
+    fprintf(out, "\n");
+}
+
 static void put_devices(const trace *t, bool all, FILE *out)
 {
     fprintf(out, "device   compute  transfer      idle   and why\n");
@@ -107,6 +137,9 @@ static void put_devices(const trace *t, bool all, FILE *out)
         put_device(t, (int)d, out);
     }
     put_more((size_t)t->n_devices, DEVICES_SHOWN, all, out);
+    for (size_t d = 0; d < shown((size_t)t->n_devices, QUEUES_SHOWN, all); d++) {
+        put_queue(t, (int)d, all, out);
+    }
     fprintf(out, "critical path:");
     const char *comma = "";
     for (int a = 0; a < TRACE_ALONG; a++) {
@@ -119,26 +152,14 @@ static void put_devices(const trace *t, bool all, FILE *out)
     fprintf(out, "\n");
 }
 
-/* Whether a finding before this one is of the same kind. */
-static bool is_again(const trace *t, size_t index)
-{
-    for (size_t i = 0; i < index; i++) {
-        if (strcmp(t->findings[i].id, t->findings[index].id) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The other devices that a kind of finding is about. */
-static void put_again(const trace *t, size_t index, FILE *out)
+static void put_again(const trace *t, const trace_finding *first, FILE *out)
 {
     const char *comma = "   also";
     size_t n = 0;
-    for (size_t i = index + 1; i < t->n_findings; i++) {
-        const trace_finding *f = &t->findings[i];
-        if (strcmp(f->id, t->findings[index].id) == 0 && n++ < DEVICES_SHOWN) {
-            fprintf(out, "%s device %d (%s)", comma, f->device, TIME(f->gain));
+    for (int32_t i = first->next; i != TRACE_NONE; i = t->findings[i].next) {
+        if (n++ < DEVICES_SHOWN) {
+            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TIME(t->findings[i].gain));
             comma = ",";
         }
     }
@@ -155,7 +176,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
     fprintf(out, "findings, by what can be gained at most:\n");
     for (size_t i = 0; i < t->n_findings; i++) {
         const trace_finding *f = &t->findings[i];
-        bool again = !all && is_again(t, i);
+        bool again = !all && f->first != (int32_t)i;
         kinds += !again;
         if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
             continue;
@@ -163,7 +184,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
         fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
                 f->remedy);
         if (!all) {
-            put_again(t, i, out);
+            put_again(t, f, out);
         }
     }
     put_more(kinds, FINDINGS_SHOWN, all, out);
@@ -187,8 +208,14 @@ static void put_launches(const trace *t, bool all, FILE *out)
         if (l->shared > 0) {
             fprintf(out, ", %s in stretches%s", TIME(l->shared), l->mixed ? " with other kernels, by number" : "");
         }
-        fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
-                TIME(l->submit_to_begin_p99));
+        if (all && l->delays.issued > 0) {
+            fprintf(out, "; ");
+            put_delays(&l->delays, out);
+            fprintf(out, "\n");
+        } else {
+            fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
+                    TIME(l->submit_to_begin_p99));
+        }
     }
     put_more(t->n_launches, ROWS_SHOWN, all, out);
 }
@@ -327,6 +354,9 @@ static void put_link(const trace *t, int32_t index, bool first, FILE *out)
     put_when("ready", op->ready, out);
     put_when(op->measured ? "began" : "began with its stretch", op->began, out);
     put_when("ended", op->ended, out);
+    if (op->unknown_waits > 0) {
+        fprintf(out, ", with %" PRIu32 " more waits that the trace does not have", op->unknown_waits);
+    }
     int32_t range = trace_range_at(t, op->thread, op->submitted);
     fprintf(out, "%s%.80s%s\n", range != TRACE_NONE ? "; in the range '" : "",
             range != TRACE_NONE ? trace_name(t, t->ranges[range].name) : "", range != TRACE_NONE ? "'" : "");

@@ -1,8 +1,12 @@
 /* times.c - all of a trace on one clock: devices' own times by CLOCK records, and when each operation was issued, began, ended.
  *
  * A device's own times are interpolated between neighbouring CLOCK records, and extrapolated with the nearest slope. A device that
- * came back may count from another zero, so its records are cut into rows within which both clocks go alike. A span is of the row in
- * which the engine wrote it.
+ * came back counts from another zero, and so does that of another runtime. So CLOCK records are cut into eras at each RESTART and each
+ * runtime, and these into rows within which both clocks go alike. A span is of the era and the row in which the engine wrote it.
+ * The first CLOCK of an era may be later than its first spans.
+ *
+ * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
+ * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned.
  *
  * Threads, Locks: see model.h.
  * Always: in a lane stretches begin in the order of their positions. No operation has an end before its begin.
@@ -18,7 +22,40 @@ enum { CLOCK_WITHIN_MOST = 1000000000 };
 static int compare_clocks(const void *a, const void *b)
 {
     const trace_clock *x = a, *y = b;
+    if (x->device != y->device) {
+        return x->device - y->device;
+    }
+    if (x->era != y->era) {
+        return x->era < y->era ? -1 : 1;
+    }
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int compare_restarts(const void *a, const void *b)
+{
+    const trace_restart *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->time > y->time) - (x->time < y->time);
+}
+
+/* The era of a time on a device: how often it had come back, and the runtime. Restarts are sorted. */
+static uint64_t era_of(const trace_source *s, int device, uint64_t run, int64_t time)
+{
+    size_t low = 0, high = s->n_restarts;
+    while (low < high) { /* the first one behind (device, time); those of devices before it do no harm */
+        size_t middle = low + (high - low) / 2;
+        const trace_restart *r = &s->restarts[middle];
+        if (r->device < device || (r->device == device && r->time <= time)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return run << 32 | low;
+}
+
+static bool same_era(const trace_clock *a, const trace_clock *b)
+{
+    return a->device == b->device && a->era == b->era;
 }
 
 /* Whether the device's own time went on as the clock did from a to b. */
@@ -38,33 +75,33 @@ static void thin_clocks(trace_source *s)
         c.within = c.within < 0 ? 0 : trace_least(c.within, CLOCK_WITHIN_MOST);
         trace_device *d = &s->t->devices[c.device];
         d->clock_within = trace_most(d->clock_within, c.within);
-        trace_clock *before = n > 0 && s->clocks[n - 1].device == c.device ? &s->clocks[n - 1] : NULL;
+        trace_clock *before = n > 0 && same_era(&s->clocks[n - 1], &c) ? &s->clocks[n - 1] : NULL;
         bool apart = !before || !goes_on(before, &c) ||
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within && (n < 2 || s->clocks[n - 2].device != c.device)) {
+        } else if (c.within < before->within && (n < 2 || !same_era(&s->clocks[n - 2], &c))) {
             *before = c;
         }
     }
     s->n_clocks = n;
 }
 
-/* A clock of the row in which the engine of a device wrote at `time`. False: the device has none. */
-static bool find_clock(const trace_source *s, int device, int64_t time, size_t *out)
+/* Of the era in which the engine of a device wrote at `time`: the last clock before that, else the first one. False: it has none. */
+static bool find_clock(const trace_source *s, int device, uint64_t run, int64_t time, size_t *out)
 {
+    const trace_clock wanted = {.device = (uint8_t)device, .era = era_of(s, device, run, time), .time = time};
     size_t low = 0, high = s->n_clocks;
-    while (low < high) { /* the first one behind (device, time) */
+    while (low < high) { /* the first one behind it */
         size_t middle = low + (high - low) / 2;
-        const trace_clock *c = &s->clocks[middle];
-        if (c->device < device || (c->device == device && c->time <= time)) {
+        if (compare_clocks(&s->clocks[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    size_t at = low > 0 && s->clocks[low - 1].device == device ? low - 1 : low;
-    if (at >= s->n_clocks || s->clocks[at].device != device) {
+    size_t at = low > 0 && same_era(&s->clocks[low - 1], &wanted) ? low - 1 : low;
+    if (at >= s->n_clocks || !same_era(&s->clocks[at], &wanted)) {
         return false;
     }
     *out = at;
@@ -81,9 +118,8 @@ static bool make_rows(const trace_source *s, clock_rows *out)
     out->first = trace_table(s->n_clocks, sizeof(size_t));
     out->last = trace_table(s->n_clocks, sizeof(size_t));
     for (size_t i = 0; out->first && out->last && i < s->n_clocks; i++) {
-        bool same = i > 0 && s->clocks[i - 1].device == s->clocks[i].device &&
-                    s->clocks[i].own > s->clocks[i - 1].own && s->clocks[i].time > s->clocks[i - 1].time &&
-                    goes_on(&s->clocks[i - 1], &s->clocks[i]);
+        bool same = i > 0 && same_era(&s->clocks[i - 1], &s->clocks[i]) && s->clocks[i].own > s->clocks[i - 1].own &&
+                    s->clocks[i].time > s->clocks[i - 1].time && goes_on(&s->clocks[i - 1], &s->clocks[i]);
         out->first[i] = same ? out->first[i - 1] : i;
         out->last[out->first[i]] = i;
     }
@@ -113,39 +149,60 @@ static int64_t convert(const trace_source *s, const clock_rows *rows, size_t at,
     return time > TRACE_TIME_MOST || time < -TRACE_TIME_MOST ? TRACE_UNSEEN : (int64_t)time;
 }
 
-static int compare_runs(const void *a, const void *b)
+/* The ISSUE of a span's first operation, NULL: it is missing, or the driver refused it. Both tables are sorted; `next` only grows. */
+static const trace_run *find_issue(const trace_source *s, const trace_run *span, size_t *next)
 {
-    const trace_run *x = a, *y = b;
-    if (x->lane != y->lane) {
-        return x->lane < y->lane ? -1 : 1;
+    const trace_run *issues = s->issues;
+    while (*next < s->n_issues && (issues[*next].lane < span->lane ||
+                                   (issues[*next].lane == span->lane && issues[*next].position <= span->before))) {
+        ++*next;
     }
-    return x->position != y->position ? (x->position < y->position ? -1 : 1)
-                                      : (x->before > y->before) - (x->before < y->before);
+    const trace_run *is = *next < s->n_issues ? &issues[*next] : NULL;
+    return is && is->lane == span->lane && is->before <= span->before && is->kind == 0 ? is : NULL;
+}
+
+/* `before`: the span in front of it in the lane, NULL. */
+static void hold_begin(trace_run *span, const trace_run *issue, const trace_run *before)
+{
+    int64_t least = before ? before->began : -TRACE_TIME_MOST;
+    if (issue) {
+        bool at_rest = !before || before->ended <= issue->time;
+        least = trace_most(least, issue->time);
+        least = at_rest ? trace_most(least, trace_least(issue->ended, span->ended)) : least;
+    }
+    span->began = trace_most(span->began, least);
+    span->ended = trace_most(span->ended, span->began);
+}
+
+static void sort_clocks(trace_source *s)
+{
+    trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
+    for (size_t i = 0; i < s->n_clocks; i++) {
+        trace_clock *c = &s->clocks[i];
+        c->era = era_of(s, c->device, c->run, c->time);
+    }
+    trace_sort(s->clocks, s->n_clocks, sizeof s->clocks[0], compare_clocks);
+    thin_clocks(s);
 }
 
 /* Spans get times of the clock, in order of lane and position. Those without a clock or sense go. */
 static bool convert_spans(trace_source *s)
 {
-    qsort(s->clocks, s->n_clocks, sizeof s->clocks[0], compare_clocks);
-    thin_clocks(s);
+    sort_clocks(s);
     clock_rows rows;
     bool ok = make_rows(s, &rows);
-    qsort(s->spans, s->n_spans, sizeof s->spans[0], compare_runs);
-    size_t n = 0;
+    size_t n = 0, issue = 0;
     for (size_t i = 0; ok && i < s->n_spans; i++) {
         trace_run r = s->spans[i];
         size_t at;
-        bool has = find_clock(s, trace_lane_device(r.lane), r.time, &at);
+        bool has = find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &at);
         r.began = r.by_clock ? r.began : has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
         r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
         if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
             s->t->ignored++;
             continue;
         }
-        if (n > 0 && s->spans[n - 1].lane == r.lane) {
-            r.began = trace_most(r.began, s->spans[n - 1].began);
-        }
-        r.ended = trace_most(r.ended, r.began);
+        hold_begin(&r, find_issue(s, &r, &issue), n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL);
         s->spans[n++] = r;
     }
     s->n_spans = n;
@@ -175,13 +232,15 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
         const trace_run *r = &runs[i];
         if (!lane || lane->lane != r->lane) {
             lane = trace_find_lane(t, r->lane);
-            next = 0;
+            next = lane ? (size_t)lane->first_op : 0;
         }
         if (!lane) {
             continue;
         }
-        next = next > trace_op_behind(t, lane, r->before) ? next : trace_op_behind(t, lane, r->before);
         size_t end = (size_t)lane->first_op + (size_t)lane->n_ops;
+        while (next < end && t->ops[next].position <= r->before) {
+            next++;
+        }
         for (; next < end && t->ops[next].position <= r->position; next++) {
             note(&t->ops[next], r, is_issue);
         }
@@ -384,7 +443,7 @@ static bool hold_all(trace *t)
     for (size_t i = 0; i < t->n_ops; i++) {
         order[i] = (by_submit){t->ops[i].submitted, (int32_t)i};
     }
-    qsort(order, t->n_ops, sizeof *order, compare_by_submit);
+    trace_sort(order, t->n_ops, sizeof *order, compare_by_submit);
     for (size_t i = 0; i < t->n_ops; i++) {
         trace_op *op = &t->ops[order[i].op];
         bool work = trace_is_work(op->kind);
@@ -425,8 +484,6 @@ static void make_window(trace_source *s)
 bool trace_place(trace_source *s)
 {
     trace *t = s->t;
-    qsort(s->issues, s->n_issues, sizeof s->issues[0], compare_runs);
-    qsort(s->dones, s->n_dones, sizeof s->dones[0], compare_runs);
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
     if (!convert_spans(s) || !make_stretches(s) || !hold_all(t)) {

@@ -8,24 +8,25 @@
 
 const char *trace_cause_id(trace_cause cause)
 {
-    static const char *const ids[TRACE_CAUSES] = {"loss", "device", "copy",     "claim",
-                                                  "ring", "memory", "overhead", "nothing"};
+    static const char *const ids[TRACE_CAUSES] = {"loss",   "device",   "copy",    "claim",  "ring",
+                                                  "memory", "overhead", "nothing", "unknown"};
     return cause >= 0 && cause < TRACE_CAUSES ? ids[cause] : "";
 }
 
 const char *trace_cause_text(trace_cause cause)
 {
     static const char *const texts[TRACE_CAUSES] = {
-        "the device was lost",    "waited for another device", "waited for a transfer",     "waited for a claim",
-        "a lane's ring was full", "memory was being made",     "work was on its way there", "nothing was submitted",
+        "the device was lost",       "waited for another device", "waited for a transfer",
+        "waited for a claim",        "a lane's ring was full",    "memory was being made",
+        "work was on its way there", "nothing was submitted",     "the trace does not have all waits",
     };
     return cause >= 0 && cause < TRACE_CAUSES ? texts[cause] : "";
 }
 
 const char *trace_along_text(trace_along along)
 {
-    static const char *const texts[TRACE_ALONG] = {"compute", "transfer", "claims", "on its way to the device",
-                                                   "not submitted yet"};
+    static const char *const texts[TRACE_ALONG] = {
+        "compute", "transfer", "claims", "on its way to the device", "not submitted yet", "waits that are missing"};
     return along >= 0 && along < TRACE_ALONG ? texts[along] : "";
 }
 

@@ -161,6 +161,29 @@ static void make_memory(script *s)
     }
 }
 
+/* Each step waits until another thread has freed something, and the limit is near. */
+static void make_near_limit(script *s)
+{
+    put(s, "memory 0 at=1 use=990 held=1000 limit=1000\n");
+    for (int i = 0; i < STEPS; i++) {
+        int at = 1000 * i;
+        put(s, "pause memory at=%d-%d\n", at + 5, at + 295);
+        put(s, "alloc %d at=%d took=300 bytes=1000000 label=7 rungs=15\n", i + 1, at + 300);
+        put(s, "op 0.1:%d launch at=%d span=%d-%d done=%d\n", i + 1, at + 302, at + 305, at + 1000, at + 1001);
+    }
+}
+
+/* Memory of device 1 is moved by the thread that feeds device 0, too. */
+static void make_fragmented(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        int at = 1000 * i;
+        put(s, "pause map at=%d-%d device=1 detail=2\n", at + 5, at + 295);
+        put(s, "op 0.1:%d launch at=%d span=%d-%d done=%d\n", i + 1, at + 302, at + 305, at + 1000, at + 1001);
+        put(s, "op 1.1:%d launch at=%d span=%d-%d done=%d\n", i + 1, at + 302, at + 305, at + 1000, at + 1001);
+    }
+}
+
 static void make_tiny(script *s)
 {
     for (int i = 0; i < 20 * STEPS; i++) {
@@ -215,6 +238,27 @@ static void make_staged(script *s)
     }
 }
 
+/* Pieces are staged through small chunks, in both directions slower than one copy that shows what the paths can do. */
+static void make_staged_pieces(script *s)
+{
+    put(s, "op 0.3:1 copy at=0 issue=1 span=2-1000 done=1001 bytes=50000000 way=2 src=0 thread=9\n");
+    copy(s, 1, 1, 0, 2, 1000, 50000000, "");
+    for (int i = 0; i < STEPS; i++) {
+        int at = 1002 + 1000 * i;
+        for (int k = 0; k < 4; k++) {
+            int n = 4 * i + k + 2, from = at + 4 + 200 * k;
+            put(s, "op 0.3:%d copy at=%d span=%d-%d done=%d bytes=600000 way=2 src=0 thread=9\n", n, at, from,
+                from + 99, from + 100);
+            put(s, "op 1.2:%d copy at=%d wait=0.3:%d span=%d-%d done=%d bytes=600000 way=1 dst=1 thread=9\n", n, at, n,
+                from + 100, from + 199, from + 200);
+        }
+        put(s, "transfer 1.2:%d at=%d returned=%d way=6 src=0 dst=1 bytes=2400000 thread=9\n", 4 * i + 5, at, at + 1);
+        char wait[64];
+        snprintf(wait, sizeof wait, "wait=1.2:%d label=7", 4 * i + 5);
+        launch(s, 1, i + 1, at, at + 806, at + 1000, wait);
+    }
+}
+
 static void make_imbalance(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -243,12 +287,15 @@ const planted planted_traces[] = {
     {"claims", "idle-for-claim", make_claims},
     {"ring", "ring-full", make_ring},
     {"memory", "memory-pauses", make_memory},
+    {"near-limit", "memory-near-limit", make_near_limit},
+    {"fragmented", "memory-fragmented", make_fragmented},
     {"tiny", "launch-overhead", make_tiny},
     {"host-wait", "host-wait", make_host_wait},
     {"code", "code-loading", make_code},
     {"small", "small-transfers", make_small_copies},
     {"slow", "slow-path", make_slow_path},
     {"staged", "staged-peer", make_staged},
+    {"staged-pieces", "staged-peer", make_staged_pieces},
     {"imbalance", "imbalance", make_imbalance},
     {"loss", "losses", make_loss},
 };

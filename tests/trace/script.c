@@ -148,7 +148,7 @@ static int choose(const statement *st, const char *word, const char *const *word
 static void do_trace(script *s, const statement *st)
 {
     const char *detail = value_of(st, "detail");
-    hdi_record *r = add(s, st, HDI_RECORD_TRACE, 0);
+    hdi_record *r = add(s, st, HDI_RECORD_TRACE, (double)number(st, "at", 0));
     r->kind = detail && strncmp(detail, "full", 4) == 0 ? HDI_RECORD_DETAIL_FULL : HDI_RECORD_DETAIL_EDGES;
     r->device = (uint8_t)number(st, "devices", 1);
     r->trace.magic = HDI_RECORD_MAGIC;
@@ -157,6 +157,7 @@ static void do_trace(script *s, const statement *st)
     r->trace.placement = 1;
     r->trace.since_1970 = INT64_C(1700000000000000000);
     r->trace.run = (uint32_t)number(st, "run", 1);
+    memset(s->ends, 0, sizeof s->ends);
 }
 
 static void do_lane(script *s, const statement *st, const char *word)
@@ -207,7 +208,7 @@ static void add_span(script *s, const statement *st, uint32_t lane, uint64_t bef
     if (!times(st, "span", &began, &ended)) {
         return;
     }
-    hdi_record *r = add(s, st, HDI_RECORD_SPAN, ended + 1);
+    hdi_record *r = add(s, st, HDI_RECORD_SPAN, (double)number(st, "written", (int64_t)ended + 1));
     r->kind = one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
     r->device = (uint8_t)(lane / HDI_RECORD_LANES);
     r->span.lane = lane;
@@ -243,12 +244,12 @@ static void do_op(script *s, const statement *st, const char *word)
     r->submit.blocks = 1, r->submit.threads = 64, r->submit.ring = 1;
     r->submit.src = (uint8_t)number(st, "src", 255);
     r->submit.dst = (uint8_t)number(st, "dst", 255);
-    r->submit.waits = waits;
+    r->submit.waits = (uint16_t)number(st, "waits", waits);
     s->ends[lane] = position;
     if (times(st, "issue", &time, &end)) {
         r = add(s, st, HDI_RECORD_ISSUE, time);
         r->issue.lane = lane, r->issue.count = 1, r->issue.before = before, r->issue.position = position;
-        r->issue.returned = clock_at(time + 1);
+        r->issue.returned = clock_at(end > time ? end : time + 1);
     }
     add_span(s, st, lane, before, position, op, true);
     if (times(st, "claimed", &time, &end)) { /* at the position before its end */

@@ -3,13 +3,16 @@
  * A script has a statement on each line. Times are microseconds, NAME=VALUE pairs follow in any order. Lanes are DEVICE.LANE, operations
  * DEVICE.LANE:POSITION. What follows a # is a comment.
  *
- *    trace devices=2 detail=full run=1
+ *    trace devices=2 detail=full run=1    at=WHEN where it goes on for another runtime
  *    device 0 name=first
  *    lane 0.1 kind=program            program, in, out, on, peer, claim, other
  *    name kernel 1 axpy               kernel, label, range, thread, option
  *    clock 0 at=0 own=500
  *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
+ *                                     waits=N: as the SUBMIT states; without it as many as there are
+ *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock
+ *                                     written=WHEN: the engine had its times; without it 1 us behind the end
  *    transfer 0.2:4 at=1 returned=3 way=7 bytes=5 src=255 dst=0
  *    alloc 1 at=5 took=2 bytes=100 label=7 device=0 rungs=2
  *    free 1 at=9 device=0

@@ -188,6 +188,45 @@ static void test_no_spans(void **state)
     trace_release(&t);
 }
 
+/* More waits are announced than there are: what held the launch up behind its known wait is not known, and no overhead. */
+static void test_missing_waits(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=2-50 done=51\n"
+                           "op 1.1:1 launch at=10 wait=0.1:1 waits=3 label=7 span=80-90 done=91\n"
+                           "op 1.1:2 launch at=20 span=95-99 done=100\n"
+                           "end at=120\n",
+               &t);
+    const trace_device *d = &t.devices[1];
+    assert_int_equal(t.lost_waits, 2);
+    assert_int_equal(t.unknown_ops, 1);
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 10 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_DEVICE], 40 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_UNKNOWN], 30 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 5 * US);
+    assert_int_equal(t.along[TRACE_ALONG_UNKNOWN], 30 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* So is a wait for an operation whose SUBMIT is missing, and what another device's launch waited for. */
+static void test_unknown_waits(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:5 launch at=0 wait=1.2:7 span=40-50 done=51\n"
+                           "op 1.1:1 launch at=10 wait=0.1:5 label=7 span=52-90 done=91\n"
+                           "end at=120\n",
+               &t);
+    assert_int_equal(t.lost_waits, 0);
+    assert_int_equal(t.unknown_ops, 1);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_UNKNOWN], 40 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_UNKNOWN], 30 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_DEVICE], 10 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_OVERHEAD], 2 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 static void test_critical_path(void **state)
 {
     (void)state;
@@ -210,10 +249,12 @@ static void test_critical_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device), cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_claim),           cmocka_unit_test(test_middle),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),   cmocka_unit_test(test_by_clock),
-        cmocka_unit_test(test_critical_path),
+        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device),
+        cmocka_unit_test(test_chain),           cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_middle),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),
+        cmocka_unit_test(test_by_clock),        cmocka_unit_test(test_critical_path),
+        cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,7 +240,7 @@ class Trace {
 
 const CHAIN = 200; /* operations of a chain that are drawn and listed */
 const PIECE_BLOCK = 32;
-const CATEGORIES = 10;
+const CATEGORIES = 11;
 const OP_KINDS = ['', 'launch', 'copy', 'fill', 'matrix product', 'call', 'mark', 'claim'];
 const LANE_KINDS = ['', '', 'in', 'out', 'on device', 'peer', 'claims', 'library'];
 const WAYS = ['', 'to device', 'to host', 'on device', 'peer', 'in host memory', 'staged', 'write', 'read'];

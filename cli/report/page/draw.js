@@ -163,6 +163,7 @@ const CATEGORY = [
     { text: 'idle: memory', letter: 'M', light: '#009e73', dark: '#25bd92', pattern: 'cross' },
     { text: 'idle: on the way to the device', letter: 'O', light: '#8d94a0', dark: '#858d9b', pattern: 'rising' },
     { text: 'idle: nothing was submitted', letter: 'N', light: '#e4e7ec', dark: '#2c323c', pattern: 'none' },
+    { text: 'idle: unknown, waits are missing', letter: 'U', light: '#b9a7d6', dark: '#9a86bd', pattern: 'dots' },
 ];
 const STACK = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#b8ab00', '#7a5bb5', '#8d94a0'];
 

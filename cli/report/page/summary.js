@@ -2,7 +2,7 @@
 
 const PLACEMENTS = ['inline', 'thread', 'process'];
 const DETAILS = ['', 'edges of busy stretches', 'each operation', 'edges, and CUPTI'];
-const ALONG = ['compute', 'transfer', 'claims', 'on the way to the device', 'the program had not submitted'];
+const ALONG = ['compute', 'transfer', 'claims', 'on the way to the device', 'the program had not submitted', 'waits that are missing'];
 
 function splitOf(device) {
     return [device.compute, device.transfer, ...device.cause];

@@ -1,0 +1,159 @@
+/* test_times.c - when operations began and ended, on the clock of the trace.
+ *
+ * Promise: A span begins when its first operation had been given to a lane at rest, and never ends before it begins. A device that
+ * came back, and another runtime in the file, have CLOCK records of their own.
+ * Threads: one.
+ */
+#include "trace/scene.h"
+
+static trace t;
+
+#define US 1000
+
+#define ONE_DEVICE                                                                                                     \
+    "trace devices=1 detail=full\n"                                                                                    \
+    "lane 0.1 kind=program\n"                                                                                          \
+    "lane 0.2 kind=in\n"                                                                                               \
+    "name kernel 1 axpy\n"
+
+static const trace_op *op_at(uint32_t lane, uint64_t position)
+{
+    int32_t op = trace_find_op(&t, lane, position);
+    assert_int_not_equal(op, TRACE_NONE);
+    return &t.ops[op];
+}
+
+/* The event in front of a launch is passed before the call for the launch returns. */
+static void test_event_was_early(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-20 span=12-50 done=51\n"
+                          "op 0.1:2 launch at=0 issue=60-70 span=55-90 done=91\n"
+                          "end at=100\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 20 * US);
+    assert_int_equal(t.ops[0].ended, 50 * US);
+    assert_int_equal(t.ops[1].began, 70 * US);
+    assert_int_equal(t.devices[0].compute, 50 * US);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 40 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* A lane with work in front of it: the call's end has nothing to do with the begin, its beginning has. */
+static void test_lane_at_work(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-20 span=25-50 done=51\n"
+                          "op 0.1:2 launch at=0 issue=40-60 span=50-90 done=91\n"
+                          "op 0.1:3 launch at=0 issue=88-99 span=85-120 done=121\n"
+                          "end at=130\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 25 * US); /* behind the call: the event is right */
+    assert_int_equal(t.ops[1].began, 50 * US);
+    assert_int_equal(t.ops[2].began, 88 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Clocks are a little apart: work that by its device's time ended before the call for it returned, or was made, or before it began. */
+static void test_ends(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-20 span=12-15 done=21\n"
+                          "op 0.1:2 launch at=0 issue=30-40 span=26-28 done=41\n"
+                          "op 0.2:1 copy at=0 done=90\n"
+                          "span 0.2:1 from=0 span=80-60 clock=1 op=2\n"
+                          "end at=100\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 15 * US);
+    assert_int_equal(t.ops[0].ended, 15 * US);
+    assert_int_equal(t.ops[1].began, 30 * US);
+    assert_int_equal(t.ops[1].ended, 30 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->began, 80 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->ended, 80 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The first CLOCK behind a restart is 20 ms late, and the new zero point is such that both rows seem to be one. */
+static void test_restart(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=1000000\n"
+                          "clock 0 at=10000 own=1010000\n"
+                          "op 0.1:1 launch at=100 span=1000200-1000300 written=400 done=401\n"
+                          "loss 0 at=20000 it fell off\n"
+                          "restart 0 at=30000-31000\n"
+                          "op 0.1:2 launch at=31000 span=1031200-1031700 written=32000 done=32001\n"
+                          "op 0.1:3 launch at=60000 span=1060700-1060900 written=62000 done=62001\n"
+                          "clock 0 at=51000 own=1051100\n"
+                          "clock 0 at=61000 own=1061100\n"
+                          "end at=70000\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 200 * US);
+    assert_int_equal(t.ops[1].began, 31100 * US); /* by the row before it were 31200 */
+    assert_int_equal(t.ops[1].ended, 31600 * US);
+    assert_int_equal(t.ops[2].began, 60600 * US);
+    assert_int_equal(t.ignored, 0);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Without a CLOCK behind the restart nothing relates its times to the clock. */
+static void test_restart_without_clock(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=1000000\n"
+                          "op 0.1:1 launch at=100 span=1000200-1000300 written=400 done=401\n"
+                          "loss 0 at=20000 it fell off\n"
+                          "restart 0 at=30000-31000\n"
+                          "op 0.1:2 launch at=31000 issue=31010-31020 span=200-700 written=32000 done=31800\n"
+                          "end at=70000\n",
+               &t);
+    assert_int_equal(t.ignored, 1);
+    assert_int_equal(t.unplaced, 1);
+    assert_int_equal(t.ops[1].began, 31010 * US);
+    assert_int_equal(t.ops[1].ended, 31800 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* A second runtime writes on: its device's time, positions and lanes begin anew, and so may the trace's end. */
+static void test_two_runtimes(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=5000\n"
+                          "clock 0 at=1000 own=6000\n"
+                          "op 0.1:1 launch at=100 span=5200-5300 written=400 done=401\n"
+                          "end at=1500\n"
+                          "trace devices=1 detail=full run=2 at=2000\n"
+                          "op 0.1:1 launch at=2100 span=7150-7250 written=2400 done=2401\n"
+                          "clock 0 at=3000 own=8000\n",
+               &t);
+    assert_int_equal(t.runs, 2);
+    assert_false(t.ended);
+    assert_int_equal(t.n_ops, 2);
+    assert_int_equal(t.ignored, 0);
+    assert_int_equal(t.ops[0].began, 200 * US);
+    assert_int_equal(t.ops[1].began, 2150 * US);
+    assert_int_equal(t.ops[1].ended, 2250 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_event_was_early),
+        cmocka_unit_test(test_lane_at_work),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_restart_without_clock),
+        cmocka_unit_test(test_two_runtimes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
