@@ -238,6 +238,15 @@ static void put_tables(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
+/* None of what was not seen. */
+static void put_delays(hdi_json *j, const trace_delays *d)
+{
+    put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
+    put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
+    put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
+    put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
+}
+
 static void put_device(hdi_json *j, const trace *t, const trace_device *d)
 {
     hdi_json_object(j);
@@ -255,6 +264,9 @@ static void put_device(hdi_json *j, const trace *t, const trace_device *d)
     put_numbers(j, "for_device", d->for_device, t->n_devices);
     report_put_integer(j, "pieces", d->n_pieces);
     put_signed(j, "clock_within", d->clock_within);
+    put_delays(j, &d->delays);
+    report_put_number(j, "queue_mean", d->queue_mean);
+    report_put_integer(j, "queue_most", d->queue_most);
     hdi_json_object_end(j);
 }
 
@@ -306,6 +318,7 @@ static void put_finding(hdi_json *j, const trace_finding *f)
     report_put_string(j, "id", f->id);
     put_signed(j, "device", f->device);
     put_signed(j, "other", f->other);
+    put_signed(j, "first", f->first);
     put_signed(j, "gain", f->gain);
     put_signed(j, "op", f->op);
     put_signed(j, "wait", f->wait);
@@ -347,6 +360,7 @@ static void put_launch(hdi_json *j, const trace_launch *l)
     report_put_bool(j, "mixed", l->mixed);
     put_signed(j, "begin_p50", l->submit_to_begin_p50);
     put_signed(j, "begin_p99", l->submit_to_begin_p99);
+    put_delays(j, &l->delays);
     hdi_json_object_end(j);
 }
 
@@ -401,6 +415,7 @@ static void put_head(hdi_json *j, const trace *t)
     report_put_integer(j, "records", t->n_records);
     report_put_integer(j, "ignored", t->ignored);
     report_put_integer(j, "lost_waits", t->lost_waits);
+    report_put_integer(j, "unknown_ops", t->unknown_ops);
     report_put_integer(j, "unplaced", t->unplaced);
     put_numbers(j, "along", t->along, TRACE_ALONG);
     put_tables(j, t);

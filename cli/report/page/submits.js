@@ -123,6 +123,13 @@ function latencyTable(t, field) {
         list.sorted.length.toLocaleString('en-US'), ...[0, 0.5, 0.9, 0.99].map(share => duration(quantile(list.sorted, share))), duration(quantile(list.sorted, 1))]), 40);
 }
 
+/* Of each device's launches; a queue that is empty often lets the device run out of work. */
+function wayTable(t) {
+    return table('The way of launches to each device, and operations that were submitted and had not ended', ['device', 'submit to the driver, median', 'p99',
+        'from there to begin, median', 'p99', 'queued, mean', 'most'], t.info.devices.map((device, d) => ['device ' + d,
+        ...[device.issue_p50, device.issue_p99, device.run_p50, device.run_p99].map(duration), significant(device.queue_mean), count(device.queue_most)]));
+}
+
 const LATENCIES = [['issued', 'submit to the driver'], ['began', 'submit to its begin on the device'], ['done', 'submit to seen as done']];
 
 function buildSubmits(body) {
@@ -145,7 +152,7 @@ function buildSubmits(body) {
     } } }, el('option', null, 'all threads'), numbers.map(number => el('option', null, t.threadName(number))));
     showThreads();
     const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads,
+    body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t),
         el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
         leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',
             'more lanes are not drawn, since their rings were less full; the table has them.'),

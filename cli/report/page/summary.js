@@ -61,6 +61,7 @@ function gaps(info) {
         info.dropped > 0 ? info.dropped.toLocaleString('en-US') + ' records had no room and are missing.' : null,
         info.ignored > 0 ? info.ignored.toLocaleString('en-US') + ' records make no sense and were left out.' : null,
         info.lost_waits > 0 ? info.lost_waits.toLocaleString('en-US') + ' waits are missing.' : null,
+        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations have waits that are missing, or for work that the trace does not have; idle time in front of them is unknown.' : null,
         info.unplaced > 0 ? info.unplaced.toLocaleString('en-US') + ' operations have no time on their device.' : null,
     ].filter(Boolean);
 }
@@ -104,10 +105,10 @@ function launchTable(t) {
     if (t.info.launches.length === 0) return null;
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
     const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
-        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
+        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99', 'to the driver, median', 'p99', 'from there to begin, median', 'p99'],
         launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
-            (l.mixed ? 'about ' : '') + duration(l.shared), duration(l.begin_p50), duration(l.begin_p99)])), 'Kernels (' + launches.length + ')');
+            (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99, l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)])), 'Kernels (' + launches.length + ')');
     return details;
 }
 
@@ -156,12 +157,12 @@ function buildFindings(body) {
     }
 }
 
-/* Findings of one kind together, as `heddle trace` has them: the one with the largest gain is first. */
+/* Findings of one kind together, as `heddle trace` has them: the one that stands for all is first. */
 function findingGroups(t) {
     const groups = new Map();
     for (const finding of t.info.findings) {
-        if (!groups.has(finding.id)) groups.set(finding.id, []);
-        groups.get(finding.id).push(finding);
+        if (!groups.has(finding.first)) groups.set(finding.first, []);
+        groups.get(finding.first).push(finding);
     }
     return [...groups.values()];
 }
