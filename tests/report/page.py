@@ -79,7 +79,7 @@ def opened(driver, path, **options):
 
 
 def finish(page, text):
-    check(not page.run(r"/\[object|undefined|\bNaN\b|Infinity/.test(document.body.innerText)"), text + ": text that is none")
+    check(not page.run(r"/\[object|undefined|\bNaN\b|Infinity|^null$/m.test(document.body.innerText)"), text + ": text that is none")
     equal(page.run("app.errors"), [], text + ": views that cannot be drawn")
     equal(page.troubles(), [], text + ": troubles")
     page.close()
@@ -514,6 +514,8 @@ def try_shapes(driver):
             equal(page.run("trace().info.names.filter(n => n.startsWith('<!-- \\u2028')).length"), 1, "the odd label")
             equal(page.run("document.querySelectorAll('#main img, #main b b, body > b').length"), 0, "elements from names")
             check(page.run("document.documentElement.scrollWidth") <= 1280, "a long name makes the page wider")
+        if shape == "empty":
+            check("since the trace has no operation" in page.run("document.getElementById('findings').innerText"), "an empty trace")
         if shape == "lost":
             check("has not come back" in page.run("document.getElementById('losses').innerText"), "a loss without an end")
         if shape == "cut":

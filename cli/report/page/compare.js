@@ -16,7 +16,7 @@ function change(before, after, less) {
 
 function compareTraces(body, a, b) {
     const names = [a.name === b.name ? a.name + ' (first)' : a.name, a.name === b.name ? b.name + ' (second)' : b.name];
-    body.append(el('div', { class: 'two' }, [a, b].map((t, i) => el('div', null, el('h3', null, short(names[i], 80)), splitBars(t)))), categoryLegend(usedCategories([a, b])));
+    add(body, el('div', { class: 'two' }, [a, b].map((t, i) => el('div', null, el('h3', null, short(names[i], 80)), splitBars(t)))), categoryLegend(usedCategories([a, b])));
     const x = totals(a), y = totals(b);
     const rows = [['window', { text: duration(a.end - a.begin) }, { text: duration(b.end - b.begin) }, change(a.end - a.begin, b.end - b.begin, -1)]];
     CATEGORY.forEach((category, c) => {
@@ -27,8 +27,8 @@ function compareTraces(body, a, b) {
     for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', transferCount], ['losses', t => t.info.losses.length]]) {
         rows.push([text, of(a).toLocaleString('en-US'), of(b).toLocaleString('en-US'), change(of(a), of(b), 0)]);
     }
-    body.append(table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
-    body.append(findingsBeside(a, b, names));
+    add(body, table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
+    add(body, findingsBeside(a, b, names));
 }
 
 /* A kind of finding in a row, with the largest of its devices. */
@@ -109,11 +109,11 @@ function goalsTable(files) {
 function compareBench(body, files) {
     const maps = files.map(file => figuresOfFile(file.data)), paths = [...new Set(maps.flatMap(map => [...map.keys()]))].filter(path => !path.startsWith('goals '));
     const two = files.length > 1, holder = el('div');
-    body.append(table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
+    add(body, table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
         ['benchmark', ...files.map(f => f.data.benchmark || 'lines')], ['date', ...files.map(f => f.data.date || '–')], ['Heddle', ...files.map(f => f.data.heddle || '–')],
         ['devices', ...files.map(f => ((f.data.runtime || {}).devices || []).map(d => d.name).join(', ') || '–')]].map(row => row.map((c, i) => i === 0 ? c : { text: c, class: 'text' }))));
     const goals = goalsTable(files);
-    if (goals) body.append(goals);
+    if (goals) add(body, goals);
     const rows = paths.map(path => {
         const values = maps.map(map => map.get(path)), ratio = two && values[0] > 0 && values[1] > 0 ? values[1] / values[0] : NaN;
         return { path, values, ratio, off: Number.isNaN(ratio) ? -1 : Math.abs(Math.log(ratio)) };
@@ -128,6 +128,6 @@ function compareBench(body, files) {
     const n = document.querySelectorAll('input[type=search]').length;
     const filter = el('input', { type: 'search', id: 'filter' + n, placeholder: 'words that the figure has', on: { input: draw } });
     const order = el('input', { type: 'checkbox', id: 'order' + n, on: { change: draw } });
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
     draw();
 }

@@ -16,10 +16,13 @@ function el(tag, attributes, ...children) {
             element.setAttribute(key, value);
         }
     }
-    for (const child of children.flat(Infinity)) {
-        if (child !== null && child !== undefined) element.append(child);
-    }
+    add(element, ...children);
     return element;
+}
+
+/* What may be null is left out, which append() would write as a word. */
+function add(parent, ...children) {
+    parent.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
 }
 
 function button(text, handler, attributes) {

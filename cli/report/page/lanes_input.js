@@ -400,7 +400,7 @@ function buildLanes(body) {
     }
     lanes.canvas.addEventListener('pointerleave', event => showTip(event, ''));
     lanes.canvas.addEventListener('wheel', wheel, { passive: false });
-    body.append(el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
+    add(body, el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
         button('Earlier', () => pan(-0.5), { 'data-do': 'earlier' }), button('Later', () => pan(0.5), { 'data-do': 'later' }),
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
     el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
@@ -408,7 +408,7 @@ function buildLanes(body) {
     el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), threads, lanesLegend(t),
     lanes.details, ...timelineTables(t));
     makeRows();
-    threads.append(leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.') || '');
+    add(threads, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.') || '');
     sizeLanes();
     showDetails();
 }

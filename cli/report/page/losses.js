@@ -94,12 +94,12 @@ function lossTable(t) {
 
 function buildLosses(body) {
     const t = trace(), frames = [];
-    body.append(lossTable(t) || '');
+    add(body, lossTable(t));
     t.info.losses.slice(0, LOSSES).forEach((loss, n) => {
         const frame = chart('Every device around loss ' + (n + 1), Math.max(90, 40 + 22 * t.info.devices.length), (g, width, height) => drawLoss(g, width, height, loss));
         frames.push(frame);
         const took = loss.ended === null ? null : loss.ended - loss.time;
-        body.append(el('div', { class: 'one' }, el('h3', null, 'Device ' + loss.device + (took === null ? ' was lost, and has not come back' : ' was gone for ' + duration(took))),
+        add(body, el('div', { class: 'one' }, el('h3', null, 'Device ' + loss.device + (took === null ? ' was lost, and has not come back' : ' was gone for ' + duration(took))),
             loss.message ? el('p', { class: 'code' }, loss.message) : null,
             el('ol', { class: 'story' }, lossEvents(t, loss).map(([time, text, op]) => el('li', null, el('b', null, moment(t, time)), text,
                 op >= 0 ? linkButton(opLine(t, op), () => {
@@ -112,6 +112,6 @@ function buildLosses(body) {
                 goTo('timeline');
             }))));
     });
-    body.append(leftOut(t.info.losses.length - LOSSES, 'more loss has no story here; the table has it.', 'more losses have no story here; the table has them.') || '', categoryLegend(usedCategories([t])));
+    add(body, leftOut(t.info.losses.length - LOSSES, 'more loss has no story here; the table has it.', 'more losses have no story here; the table has them.'), categoryLegend(usedCategories([t])));
     return () => frames.forEach(frame => frame.redraw());
 }

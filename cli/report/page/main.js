@@ -18,7 +18,7 @@ function addView(id, title, lead, build) {
         view.built = build(body) || null;
     } catch (error) {
         app.errors.push(id + ': ' + error.message);
-        body.append(el('p', { class: 'note' }, 'This view cannot be drawn: ' + error.message));
+        add(body, el('p', { class: 'note' }, 'This view cannot be drawn: ' + error.message));
         console.error(error);
     }
     const own = typeof view.built === 'function' ? view.built : view.built ? view.built.redraw : null;

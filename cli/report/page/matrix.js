@@ -49,6 +49,6 @@ function buildMatrix(body) {
         holder.replaceChildren(matrixTable(t, exact));
     }, { 'aria-pressed': 'false', id: 'exact' });
     holder.append(matrixTable(t, exact));
-    body.append(el('div', { class: 'bar' }, toggle), holder);
+    add(body, el('div', { class: 'bar' }, toggle), holder);
     return whenColoursChange(() => holder.replaceChildren(matrixTable(t, exact))); /* its shades are of the theme */
 }

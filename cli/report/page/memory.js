@@ -286,10 +286,10 @@ function buildMemory(body) {
         const x = event.clientX - frame.canvas.getBoundingClientRect().left;
         if (view.box && x >= view.box.x) showHolders(app.from + (x - view.box.x) / view.box.w * (app.to - app.from));
     });
-    body.append(...[el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
         el('p', { class: 'quiet screen' }, 'A click lists the holders then; so do the arrows left and right, once the chart has the focus. The span is that of the timeline.'), frame, names,
         el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
-        holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table')].flat());
+        holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
     const draw = frame.redraw;
     let span = [app.from, app.to].join();

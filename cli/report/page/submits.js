@@ -152,7 +152,7 @@ function buildSubmits(body) {
     } } }, el('option', null, 'all threads'), numbers.map(number => el('option', null, t.threadName(number))));
     showThreads();
     const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t),
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t),
         el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
         leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',
             'more lanes are not drawn, since their rings were less full; the table has them.'),

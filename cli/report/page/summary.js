@@ -70,7 +70,7 @@ function buildSummary(body) {
     const t = trace(), info = t.info;
     const busy = info.devices.reduce((sum, d) => sum + d.compute + d.transfer, 0);
     const whole = info.devices.reduce((sum, d) => sum + d.end - d.begin, 0);
-    body.append(el('div', { class: 'tiles' },
+    add(body, el('div', { class: 'tiles' },
         tile(duration(info.end - info.begin), 'window'),
         tile(String(info.devices.length), info.devices.length === 1 ? 'device' : 'devices'),
         tile(whole > 0 ? percent(busy / whole) : '–', 'of their time busy'),
@@ -78,11 +78,11 @@ function buildSummary(body) {
         tile(count(transferCount(t)), 'transfers'),
         tile(t.count('memory').toLocaleString('en-US'), 'allocations and frees'),
         tile(String(info.losses.length), info.losses.length === 1 ? 'loss' : 'losses')));
-    body.append(...gaps(info).map(text => el('p', { class: 'note' }, text)));
-    body.append(splitBars(t), categoryLegend(usedCategories([t])));
+    add(body, gaps(info).map(text => el('p', { class: 'note' }, text)));
+    add(body, splitBars(t), categoryLegend(usedCategories([t])));
     const window = Math.max(1, info.end - info.begin);
     if (t.count('critical') > 0) {
-        body.append(el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
+        add(body, el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
             text + ' ' + duration(info.along[i]) + ' (' + percent(info.along[i] / window) + ')' : null).filter(Boolean).join(', ') + '. ',
         linkButton('show it in the timeline', () => {
             lanes.critical = true;
@@ -91,7 +91,7 @@ function buildSummary(body) {
             goTo('timeline');
         })));
     }
-    body.append(launchTable(t), el('details', null, el('summary', null, 'About the trace'), facts([
+    add(body, launchTable(t), el('details', null, el('summary', null, 'About the trace'), facts([
         ['file', t.name], ['placement', PLACEMENTS[info.placement]], ['measured', DETAILS[info.detail]],
         ['process', String(info.process)], ['begun', new Date(info.seconds_since_1970 * 1000).toISOString().replace('.000', '')],
         ['records', info.records.toLocaleString('en-US')],
@@ -148,11 +148,11 @@ function longestGap(t, d) {
 function buildFindings(body) {
     const t = trace();
     if (t.info.findings.length === 0) {
-        body.append(el('p', { class: 'quiet' }, 'There are none: the trace has nothing that is worth a change.'));
+        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: the trace has nothing that is worth a change.' : 'There are none, since the trace has no operation.'));
     }
     for (const group of findingGroups(t)) {
         const [first, ...others] = group, place = first.op >= 0 || first.device >= 0;
-        body.append(findingCard(first.title, first.gain > 0 ? '' : 'warning', first.gain > 0 ? 'up to ' + duration(first.gain) : '', first.evidence, first.remedy, [
+        add(body, findingCard(first.title, first.gain > 0 ? '' : 'warning', first.gain > 0 ? 'up to ' + duration(first.gain) : '', first.evidence, first.remedy, [
             place ? el('p', { class: 'screen' }, findingLink(t, first, 'Show it in the timeline')) : null, others.length > 0 ? alikeFindings(t, others) : null]));
     }
 }
