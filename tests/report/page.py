@@ -508,6 +508,9 @@ def try_shapes(driver):
         page.run("beforePrint(); afterPrint()")
         if shape == "odd":
             text = page.run("document.getElementById('main').innerText + document.getElementById('details').innerText")
+            longest = "W" * 1199
+            page.run("selectOp(1, true)")
+            equal(page.run("document.getElementById('details').innerText").count(longest), 1, "the whole of a long name in its details")
             check("Heddle report" in page.run("document.title") and "broken" not in page.run("document.title"), "a name ran as a script")
             equal(page.run("trace().info.names.filter(n => n.includes('\\u202e')).map(n => trace().nameOf(trace().info.names.indexOf(n)).length - n.length)"), [2], "a name that turns what follows")
             check("</script><b>\"'& 🚀 card" in text and "<img src=x onerror=alert(1)>" in text, "odd names are not as they were")

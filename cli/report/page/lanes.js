@@ -369,7 +369,7 @@ function drawTimeAxis(canvas, width) {
     timeAxis(g, box, app.from, app.to);
     g.font = '11px system-ui, sans-serif';
     g.fillStyle = colour('soft');
-    clippedText(g, duration(app.to - app.from) + ' in view', 6, 22, lanes.gutter - 10);
+    clippedText(g, duration(app.to - app.from) + (lanes.gutter < 120 ? '' : ' in view'), 6, 22, lanes.gutter - 26);
 }
 
 function drawLanes() {

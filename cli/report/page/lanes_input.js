@@ -3,6 +3,7 @@
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
     'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
+const NAME = 120; /* characters of an operation's name; its details have the whole one, once */
 const WAITS = 40, GAPS = 40; /* that are listed: of an operation, of all devices */
 
 /* -------------------------------------------------------------------------------------------------------- selection */
@@ -80,7 +81,7 @@ function waitText(t, wait) {
 
 function opLine(t, op) {
     const lane = t.col('ops', 'lane')[op];
-    return t.opName(op) + ' on ' + t.deviceName(Math.floor(lane / 256)) + ', ' + t.laneName(lane);
+    return short(t.opName(op), NAME) + ' on ' + t.deviceName(Math.floor(lane / 256)) + ', ' + t.laneName(lane);
 }
 
 /* The chain as a list: each entry goes to its operation. */
@@ -108,6 +109,7 @@ function opFacts(t, op) {
     const several = stretch >= 0 ? t.col('stretches', 'last_op')[stretch] - t.col('stretches', 'first_op')[stretch] + 1 : 1;
     return facts([
         ['operation', opLine(t, op) + ', position ' + get('position')],
+        ['whole name', short(t.opName(op), NAME) === t.opName(op) ? null : t.opName(op)],
         ['submitted', moment(t, get('submitted')) + ' by ' + t.threadName(get('thread'))],
         ['given to the driver', since(get('submitted'), get('issued')) && since(get('submitted'), get('issued')) + ' after its submit'],
         ['began', since(get('submitted'), get('began')) && moment(t, get('began')) + ', ' + since(get('submitted'), get('began')) + ' after its submit'],
@@ -140,7 +142,7 @@ function opDetails(t, op) {
     step(op - 1, 'Operation before');
     step(op + 1, 'Operation behind');
     const chain = app.selected.chain;
-    return [el('h3', null, t.opName(op)), el('div', { class: 'bar' }, buttons,
+    return [el('h3', null, short(t.opName(op), NAME)), el('div', { class: 'bar' }, buttons,
         chain.length > 1 ? button('Show the whole chain', () => showChain(t, chain)) : null), opFacts(t, op), ...waitsOf(t, op),
     el('h3', null, chain.length > 1 ? 'The chain of waits, back from it' : 'Nothing held it up that the trace has'),
     chain.length > 1 ? chainList(t, chain) : null, stretch < 0 ? el('p', { class: 'quiet' }, 'It has no time on the device.') : null];
