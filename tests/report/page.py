@@ -550,6 +550,19 @@ def try_million(driver):
     finish(page, "a million records")
 
 
+def try_ranges(driver):
+    """Of ranges by the thousand a frame draws what can be told apart."""
+    page = opened(driver, report("ranges", trace_file("usual", 8000)))
+    page.run("setWindow(trace().begin, trace().end); drawLanes()")
+    drawn = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.fillRect, width = lanes.scroller.clientWidth, out = [];
+      for (const row of lanes.rows.filter(r => r.kind === 'range' && r.to > 4000)) { let n = 0; g.fillRect = (...a) => { n++; old.apply(g, a); };
+        drawItems(g, trace(), row, width); out.push([row.to, n, width]); } delete g.fillRect; return out; })()""")
+    check(len(drawn) > 0, "there are no rows of many ranges")
+    for items, rectangles, width in drawn:
+        check(width / 3 < rectangles < 1.5 * width, "%d ranges are %d rectangles in %d pixels" % (items, rectangles, width))
+    finish(page, "ranges")
+
+
 def main():
     driver = browser.Browser(WORK)
     try:
