@@ -92,8 +92,8 @@ static int document_write(document *d, const char *path)
 
 static int export_hta(const trace *t, const char *folder)
 {
-    if (t->detail != HDI_RECORD_DETAIL_FULL) {
-        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full");
+    if (t->detail != HDI_RECORD_DETAIL_FULL && t->n_reported == 0) {
+        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full or cupti");
     }
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
         return fail_write(folder);
