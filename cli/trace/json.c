@@ -85,6 +85,8 @@ static void put_head(hdi_json *j, const trace *t)
     put_integer(j, "end_ns", t->end);
     put_count(j, "operations", t->n_ops);
     put_integer(j, "runtimes", t->runs);
+    put_count(j, "reported_by_cupti", t->n_activities);
+    put_count(j, "reported_of_operations", t->n_reported);
     hdi_json_key(j, "missing");
     hdi_json_object(j);
     put_count(j, "dropped", t->dropped);

@@ -2,6 +2,7 @@
  *
  *    read.c       the file's records, checked, in tables (records.c: the tables that stand alone)
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
+ *    activities.c CUPTI's own times, for the operations that they are of
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
  *    launches.c   launches by kernel, their way to the device, how much was queued
@@ -163,6 +164,7 @@ typedef struct trace_activity {
     uint8_t kind, device; /* kind: 1 a kernel, 2 a copy, 3 a fill */
     int32_t name;
     uint32_t stream;
+    int32_t op; /* the operation that it is of, which has its times; TRACE_NONE: of another library, or not found */
     uint64_t bytes;
 } trace_activity;
 
@@ -249,6 +251,7 @@ typedef struct trace {
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     int runs;                             /* runtimes that wrote into the file, one after the other */

@@ -99,6 +99,11 @@ bool trace_read_tables(trace_source *s);
 /* times.c */
 bool trace_place(trace_source *s);
 
+/* activities.c: gives operations the times that CUPTI reported, and parts stretches where all of their operations have them. */
+bool trace_match_activities(trace *t);
+/* Whether it is so short a fill that the engine may have made it to see the end of work. */
+bool trace_is_signal(const trace_activity *a);
+
 bool trace_split(trace *t);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);

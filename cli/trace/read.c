@@ -289,6 +289,7 @@ static void read_operations(trace_source *s)
             trace_count(&s->t->dropped, r.dropped.count);
             break;
         case HDI_RECORD_END:
+            trace_time(s, r.time); /* the trace is that long */
             s->t->ended = true;
             break;
         default:

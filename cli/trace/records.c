@@ -257,6 +257,7 @@ static void read_activity(trace_source *s, const hdi_record *r)
                          .device = r->device,
                          .name = trace_lookup(s, HDI_RECORD_NAME_ACTIVITY, r->activity.name, begin),
                          .stream = r->activity.stream,
+                         .op = TRACE_NONE,
                          .bytes = r->activity.bytes};
 }
 

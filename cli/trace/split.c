@@ -402,7 +402,7 @@ static event *make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
     size_t begin = first_stretch(t, s->device), end = first_stretch(t, s->device + 1);
-    event *events = trace_table(2 * (end - begin), sizeof *events);
+    event *events = trace_table(2 * (end - begin + t->n_activities), sizeof *events);
     *n = 0;
     for (size_t i = begin; events && i < end; i++) {
         const trace_stretch *x = &t->stretches[i];
@@ -412,6 +412,15 @@ static event *make_events(const splitter *s, size_t *n)
         bool moves = is_transfer(t, x);
         events[(*n)++] = (event){x->began, !moves, moves, x->first_op};
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
+    }
+    for (size_t i = 0; events && i < t->n_activities; i++) { /* of other libraries */
+        const trace_activity *a = &t->activities[i];
+        int64_t from = trace_most(a->begin, t->begin), to = trace_least(a->end, t->end);
+        if (a->device == s->device && a->op == TRACE_NONE && from < to && !trace_is_signal(a)) {
+            bool moves = a->kind == HDI_RECORD_ACTIVITY_COPY;
+            events[(*n)++] = (event){from, !moves, moves, TRACE_NONE};
+            events[(*n)++] = (event){to, (int8_t) - !moves, (int8_t)-moves, TRACE_NONE};
+        }
     }
     if (events) {
         trace_sort(events, *n, sizeof *events, compare_events);

@@ -74,11 +74,22 @@ static void put_notes(const trace *t, FILE *out)
     }
 }
 
+static void put_reported(const trace *t, FILE *out)
+{
+    if (t->n_activities > 0) {
+        fprintf(out,
+                "CUPTI reported %zu kernels, copies and fills, %" PRIu64
+                " of them are of operations and give their times\n",
+                t->n_activities, t->n_reported);
+    }
+}
+
 static void put_head(const trace *t, FILE *out)
 {
     fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
             TIME(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
             t->runs > 1 ? ", of several runtimes one after the other" : "");
+    put_reported(t, out);
     put_notes(t, out);
 }
 

@@ -76,6 +76,20 @@ for rule in 'queue.mean < 5 us' 'submit-to-issue.p50 < 5 %' 'idle <' 'idle < 5 a
 done
 
 refused 2 'is missing'
+# of several files each by itself
+prints '2 of 2 files' "$work/trace" "$work/bare"
+[ "$(grep -c 'of work on' "$work/out")" -eq 2 ] || fail "two files have not two analyses: $(cat "$work/out")"
+refused 2 'one at a time' "$work/trace" "$work/bare" --json
+refused 2 'one at a time' "$work/trace" "$work/bare" --check "$work/rules"
+"$tool" trace "$work/bare" "$work/none" >"$work/out" 2>"$work/err" && fail "a second file that is missing is no failure"
+grep -qF 'No such file' "$work/err" || fail "a second file that is missing: $(cat "$work/err")"
+# one file of two runtimes
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch at=0 span=5-8 done=9' 'end at=20' \
+    'trace devices=1 run=2 at=30' 'lane 0.1' 'clock 0 at=30 own=500' 'op 0.1:1 launch at=40 span=515-518 written=49 done=49' 'end at=60' |
+    "$maker" script >"$work/two" || exit 1
+prints 'of several runtimes one after the other' "$work/two"
+prints '"runtimes": 2' "$work/two" --json
+prints '"begin_ns": 8000' "$work/two" --json
 refused 2 'chrome, hta or pytorch' "$work/trace" --export nonsense -o "$work/x"
 refused 2 'needs -o' "$work/trace" --export chrome
 refused 2 'is for --export' "$work/trace" -o "$work/x"
