@@ -112,6 +112,7 @@
     X(activities, kind, t->activities[i].kind)                                                                         \
     X(activities, device, t->activities[i].device)                                                                     \
     X(activities, name, t->activities[i].name)                                                                         \
+    X(activities, op, t->activities[i].op)                                                                             \
     X(activities, stream, t->activities[i].stream)                                                                     \
     X(activities, bytes, (int64_t)t->activities[i].bytes)
 

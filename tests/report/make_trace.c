@@ -577,6 +577,39 @@ static void crowd(void)
     end(t + 100000);
 }
 
+static void put_activity(uint8_t kind, uint64_t name, const char *text, uint32_t stream, int64_t from, int64_t to)
+{
+    hdi_record r = record(HDI_RECORD_ACTIVITY, kind, 0, 0, from);
+    r.activity.ended = to;
+    r.activity.name = name;
+    r.activity.stream = stream;
+    r.activity.bytes = kind == HDI_RECORD_ACTIVITY_COPY ? MIB : 0;
+    put(r, text);
+}
+
+/* Launches of one lane, and a copy of another library after each. */
+static void cupti(void)
+{
+    begin(1, HDI_RECORD_DETAIL_CUPTI);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    for (int i = 0; i < 8; i++) {
+        int64_t t = START + 100000 + i * 100000;
+        work w = {.kind = HDI_RECORD_OP_LAUNCH,
+                  .kernel = 1,
+                  .other = -1,
+                  .submitted = t,
+                  .began = t + 5000,
+                  .ended = t + 45000,
+                  .thread = MAIN,
+                  .ring = 2};
+        put_work(&w);
+        put_activity(HDI_RECORD_ACTIVITY_KERNEL, 1, i == 0 ? "stencil_f32" : NULL, 7, t + 6000, t + 44000);
+        put_activity(HDI_RECORD_ACTIVITY_COPY, 2, i == 0 ? "memcpy" : NULL, 21, t + 60000, t + 80000);
+    }
+    end(START + 1000000);
+}
+
 typedef struct shape {
     const char *name, *what;
 } shape;
@@ -592,6 +625,7 @@ static const shape shapes[] = {
     {"one", "a single operation"},
     {"wide", "32 devices"},
     {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
+    {"cupti", "what CUPTI reports, of the program and of another library"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
 
@@ -626,6 +660,9 @@ static void make(int which, int count)
         break;
     case 9:
         crowd();
+        break;
+    case 10:
+        cupti();
         break;
     default:
         odd();

@@ -501,7 +501,7 @@ def try_phone(driver):
 
 
 def try_shapes(driver):
-    for shape in ("empty", "idle", "one", "wide", "odd", "lost", "cut"):
+    for shape in ("empty", "idle", "one", "wide", "odd", "lost", "cut", "cupti"):
         page = opened(driver, report(shape, trace_file(shape)))
         page.run(DRAW)
         page.run("(() => { if (trace().count('ops') > 0) selectOp(trace().count('ops') - 1, true); })()")
@@ -561,6 +561,19 @@ def try_ranges(driver):
     for items, rectangles, width in drawn:
         check(width / 3 < rectangles < 1.5 * width, "%d ranges are %d rectangles in %d pixels" % (items, rectangles, width))
     finish(page, "ranges")
+
+
+def try_cupti(driver):
+    """What CUPTI reports has rows of its own, and leads to its operation."""
+    page = opened(driver, report("cupti", trace_file("cupti")))
+    equal(page.run("lanes.rows.filter(row => row.kind === 'activity').map(row => row.text + ' ' + row.to)"), ["CUPTI, stream 7 8", "CUPTI, stream 21 8"], "rows")
+    for stream, want in ((7, "stencil_f32 on device 0, lane 0"), (21, "none that was found")):
+        page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream %d'), 3, true)" % stream)
+        check(want in page.run("document.getElementById('details').innerText"), "an activity of stream %d: %s" % (stream, page.run("document.getElementById('details').innerText")))
+    page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream 7'), 3, true)")
+    page.click_on("#details dd button")
+    equal(page.run("[app.selected.kind, app.selected.op]"), ["op", 3], "the operation of an activity")
+    finish(page, "CUPTI")
 
 
 def main():

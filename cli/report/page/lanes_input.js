@@ -174,7 +174,9 @@ function itemDetails(t, s) {
     } else if (s.row.kind === 'range') {
         pairs.push(['thread', t.threadName(t.col('ranges', 'thread')[i])], ['named by', t.col('ranges', 'nvtx')[i] ? 'NVTX' : 'the program']);
     } else {
-        pairs.push(['bytes', t.col('activities', 'bytes')[i] > 0 ? bytesText(t.col('activities', 'bytes')[i]) : null], ['measured by', 'CUPTI']);
+        const op = t.col('activities', 'op')[i], bytes = t.col('activities', 'bytes')[i];
+        pairs.push(['bytes', bytes > 0 ? bytesText(bytes) : null], ['measured by', 'CUPTI'],
+            ['operation', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : 'none that was found: the work of another library, perhaps']);
     }
     return [el('h3', null, itemText(t, s.row, s.index) || 'no name'), facts(pairs)];
 }
