@@ -14,20 +14,26 @@
 #include "cli/trace/output.h"
 
 typedef struct options {
-    const char *file, *why, *peaks, *rules, *format, *output, *json_file;
+    const char **files; /* of the command line */
+    int n_files;
+    const char *why, *peaks, *rules, *format, *output, *json_file;
     bool all, json, help;
 } options;
 
 static int print_help(void)
 {
-    printf("usage: heddle trace FILE [--all] [--json [OUT]] [--peaks PEAKS]\n"
+    printf("usage: heddle trace FILE... [--all] [--peaks PEAKS]\n"
+           "       heddle trace FILE --json [OUT] [--peaks PEAKS]\n"
            "       heddle trace FILE --why DEVICE.LANE:POSITION\n"
            "       heddle trace FILE --check RULES\n"
            "       heddle trace FILE --export chrome|hta|pytorch -o OUT\n"
            "\n"
            "Where the time of a traced program went: how each device's time divides into compute, transfer and idle, "
            "why it\n"
-           "stood still, what can be gained and how. HEDDLE_TRACE=FILE makes a trace.\n"
+           "stood still, what can be gained and how. HEDDLE_TRACE=FILE makes a trace, of further runtimes of the "
+           "program FILE.2 "
+           "and\n"
+           "so on. Of several files each is analysed by itself, also where they are of one program.\n"
            "\n"
            "options:\n"
            "  --all             everything, not only the first lines\n"
@@ -38,7 +44,7 @@ static int print_help(void)
            "2 ms\n"
            "  --export FORMAT   write for another tool: chrome (Perfetto), hta (a folder with a file for each device; "
            "the\n"
-           "                    trace needs trace_detail=full), pytorch (its memory snapshot)\n"
+           "                    trace needs trace_detail=full or cupti), pytorch (its memory snapshot)\n"
            "  -o OUT            where\n"
            "  --help, -h        this text\n"
            "\n"
@@ -92,8 +98,8 @@ static int document_write(document *d, const char *path)
 
 static int export_hta(const trace *t, const char *folder)
 {
-    if (t->detail != HDI_RECORD_DETAIL_FULL) {
-        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full");
+    if (t->detail != HDI_RECORD_DETAIL_FULL && t->n_reported == 0) {
+        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full or cupti");
     }
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
         return fail_write(folder);
@@ -239,11 +245,8 @@ static int parse(int argc, char **argv, options *out)
         if (option == CLI_WRONG) {
             return CLI_USAGE;
         }
-        if (option == CLI_WORD && out->file) {
-            return cli_usage("trace", "unexpected '%s'", words.word);
-        }
         if (option == CLI_WORD) {
-            out->file = words.word;
+            out->files[out->n_files++] = words.word;
         } else if (parse_option(option, words.value, out) != CLI_OK) {
             return CLI_USAGE;
         }
@@ -252,8 +255,12 @@ static int parse(int argc, char **argv, options *out)
     if (out->help) {
         return CLI_OK;
     }
-    if (!out->file) {
+    if (out->n_files == 0) {
         return cli_usage("trace", "the file of a trace is missing");
+    }
+    if (out->n_files > 1 && (out->why || out->rules || out->format || out->json)) {
+        return cli_usage("trace", "'%s' is a second file; --json, --why, --check and --export are for one at a time",
+                         out->files[1]);
     }
     if (tasks > 1) {
         return cli_usage("trace", "one of --why, --check, --export, or --all and --json at a time");
@@ -264,22 +271,31 @@ static int parse(int argc, char **argv, options *out)
     return CLI_OK;
 }
 
-int cli_trace(int argc, char **argv)
+static int run_file(const char *file, const options *o)
 {
     static trace t; /* large */
     char error[512];
-    options o = {.file = NULL};
-    int status = parse(argc, argv, &o);
-    if (status != CLI_OK) {
-        return status;
+    if (!trace_read(file, o->peaks, &t, error)) {
+        return fail(error);
     }
+    int status = run(&t, o);
+    trace_release(&t);
+    return status;
+}
+
+int cli_trace(int argc, char **argv)
+{
+    options o = {.files = cli_allocate((size_t)argc * sizeof o.files[0])};
+    int status = parse(argc, argv, &o);
+    for (int i = 0; status == CLI_OK && !o.help && i < o.n_files; i++) {
+        if (o.n_files > 1) {
+            printf("%s%d of %d files, each by itself\n", i > 0 ? "\n" : "", i + 1, o.n_files);
+        }
+        status = run_file(o.files[i], &o);
+    }
+    free(o.files);
     if (o.help) {
         return print_help();
     }
-    if (!trace_read(o.file, o.peaks, &t, error)) {
-        return fail(error);
-    }
-    status = run(&t, &o);
-    trace_release(&t);
-    return cli_finish("trace", status);
+    return status == CLI_USAGE ? status : cli_finish("trace", status);
 }

@@ -27,6 +27,7 @@
     .incbin "summary.js"
     .incbin "lanes.js"
     .incbin "lanes_input.js"
+    .incbin "lanes_tables.js"
     .incbin "matrix.js"
     .incbin "memory.js"
     .incbin "peers.js"

@@ -43,7 +43,6 @@
 #define WAIT_MAP(X)                                                                                                    \
     X(waits, other, t->waits[i].other)                                                                                 \
     X(waits, reads, t->waits[i].reads)                                                                                 \
-    X(waits, buffer, (int64_t)t->waits[i].buffer)                                                                      \
     X(waits, label, t->waits[i].label)                                                                                 \
     X(waits, low, (int64_t)t->waits[i].low)                                                                            \
     X(waits, high, (int64_t)t->waits[i].high)
@@ -73,13 +72,11 @@
 
 #define MEMORY_MAP(X)                                                                                                  \
     X(memory, time, t->memory[i].time)                                                                                 \
-    X(memory, took, t->memory[i].took)                                                                                 \
     X(memory, is_alloc, t->memory[i].is_alloc)                                                                         \
     X(memory, kind, t->memory[i].kind)                                                                                 \
     X(memory, device, t->memory[i].device)                                                                             \
     X(memory, rungs, t->memory[i].rungs)                                                                               \
     X(memory, thread, t->memory[i].thread)                                                                             \
-    X(memory, buffer, (int64_t)t->memory[i].buffer)                                                                    \
     X(memory, bytes, (int64_t)t->memory[i].bytes)                                                                      \
     X(memory, label, t->memory[i].label)                                                                               \
     X(memory, other, t->memory[i].other)
@@ -89,8 +86,7 @@
     X(figures, device, t->figures[i].device)                                                                           \
     X(figures, in_use, (int64_t)t->figures[i].in_use)                                                                  \
     X(figures, held, (int64_t)t->figures[i].held)                                                                      \
-    X(figures, limit, (int64_t)t->figures[i].limit)                                                                    \
-    X(figures, pinned, (int64_t)t->figures[i].pinned)
+    X(figures, limit, (int64_t)t->figures[i].limit)
 
 #define PAUSE_MAP(X)                                                                                                   \
     X(pauses, begin, t->pauses[i].begin)                                                                               \
@@ -116,6 +112,7 @@
     X(activities, kind, t->activities[i].kind)                                                                         \
     X(activities, device, t->activities[i].device)                                                                     \
     X(activities, name, t->activities[i].name)                                                                         \
+    X(activities, op, t->activities[i].op)                                                                             \
     X(activities, stream, t->activities[i].stream)                                                                     \
     X(activities, bytes, (int64_t)t->activities[i].bytes)
 
@@ -242,6 +239,15 @@ static void put_tables(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
+/* None of what was not seen. */
+static void put_delays(hdi_json *j, const trace_delays *d)
+{
+    put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
+    put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
+    put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
+    put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
+}
+
 static void put_device(hdi_json *j, const trace *t, const trace_device *d)
 {
     hdi_json_object(j);
@@ -259,6 +265,9 @@ static void put_device(hdi_json *j, const trace *t, const trace_device *d)
     put_numbers(j, "for_device", d->for_device, t->n_devices);
     report_put_integer(j, "pieces", d->n_pieces);
     put_signed(j, "clock_within", d->clock_within);
+    put_delays(j, &d->delays);
+    report_put_number(j, "queue_mean", d->queue_mean);
+    report_put_integer(j, "queue_most", d->queue_most);
     hdi_json_object_end(j);
 }
 
@@ -310,6 +319,7 @@ static void put_finding(hdi_json *j, const trace_finding *f)
     report_put_string(j, "id", f->id);
     put_signed(j, "device", f->device);
     put_signed(j, "other", f->other);
+    put_signed(j, "first", f->first);
     put_signed(j, "gain", f->gain);
     put_signed(j, "op", f->op);
     put_signed(j, "wait", f->wait);
@@ -351,6 +361,7 @@ static void put_launch(hdi_json *j, const trace_launch *l)
     report_put_bool(j, "mixed", l->mixed);
     put_signed(j, "begin_p50", l->submit_to_begin_p50);
     put_signed(j, "begin_p99", l->submit_to_begin_p99);
+    put_delays(j, &l->delays);
     hdi_json_object_end(j);
 }
 
@@ -405,6 +416,7 @@ static void put_head(hdi_json *j, const trace *t)
     report_put_integer(j, "records", t->n_records);
     report_put_integer(j, "ignored", t->ignored);
     report_put_integer(j, "lost_waits", t->lost_waits);
+    report_put_integer(j, "unknown_ops", t->unknown_ops);
     report_put_integer(j, "unplaced", t->unplaced);
     put_numbers(j, "along", t->along, TRACE_ALONG);
     put_tables(j, t);

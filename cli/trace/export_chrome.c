@@ -297,8 +297,11 @@ static void put_threads(writer *w)
         put_us(w, "dur", p->end - p->begin);
         put_end(w);
     }
-    for (size_t i = 0; i < t->n_activities; i++) { /* CUPTI's own, in rows beside the lanes */
+    for (size_t i = 0; i < t->n_activities; i++) { /* what is no operation's, in rows beside the lanes */
         const trace_activity *a = &t->activities[i];
+        if (a->op != TRACE_NONE) {
+            continue; /* it is shown as the operation */
+        }
         put_event(w, "X", "cupti", trace_name(t, a->name), device_pid(w, a->device),
                   (int64_t)HDI_RECORD_LANES + 1 + a->stream, a->begin);
         put_us(w, "dur", a->end - a->begin);

@@ -1,4 +1,4 @@
-/* figures.c - figures of launches, transfers and memory: what `heddle trace` prints as tables. See model.h.
+/* figures.c - figures of transfers and memory: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c.
  *
  * A path is a way with its source and destination. What engines copied is taken from operations. What passed through chunks or was
  * copied by the host is taken from the program's calls.
@@ -16,134 +16,6 @@
 
 /* A transfer's rate counts as its path's best from so many bytes on. */
 #define LARGE_BYTES (UINT64_C(1) << 20)
-
-static int compare_times(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* The value at or below which a share of the sorted values lies; 0: there are none. */
-static int64_t quantile(const int64_t *values, size_t n, double share)
-{
-    size_t at = (size_t)(share * (double)n);
-    return n == 0 ? 0 : values[at < n ? at : n - 1];
-}
-
-/* ----------------------------------------------------------------------------------------------------- launches -- */
-
-/* A launch, by kernel. */
-typedef struct one_launch {
-    int32_t kernel, op;
-} one_launch;
-
-static int compare_launches(const void *a, const void *b)
-{
-    const one_launch *x = a, *y = b;
-    return x->kernel != y->kernel ? (x->kernel < y->kernel ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
-}
-
-/* How many launches a stretch has of how many kernels. */
-typedef struct stretch_count {
-    uint32_t n;
-    int32_t kernel;
-    bool mixed;
-} stretch_count;
-
-static stretch_count *count_stretches(const trace *t)
-{
-    stretch_count *counts = trace_table(t->n_stretches, sizeof *counts);
-    for (size_t i = 0; counts && i < t->n_ops; i++) {
-        const trace_op *op = &t->ops[i];
-        if (op->stretch != TRACE_NONE) {
-            stretch_count *c = &counts[op->stretch];
-            int32_t what = op->kind == HDI_RECORD_OP_LAUNCH ? op->kernel : -1 - op->kind;
-            c->mixed = c->mixed || (c->n > 0 && c->kernel != what);
-            c->kernel = what;
-            c->n++;
-        }
-    }
-    return counts;
-}
-
-static trace_launch sum_launches(const trace *t, const one_launch *list, size_t n, const stretch_count *counts,
-                                 int64_t *values)
-{
-    trace_launch l = {.kernel = list[0].kernel, .count = n};
-    size_t measured = 0, seen = 0;
-    for (size_t i = 0; i < n; i++) {
-        const trace_op *op = &t->ops[list[i].op];
-        if (op->stretch == TRACE_NONE) {
-            continue;
-        }
-        const trace_stretch *s = &t->stretches[op->stretch];
-        if (op->measured || counts[op->stretch].n == 1) {
-            values[measured++] = op->ended - op->began;
-            trace_add(&l.total, op->ended - op->began);
-        } else {
-            trace_add(&l.shared, (s->ended - s->began) / counts[op->stretch].n);
-            l.mixed = l.mixed || counts[op->stretch].mixed;
-        }
-    }
-    qsort(values, measured, sizeof *values, compare_times);
-    l.measured = measured;
-    if (measured > 0) {
-        l.least = values[0], l.most = values[measured - 1];
-        l.median = quantile(values, measured, 0.5), l.p99 = quantile(values, measured, 0.99);
-    }
-    for (size_t i = 0; i < n; i++) { /* the first of a stretch begins when it does */
-        const trace_op *op = &t->ops[list[i].op];
-        if (op->stretch != TRACE_NONE && t->stretches[op->stretch].first_op == list[i].op) {
-            values[seen++] = trace_most(0, op->began - op->submitted);
-        }
-    }
-    qsort(values, seen, sizeof *values, compare_times);
-    l.submit_to_begin_p50 = quantile(values, seen, 0.5);
-    l.submit_to_begin_p99 = quantile(values, seen, 0.99);
-    return l;
-}
-
-static int compare_sums(const void *a, const void *b)
-{
-    const trace_launch *x = a, *y = b;
-    int64_t p = 0, q = 0;
-    trace_add(&p, x->total), trace_add(&p, x->shared);
-    trace_add(&q, y->total), trace_add(&q, y->shared);
-    return p != q ? (p < q ? 1 : -1) : (x->kernel > y->kernel) - (x->kernel < y->kernel);
-}
-
-static bool sum_all_launches(trace *t)
-{
-    one_launch *list = trace_table(t->n_ops, sizeof *list);
-    int64_t *values = trace_table(t->n_ops, sizeof *values);
-    stretch_count *counts = count_stretches(t);
-    size_t n = 0, kernels = 0;
-    for (size_t i = 0; list && i < t->n_ops; i++) {
-        if (t->ops[i].kind == HDI_RECORD_OP_LAUNCH) {
-            list[n++] = (one_launch){t->ops[i].kernel, (int32_t)i};
-        }
-    }
-    if (list) {
-        qsort(list, n, sizeof *list, compare_launches);
-    }
-    for (size_t i = 0; list && i < n; i++) {
-        kernels += i == 0 || list[i].kernel != list[i - 1].kernel;
-    }
-    t->launches = trace_table(kernels, sizeof t->launches[0]);
-    bool ok = list && values && counts && t->launches;
-    for (size_t i = 0, end; ok && i < n; i = end) {
-        for (end = i; end < n && list[end].kernel == list[i].kernel; end++) {
-        }
-        t->launches[t->n_launches++] = sum_launches(t, list + i, end - i, counts, values);
-    }
-    if (ok) {
-        qsort(t->launches, t->n_launches, sizeof t->launches[0], compare_sums);
-    }
-    free(list);
-    free(values);
-    free(counts);
-    return ok;
-}
 
 /* ---------------------------------------------------------------------------------------------------- transfers -- */
 
@@ -208,7 +80,7 @@ static size_t moves_of_transfers(const trace *t, move *out)
     return n;
 }
 
-static trace_link sum_moves(const move *list, size_t n, int64_t *values)
+static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t *spare)
 {
     trace_link l = {.way = list[0].way, .src = list[0].src, .dst = list[0].dst};
     int64_t covered = INT64_MIN, own_covered = INT64_MIN;
@@ -238,9 +110,9 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values)
         }
     }
     l.rate = l.busy > 0 ? (double)timed * 1e9 / (double)l.busy : 0;
-    qsort(values, seen, sizeof *values, compare_times);
-    l.p50 = quantile(values, seen, 0.5);
-    l.p99 = quantile(values, seen, 0.99);
+    trace_sort_times(values, seen, spare);
+    l.p50 = trace_quantile(values, seen, 0.5);
+    l.p99 = trace_quantile(values, seen, 0.99);
     return l;
 }
 
@@ -248,11 +120,11 @@ static bool sum_all_moves(trace *t)
 {
     size_t most = t->n_ops + t->n_transfers, paths = 0;
     move *list = trace_table(most, sizeof *list);
-    int64_t *values = trace_table(most, sizeof *values);
+    int64_t *values = trace_table(2 * most, sizeof *values);
     size_t n = list ? moves_of_ops(t, list) : 0;
     n += list ? moves_of_transfers(t, list + n) : 0;
     if (list) {
-        qsort(list, n, sizeof *list, compare_moves);
+        trace_sort(list, n, sizeof *list, compare_moves);
     }
     for (size_t i = 0; i < n; i++) {
         paths += i == 0 || !same_path(&list[i - 1], &list[i]);
@@ -262,30 +134,36 @@ static bool sum_all_moves(trace *t)
     for (size_t i = 0, end; ok && i < n; i = end) {
         for (end = i; end < n && same_path(&list[end], &list[i]); end++) {
         }
-        t->links[t->n_links++] = sum_moves(list + i, end - i, values);
+        t->links[t->n_links++] = sum_moves(list + i, end - i, values, values + most);
     }
     free(list);
     free(values);
     return ok;
 }
 
-/* When a transfer of the program's began: with the first copy that its thread submitted in the call. `by_time`: indices of copies. */
-static int compare_began(const void *a, const void *b)
+typedef struct one_copy {
+    int64_t submitted;
+    uint32_t thread;
+    int32_t op;
+} one_copy;
+
+static int compare_copies(const void *a, const void *b)
 {
-    const trace_op *x = *(const trace_op *const *)a, *y = *(const trace_op *const *)b;
+    const one_copy *x = a, *y = b;
     if (x->thread != y->thread) {
         return x->thread < y->thread ? -1 : 1;
     }
     return (x->submitted > y->submitted) - (x->submitted < y->submitted);
 }
 
-static void time_transfer(trace_transfer *x, trace *t, const trace_op **copies, size_t n)
+/* A transfer of the program's began with the first copy that its thread submitted in the call. The copies are sorted. */
+static void time_transfer(trace_transfer *x, trace *t, const one_copy *copies, size_t n)
 {
     size_t low = 0, high = n;
     while (low < high) { /* the thread's first copy in the call */
         size_t middle = low + (high - low) / 2;
-        const trace_op *op = copies[middle];
-        if (op->thread < x->thread || (op->thread == x->thread && op->submitted < x->called)) {
+        const one_copy *copy = &copies[middle];
+        if (copy->thread < x->thread || (copy->thread == x->thread && copy->submitted < x->called)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -293,29 +171,31 @@ static void time_transfer(trace_transfer *x, trace *t, const trace_op **copies, 
     }
     x->ended = t->ops[x->op].ended;
     x->began = t->ops[x->op].began;
-    if (low < n && copies[low]->thread == x->thread && copies[low]->submitted <= x->returned &&
-        copies[low]->began != TRACE_UNSEEN) {
-        x->began = x->began == TRACE_UNSEEN ? copies[low]->began : trace_least(x->began, copies[low]->began);
+    bool within = low < n && copies[low].thread == x->thread && copies[low].submitted <= x->returned;
+    int64_t began = within ? t->ops[copies[low].op].began : TRACE_UNSEEN;
+    if (began != TRACE_UNSEEN) {
+        x->began = x->began == TRACE_UNSEEN ? began : trace_least(x->began, began);
     }
-    for (; x->way == HDI_RECORD_WAY_STAGED && low < n && copies[low]->thread == x->thread; low++) {
-        if (copies[low]->submitted > x->returned || copies[low]->leg) {
+    for (; x->way == HDI_RECORD_WAY_STAGED && low < n && copies[low].thread == x->thread; low++) {
+        trace_op *op = &t->ops[copies[low].op];
+        if (copies[low].submitted > x->returned || op->leg) {
             break; /* calls of a thread do not overlap, so each copy is looked at once */
         }
-        t->ops[copies[low] - t->ops].leg = true;
+        op->leg = true;
     }
 }
 
 static bool time_transfers(trace *t)
 {
-    const trace_op **copies = trace_table(t->n_ops, sizeof *copies);
+    one_copy *copies = trace_table(t->n_transfers > 0 ? t->n_ops : 0, sizeof *copies);
     size_t n = 0;
-    for (size_t i = 0; copies && i < t->n_ops; i++) {
+    for (size_t i = 0; copies && t->n_transfers > 0 && i < t->n_ops; i++) {
         if (t->ops[i].kind == HDI_RECORD_OP_COPY) {
-            copies[n++] = &t->ops[i];
+            copies[n++] = (one_copy){t->ops[i].submitted, t->ops[i].thread, (int32_t)i};
         }
     }
     if (copies) {
-        qsort(copies, n, sizeof *copies, compare_began);
+        trace_sort(copies, n, sizeof *copies, compare_copies);
     }
     for (size_t i = 0; copies && i < t->n_transfers; i++) {
         if (t->transfers[i].op != TRACE_NONE) {
@@ -491,7 +371,7 @@ static bool sum_labels(trace *t)
     for (size_t i = 0; i < t->n_memory; i++) {
         t->labels[i] = key_of(&t->memory[i]);
     }
-    qsort(t->labels, t->n_memory, sizeof t->labels[0], compare_labels);
+    trace_sort(t->labels, t->n_memory, sizeof t->labels[0], compare_labels);
     for (size_t i = 0; i < t->n_memory; i++) {
         if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
             t->labels[t->n_labels++] = t->labels[i];
@@ -513,12 +393,11 @@ static bool sum_labels(trace *t)
             note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
         }
     }
-    qsort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
+    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
     return true;
 }
 
 bool trace_figures(trace *t, const char *peaks, char error[512])
 {
-    return sum_all_launches(t) && time_transfers(t) && sum_all_moves(t) && sum_labels(t) &&
-           (!peaks || read_peaks(t, peaks, error));
+    return time_transfers(t) && sum_all_moves(t) && sum_labels(t) && (!peaks || read_peaks(t, peaks, error));
 }

@@ -456,7 +456,7 @@ bool trace_find(trace *t)
             }
         }
         t->n_findings = kept;
-        qsort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
+        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
         group(t);
     }
     free(f->by_name);

@@ -326,9 +326,9 @@ static int64_t ways_to_device(const trace *t, int device, int32_t *first)
     for (size_t i = 0; i <= t->n_names; i++) {
         first[i] = TRACE_NONE;
     }
-    for (size_t i = 0; i < t->n_ops; i++) {
+    for (size_t i = trace_first_op(t, device), end = trace_first_op(t, device + 1); i < end; i++) {
         const trace_op *op = &t->ops[i];
-        size_t row = trace_lane_device(op->lane) == device ? row_of(t, op) : SIZE_MAX;
+        size_t row = row_of(t, op);
         if (row != SIZE_MAX && (first[row] == TRACE_NONE || op->submitted < t->ops[first[row]].submitted)) {
             first[row] = (int32_t)i;
         }
@@ -355,7 +355,7 @@ bool finding_idle_host(finder *f, int device)
     if (ok) {
         sums s = {.way = ways_to_device(t, device, first)};
         size_t n = collect(t, device, &m, &s, stays);
-        qsort(stays, n, sizeof *stays, compare_stays);
+        trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);
         put_all(f, device, &s, &m);
     }

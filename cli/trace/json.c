@@ -85,6 +85,8 @@ static void put_head(hdi_json *j, const trace *t)
     put_integer(j, "end_ns", t->end);
     put_count(j, "operations", t->n_ops);
     put_integer(j, "runtimes", t->runs);
+    put_count(j, "reported_by_cupti", t->n_activities);
+    put_count(j, "reported_of_operations", t->n_reported);
     hdi_json_key(j, "missing");
     hdi_json_object(j);
     put_count(j, "dropped", t->dropped);
@@ -116,7 +118,7 @@ static void put_gaps(hdi_json *j, const trace *t, const trace_device *d)
         }
     }
     if (gaps) {
-        qsort(gaps, n, sizeof *gaps, compare_pieces);
+        trace_sort(gaps, n, sizeof *gaps, compare_pieces);
     }
     hdi_json_key(j, "longest_gaps");
     hdi_json_array(j);
@@ -136,6 +138,14 @@ static void put_gaps(hdi_json *j, const trace *t, const trace_device *d)
     free(gaps);
 }
 
+static void put_delays(hdi_json *j, const trace_delays *d)
+{
+    put_index(j, "submit_to_issue_p50_ns", d->issue_p50, d->issued > 0);
+    put_index(j, "submit_to_issue_p99_ns", d->issue_p99, d->issued > 0);
+    put_index(j, "issue_to_begin_p50_ns", d->begin_p50, d->begun > 0);
+    put_index(j, "issue_to_begin_p99_ns", d->begin_p99, d->begun > 0);
+}
+
 static void put_devices(hdi_json *j, const trace *t)
 {
     hdi_json_key(j, "devices");
@@ -153,6 +163,9 @@ static void put_devices(hdi_json *j, const trace *t)
         put_integer(j, "idle_ns", d->idle);
         put_integer(j, "overlap_ns", d->overlap);
         put_integer(j, "clock_within_ns", d->clock_within);
+        put_delays(j, &d->delays);
+        put_number(j, "queue_mean", d->queue_mean);
+        put_count(j, "queue_most", d->queue_most);
         hdi_json_key(j, "idle_by_cause_ns");
         hdi_json_object(j);
         for (int c = 0; c < TRACE_CAUSES; c++) {
@@ -246,6 +259,7 @@ static void put_launches(hdi_json *j, const trace *t)
         put_bool(j, "in_stretches_with_others", l->mixed);
         put_integer(j, "submit_to_begin_p50_ns", l->submit_to_begin_p50);
         put_integer(j, "submit_to_begin_p99_ns", l->submit_to_begin_p99);
+        put_delays(j, &l->delays);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);

@@ -2,9 +2,11 @@
  *
  *    read.c       the file's records, checked, in tables (records.c: the tables that stand alone)
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
+ *    activities.c CUPTI's own times, for the operations that they are of
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
- *    figures.c    launches, transfers, memory by label
+ *    launches.c   launches by kernel, their way to the device, how much was queued
+ *    figures.c    transfers, memory by label
  *    findings.c   what is worth a person's time, ranked
  *
  * Threads: one at a time. Locks: none.
@@ -85,6 +87,13 @@ typedef struct trace_piece {
     int32_t wait;   /* IDLE: index of waits, TRACE_NONE: has the buffer */
 } trace_piece;
 
+/* How long launches take to the device. Issue is from the submit on, of those whose issue was seen. Begin is from the issue on, of those
+ * with a begin of their own. The first of a stretch has that of its stretch. What a launch waited for is in these times. */
+typedef struct trace_delays {
+    uint64_t issued, begun; /* how many */
+    int64_t issue_p50, issue_p99, begin_p50, begin_p99;
+} trace_delays;
+
 typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
@@ -95,6 +104,9 @@ typedef struct trace_device {
     int64_t for_device[32]; /* CAUSE_DEVICE by the device waited for */
     trace_piece *pieces;
     size_t n_pieces;
+    trace_delays delays; /* of its launches */
+    double queue_mean;   /* operations that were submitted and had not ended, over the window */
+    uint64_t queue_most;
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 
@@ -152,6 +164,7 @@ typedef struct trace_activity {
     uint8_t kind, device; /* kind: 1 a kernel, 2 a copy, 3 a fill */
     int32_t name;
     uint32_t stream;
+    int32_t op; /* the operation that it is of, which has its times; TRACE_NONE: of another library, or not found */
     uint64_t bytes;
 } trace_activity;
 
@@ -216,6 +229,7 @@ typedef struct trace_launch {
     int64_t shared;                          /* ns of stretches of several operations, divided by their number */
     bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
     int64_t submit_to_begin_p50, submit_to_begin_p99;
+    trace_delays delays;
 } trace_launch;
 
 /* What the critical path goes through. */
@@ -237,6 +251,7 @@ typedef struct trace {
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
+    uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     int runs;                             /* runtimes that wrote into the file, one after the other */
@@ -246,6 +261,7 @@ typedef struct trace {
     char **names;
     size_t n_names;
     trace_lane *lanes;
+    uint16_t lane_at[32 * HDI_RECORD_LANES]; /* of each lane number: its index in lanes + 1; 0: there is none */
     trace_op *ops;
     trace_wait *waits;
     trace_stretch *stretches;

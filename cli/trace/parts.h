@@ -6,12 +6,20 @@
 #ifndef CLI_TRACE_PARTS_H
 #define CLI_TRACE_PARTS_H
 
+#include <string.h>
 #include "cli/trace/model.h"
 
 /* Beyond this many ns from the trace's beginning a time is no time: 52 days. Differences and a few sums stay far from the type's limits. */
 #define TRACE_TIME_MOST (INT64_C(1) << 52)
 
-enum { TRACE_DEVICES = 32 };
+enum { TRACE_DEVICES = 32, TRACE_LANE_NUMBERS = TRACE_DEVICES * HDI_RECORD_LANES };
+
+/* Where the rows of each lane are put in a table: lanes behind each other, each one's rows as they come. */
+typedef struct trace_places {
+    uint32_t begin[TRACE_LANE_NUMBERS], end[TRACE_LANE_NUMBERS]; /* end: of those that were put */
+} trace_places;
+
+typedef enum trace_row { TRACE_ROW_SUBMIT, TRACE_ROW_ISSUE, TRACE_ROW_SPAN, TRACE_ROW_DONE, TRACE_ROWS } trace_row;
 
 /* Operations of a lane from behind `before` up to `position`, as ISSUE, SPAN and DONE have them. */
 typedef struct trace_run {
@@ -52,7 +60,11 @@ typedef struct trace_source {
     int64_t begin; /* of hdi_clock_ns: the trace's beginning */
     uint64_t run;  /* which runtime's records these are; counts from 0 */
     size_t count[HDI_RECORD_TYPES];
-    trace_run *issues, *spans, *dones;
+    trace_places *places; /* of each trace_row */
+    uint32_t *waits_at,
+        *others; /* indices of WAIT and TRACE records; of those that are neither WAIT nor of a trace_row */
+    size_t n_waits_at, n_others;
+    trace_run *issues, *spans, *dones; /* sorted by lane and position */
     size_t n_issues, n_spans, n_dones;
     trace_clock *clocks;
     trace_restart *restarts;
@@ -62,7 +74,12 @@ typedef struct trace_source {
     int64_t last; /* the last record's time */
 } trace_source;
 
-hdi_record trace_record(const trace_source *s, size_t index);
+static inline hdi_record trace_record(const trace_source *s, size_t index)
+{
+    hdi_record r;
+    memcpy(&r, s->bytes + index * HDI_RECORD_BYTES, sizeof r);
+    return r;
+}
 /* The text behind a record, with nothing in it that a terminal could take for more than text. */
 void trace_text(const trace_source *s, size_t index, char *out, size_t room);
 /* A time of the clock, since the beginning; TRACE_UNSEEN, and counted as ignored: it is none. */
@@ -82,13 +99,29 @@ bool trace_read_tables(trace_source *s);
 /* times.c */
 bool trace_place(trace_source *s);
 
+/* activities.c: gives operations the times that CUPTI reported, and parts stretches where all of their operations have them. */
+bool trace_match_activities(trace *t);
+/* Whether it is so short a fill that the engine may have made it to see the end of work. */
+bool trace_is_signal(const trace_activity *a);
+
 bool trace_split(trace *t);
 bool trace_path(trace *t);
+bool trace_launches(trace *t);
 bool trace_figures(trace *t, const char *peaks, char error[512]);
 bool trace_find(trace *t);
 
 /* calloc of at least one item; NULL: no memory. */
 void *trace_table(size_t n, size_t item);
+
+/* As qsort. Items that are equal stay in their order, and a table of a few sorted rows takes little time. */
+void trace_sort(void *items, size_t n, size_t item, int (*compare)(const void *a, const void *b));
+/* `spare` has room for n times. */
+void trace_sort_times(int64_t *times, size_t n, int64_t *spare);
+/* The value at or below which a share of the sorted times lies; 0: there are none. */
+int64_t trace_quantile(const int64_t *times, size_t n, double share);
+
+/* A device's operations, from its first one on: those of devices follow each other. */
+size_t trace_first_op(const trace *t, int device);
 
 /* The first operation of a lane that ends behind a position; the end of the lane's operations where there is none. */
 size_t trace_op_behind(const trace *t, const trace_lane *lane, uint64_t position);

@@ -38,7 +38,7 @@ static trace_pause *sort_waits(const trace *t, size_t *n)
         }
     }
     if (waits) {
-        qsort(waits, *n, sizeof *waits, compare_pauses);
+        trace_sort(waits, *n, sizeof *waits, compare_pauses);
     }
     return waits;
 }

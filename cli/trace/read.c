@@ -4,6 +4,7 @@
  * Always: a record that makes no sense is counted and left out. Work is bounded by the number of records and its logarithm.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,6 @@
 void *trace_table(size_t n, size_t item)
 {
     return calloc(n > 0 ? n : 1, item);
-}
-
-hdi_record trace_record(const trace_source *s, size_t index)
-{
-    hdi_record r;
-    memcpy(&r, s->bytes + index * HDI_RECORD_BYTES, sizeof r);
-    return r;
 }
 
 int trace_lane_device(uint32_t lane)
@@ -143,7 +137,7 @@ static void read_submit(trace_source *s, const hdi_record *r)
         return;
     }
     bool copies = r->kind == HDI_RECORD_OP_COPY;
-    t->ops[t->n_ops++] = (trace_op){
+    t->ops[s->places[TRACE_ROW_SUBMIT].end[r->submit.lane]++] = (trace_op){
         .lane = r->submit.lane,
         .kind = r->kind,
         .way = (uint8_t)(copies && r->submit.kernel < HDI_RECORD_WAYS ? r->submit.kernel : 0),
@@ -181,6 +175,16 @@ static bool run_has_sense(const trace_run *span)
            (began != ended || span->began <= span->ended);
 }
 
+/* TRACE_ROWS: it is of no lane's table. */
+static trace_row row_of_type(uint8_t type)
+{
+    return type == HDI_RECORD_SUBMIT  ? TRACE_ROW_SUBMIT
+           : type == HDI_RECORD_ISSUE ? TRACE_ROW_ISSUE
+           : type == HDI_RECORD_SPAN  ? TRACE_ROW_SPAN
+           : type == HDI_RECORD_DONE  ? TRACE_ROW_DONE
+                                      : TRACE_ROWS;
+}
+
 static void read_run(trace_source *s, const hdi_record *r)
 {
     trace_run run = {.kind = r->kind, .lane = r->span.lane};
@@ -202,17 +206,9 @@ static void read_run(trace_source *s, const hdi_record *r)
     }
     run.before = trace_position(s, run.before);
     run.position = trace_position(s, run.position);
-    if (is_span) {
-        trace *t = s->t;
-        if (t->n_lanes == 0 || t->lanes[t->n_lanes - 1].lane != run.lane) {
-            t->lanes[t->n_lanes++].lane = run.lane; /* its LANE may be missing */
-        }
-        s->spans[s->n_spans++] = run;
-    } else if (r->type == HDI_RECORD_ISSUE) {
-        s->issues[s->n_issues++] = run;
-    } else {
-        s->dones[s->n_dones++] = run;
-    }
+    trace_row row = row_of_type(r->type);
+    trace_run *tables[TRACE_ROWS] = {NULL, s->issues, s->spans, s->dones};
+    tables[row][s->places[row].end[run.lane]++] = run;
 }
 
 static void read_lane(trace_source *s, const hdi_record *r)
@@ -303,6 +299,7 @@ static void read_operations(trace_source *s)
             trace_count(&s->t->dropped, r.dropped.count);
             break;
         case HDI_RECORD_END:
+            trace_time(s, r.time); /* the trace is that long */
             s->t->ended = true;
             break;
         default:
@@ -328,16 +325,18 @@ static int compare_lanes(const void *a, const void *b)
 
 const trace_lane *trace_find_lane(const trace *t, uint32_t lane)
 {
-    size_t low = 0, high = t->n_lanes;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (t->lanes[middle].lane < lane) {
-            low = middle + 1;
-        } else {
-            high = middle;
+    uint32_t at = lane < TRACE_LANE_NUMBERS ? t->lane_at[lane] : 0;
+    return at > 0 ? &t->lanes[at - 1] : NULL;
+}
+
+size_t trace_first_op(const trace *t, int device)
+{
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        if (trace_lane_device(t->lanes[i].lane) >= device) {
+            return (size_t)t->lanes[i].first_op;
         }
     }
-    return low < t->n_lanes && t->lanes[low].lane == lane ? &t->lanes[low] : NULL;
+    return t->n_ops;
 }
 
 size_t trace_op_behind(const trace *t, const trace_lane *lane, uint64_t position)
@@ -362,66 +361,121 @@ int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position)
     return is_it ? (int32_t)(behind - 1) : TRACE_NONE;
 }
 
-/* Sorts operations, leaves out second ones of the same position, and makes the lanes' ranges. */
-static void order_operations(trace *t)
+/* The lanes of LANE records, and those of operations and spans, whose LANE may be missing. */
+static void order_lanes(trace_source *s)
 {
-    qsort(t->ops, t->n_ops, sizeof t->ops[0], compare_ops);
-    size_t kept = 0;
-    for (size_t i = 0; i < t->n_ops; i++) {
-        if (kept > 0 && compare_ops(&t->ops[kept - 1], &t->ops[i]) == 0) {
-            t->ignored++;
-            continue;
+    trace *t = s->t;
+    const trace_places *ops = &s->places[TRACE_ROW_SUBMIT], *spans = &s->places[TRACE_ROW_SPAN];
+    for (uint32_t lane = 0; lane < TRACE_LANE_NUMBERS; lane++) {
+        if (ops->end[lane] > ops->begin[lane] || spans->end[lane] > spans->begin[lane]) {
+            t->lanes[t->n_lanes++].lane = lane;
         }
-        if (kept == 0 || t->ops[kept - 1].lane != t->ops[i].lane) {
-            t->lanes[t->n_lanes++].lane = t->ops[i].lane; /* its LANE may be missing */
-        }
-        t->ops[kept++] = t->ops[i];
     }
-    t->n_ops = kept;
-    qsort(t->lanes, t->n_lanes, sizeof t->lanes[0], compare_lanes);
+    trace_sort(t->lanes, t->n_lanes, sizeof t->lanes[0], compare_lanes);
     size_t lanes = 0;
     for (size_t i = 0; i < t->n_lanes; i++) {
         if (lanes == 0 || t->lanes[lanes - 1].lane != t->lanes[i].lane) {
-            t->lanes[lanes++] = t->lanes[i];
+            t->lanes[lanes] = t->lanes[i];
+            t->lane_at[t->lanes[lanes].lane] = (uint16_t)(lanes + 1);
+            lanes++;
         }
     }
     t->n_lanes = lanes;
-    size_t op = 0;
-    for (size_t i = 0; i < lanes; i++) {
-        t->lanes[i].first_op = (int32_t)op;
-        while (op < kept && t->ops[op].lane == t->lanes[i].lane) {
-            t->ops[op].before = op > (size_t)t->lanes[i].first_op ? (int32_t)op - 1 : TRACE_NONE;
-            op++;
+}
+
+/* Sorts the operations of each lane, and leaves out second ones of the same position. */
+static void order_operations(trace_source *s)
+{
+    trace *t = s->t;
+    const trace_places *places = &s->places[TRACE_ROW_SUBMIT];
+    size_t kept = 0;
+    for (size_t l = 0; l < t->n_lanes; l++) {
+        trace_lane *lane = &t->lanes[l];
+        size_t begin = places->begin[lane->lane], end = places->end[lane->lane], first = kept;
+        trace_sort(t->ops + begin, end - begin, sizeof t->ops[0], compare_ops);
+        for (size_t i = begin; i < end; i++) {
+            if (kept > first && t->ops[kept - 1].position == t->ops[i].position) {
+                t->ignored++;
+                continue;
+            }
+            if (kept != i) {
+                t->ops[kept] = t->ops[i];
+            }
+            t->ops[kept].before = kept > first ? (int32_t)kept - 1 : TRACE_NONE;
+            kept++;
         }
-        t->lanes[i].n_ops = (int32_t)op - t->lanes[i].first_op;
+        lane->first_op = (int32_t)first;
+        lane->n_ops = (int32_t)(kept - first);
     }
+    t->n_ops = kept;
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+    const trace_run *x = a, *y = b;
+    return x->position != y->position ? (x->position < y->position ? -1 : 1)
+                                      : (x->before > y->before) - (x->before < y->before);
+}
+
+/* Sorts what is of each lane by position. Returns how many there are. */
+static size_t order_runs(const trace_places *places, trace_run *runs)
+{
+    size_t n = 0;
+    for (size_t lane = 0; lane < TRACE_LANE_NUMBERS; lane++) {
+        size_t begin = places->begin[lane], count = places->end[lane] - begin;
+        if (count > 0) {
+            trace_sort(runs + begin, count, sizeof runs[0], compare_runs);
+            memmove(runs + n, runs + begin, n != begin ? count * sizeof runs[0] : 0);
+            n += count;
+        }
+    }
+    return n;
 }
 
 /* -------------------------------------------------------------------------------------------------------- waits -- */
 
-static int compare_waits(const void *a, const void *b)
+/* As trace_op_behind. `hint` has the last answer for the lane, near which the next one mostly is. */
+static size_t behind_near(const trace *t, const trace_lane *lane, uint64_t position, uint32_t *hint)
 {
-    const trace_wait *x = a, *y = b;
-    return x->op != y->op ? (x->op < y->op ? -1 : 1) : (x->other > y->other) - (x->other < y->other);
+    size_t begin = (size_t)lane->first_op, end = begin + (size_t)lane->n_ops, at = begin + *hint;
+    for (int steps = 0; steps < 16; steps++) {
+        if (at > begin && t->ops[at - 1].position > position) {
+            at--;
+        } else if (at < end && t->ops[at].position <= position) {
+            at++;
+        } else {
+            *hint = (uint32_t)(at - begin);
+            return at;
+        }
+    }
+    at = trace_op_behind(t, lane, position);
+    *hint = (uint32_t)(at - begin);
+    return at;
 }
 
-static void read_wait(trace_source *s, const hdi_record *r)
+/* `hints`: of each lane number. */
+static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uint32_t *hints)
 {
     trace *t = s->t;
     bool sense = r->wait.position >> TRACE_POSITION_BITS == 0 && r->wait.other_position >> TRACE_POSITION_BITS == 0;
-    int32_t op = sense ? trace_find_op(t, r->wait.lane, trace_position(s, r->wait.position)) : TRACE_NONE;
-    if (op == TRACE_NONE) {
+    const trace_lane *lane = sense ? trace_find_lane(t, r->wait.lane) : NULL;
+    uint64_t position = trace_position(s, r->wait.position);
+    size_t behind = lane ? behind_near(t, lane, position, &hints[r->wait.lane]) : 0;
+    if (!lane || behind == (size_t)lane->first_op || t->ops[behind - 1].position != position) {
         t->ignored++; /* its SUBMIT was dropped, or it makes no sense */
         return;
     }
-    const trace_lane *lane = trace_find_lane(t, r->wait.other_lane);
-    size_t behind = lane ? trace_op_behind(t, lane, trace_position(s, r->wait.other_position)) : 0;
+    int32_t op = (int32_t)behind - 1;
+    lane = trace_find_lane(t, r->wait.other_lane);
+    position = trace_position(s, r->wait.other_position);
+    behind = lane ? behind_near(t, lane, position, &hints[r->wait.other_lane]) : 0;
     int32_t other = lane && behind > (size_t)lane->first_op ? (int32_t)behind - 1 : TRACE_NONE;
     if (other != TRACE_NONE && t->ops[other].lane == t->ops[op].lane && other >= op) {
         t->ignored++; /* no operation waits for a later one of its lane */
         return;
     }
-    t->waits[t->n_waits++] = (trace_wait){
+    t->ops[op].first_wait++; /* counts them, until they have their places */
+    out[t->n_waits++] = (trace_wait){
         .op = op,
         .other = other,
         .reads = r->kind == 1,
@@ -433,51 +487,112 @@ static void read_wait(trace_source *s, const hdi_record *r)
     };
 }
 
-static void read_waits(trace_source *s)
+/* Puts each wait behind those of the operations before its own; of one operation by what is waited for. */
+static void place_waits(trace *t, const trace_wait *waits)
 {
-    trace *t = s->t;
-    uint32_t run = trace_record(s, 0).trace.run;
-    s->run = 0;
-    for (size_t i = 1; i < s->n; i++) {
-        hdi_record r = trace_record(s, i);
-        if (r.type == HDI_RECORD_WAIT) {
-            read_wait(s, &r);
-        } else {
-            trace_next_run(s, &r, &run);
-        }
-    }
-    qsort(t->waits, t->n_waits, sizeof t->waits[0], compare_waits);
     size_t at = 0;
     for (size_t i = 0; i < t->n_ops; i++) {
-        uint32_t announced = t->ops[i].n_waits;
-        t->ops[i].first_wait = (uint32_t)at;
-        for (; at < t->n_waits && t->waits[at].op == (int32_t)i; at++) {
-            t->ops[i].unknown_waits += t->waits[at].other == TRACE_NONE;
-        }
-        t->ops[i].n_waits = (uint32_t)at - t->ops[i].first_wait;
-        uint32_t lost = announced > t->ops[i].n_waits ? announced - t->ops[i].n_waits : 0;
+        trace_op *op = &t->ops[i];
+        uint32_t announced = op->n_waits, n = op->first_wait;
+        uint32_t lost = announced > n ? announced - n : 0;
+        op->first_wait = (uint32_t)at;
+        op->n_waits = 0;
+        op->unknown_waits = lost;
         t->lost_waits += lost;
-        t->ops[i].unknown_waits += lost;
+        at += n;
+    }
+    for (size_t i = 0; i < t->n_waits; i++) {
+        trace_op *op = &t->ops[waits[i].op];
+        trace_wait *first = t->waits + op->first_wait, *put = first + op->n_waits++;
+        for (; put > first && put[-1].other > waits[i].other; put--) {
+            *put = put[-1];
+        }
+        *put = waits[i];
+        op->unknown_waits += waits[i].other == TRACE_NONE;
+    }
+    for (size_t i = 0; i < t->n_ops; i++) {
         t->unknown_ops += t->ops[i].unknown_waits > 0;
     }
 }
 
+static bool read_waits(trace_source *s)
+{
+    uint32_t run = trace_record(s, 0).trace.run;
+    trace_wait *waits = trace_table(s->count[HDI_RECORD_WAIT], sizeof *waits);
+    uint32_t *hints = trace_table(TRACE_LANE_NUMBERS, sizeof *hints);
+    s->run = 0;
+    for (size_t i = 0; waits && hints && i < s->n_waits_at; i++) {
+        hdi_record r = trace_record(s, s->waits_at[i]);
+        if (r.type == HDI_RECORD_WAIT) {
+            read_wait(s, &r, waits, hints);
+        } else {
+            trace_next_run(s, &r, &run);
+        }
+    }
+    if (waits && hints) {
+        place_waits(s->t, waits);
+    }
+    bool ok = waits && hints;
+    free(waits);
+    free(hints);
+    return ok;
+}
+
 /* -------------------------------------------------------------------------------------------------------- whole -- */
+
+/* Which records there are, and where those of each lane have their places. */
+static bool count_records(trace_source *s)
+{
+    s->places = trace_table(TRACE_ROWS, sizeof s->places[0]);
+    s->waits_at = malloc(s->n * sizeof s->waits_at[0]);
+    s->others = malloc(s->n * sizeof s->others[0]);
+    if (!s->places || !s->waits_at || !s->others) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        uint8_t type = s->bytes[i * HDI_RECORD_BYTES];
+        s->t->ignored += type == HDI_RECORD_NONE;
+        if (type >= HDI_RECORD_TYPES) {
+            continue;
+        }
+        s->count[type]++;
+        trace_row row = row_of_type(type);
+        if (row != TRACE_ROWS) {
+            uint32_t lane; /* at one place in all four */
+            memcpy(&lane, s->bytes + i * HDI_RECORD_BYTES + offsetof(hdi_record, submit.lane), sizeof lane);
+            s->places[row].end[lane < TRACE_LANE_NUMBERS ? lane : 0] += lane < TRACE_LANE_NUMBERS;
+        } else if (type != HDI_RECORD_WAIT && type != HDI_RECORD_TEXT) {
+            s->others[s->n_others++] = (uint32_t)i;
+        }
+        if (type == HDI_RECORD_WAIT || type == HDI_RECORD_TRACE) {
+            s->waits_at[s->n_waits_at++] = (uint32_t)i;
+        }
+    }
+    for (int row = 0; row < TRACE_ROWS; row++) {
+        trace_places *p = &s->places[row];
+        uint32_t sum = 0;
+        for (size_t lane = 0; lane < TRACE_LANE_NUMBERS; lane++) {
+            uint32_t count = p->end[lane];
+            p->begin[lane] = p->end[lane] = sum;
+            sum += count;
+        }
+    }
+    return true;
+}
+_Static_assert(offsetof(hdi_record, submit.lane) == offsetof(hdi_record, issue.lane) &&
+                   offsetof(hdi_record, submit.lane) == offsetof(hdi_record, span.lane) &&
+                   offsetof(hdi_record, submit.lane) == offsetof(hdi_record, done.lane),
+               "a lane is at one place");
 
 static bool make_tables(trace_source *s)
 {
     trace *t = s->t;
-    for (size_t i = 0; i < s->n; i++) {
-        uint8_t type = s->bytes[i * HDI_RECORD_BYTES];
-        t->ignored += type == HDI_RECORD_NONE;
-        if (type < HDI_RECORD_TYPES) {
-            s->count[type]++;
-        }
+    if (!count_records(s)) {
+        return false;
     }
     t->ops = trace_table(s->count[HDI_RECORD_SUBMIT], sizeof t->ops[0]);
     t->waits = trace_table(s->count[HDI_RECORD_WAIT], sizeof t->waits[0]);
-    t->lanes = trace_table(s->count[HDI_RECORD_LANE] + s->count[HDI_RECORD_SUBMIT] + s->count[HDI_RECORD_SPAN],
-                           sizeof t->lanes[0]);
+    t->lanes = trace_table(s->count[HDI_RECORD_LANE] + TRACE_LANE_NUMBERS, sizeof t->lanes[0]);
     s->issues = trace_table(s->count[HDI_RECORD_ISSUE], sizeof s->issues[0]);
     s->spans = trace_table(s->count[HDI_RECORD_SPAN], sizeof s->spans[0]);
     s->dones = trace_table(s->count[HDI_RECORD_DONE], sizeof s->dones[0]);
@@ -492,12 +607,18 @@ static bool read_all(trace_source *s)
         return false;
     }
     read_operations(s);
-    order_operations(s->t);
+    order_lanes(s);
+    order_operations(s);
+    s->n_issues = order_runs(&s->places[TRACE_ROW_ISSUE], s->issues);
+    s->n_spans = order_runs(&s->places[TRACE_ROW_SPAN], s->spans);
+    s->n_dones = order_runs(&s->places[TRACE_ROW_DONE], s->dones);
     for (size_t i = 0; i < s->t->n_lanes; i++) { /* all of them have a device */
         int device = trace_lane_device(s->t->lanes[i].lane);
         s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
     }
-    read_waits(s);
+    if (!read_waits(s)) {
+        return false;
+    }
     s->run = 0;
     return trace_read_tables(s) && trace_place(s);
 }
@@ -518,7 +639,8 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
     }
     bool ok = read_all(&s);
     out->length = s.last;
-    ok = ok && trace_split(out) && trace_path(out) && trace_figures(out, peaks, error) && trace_find(out);
+    ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&
+         trace_find(out);
     if (!ok && error[0] == 0) {
         snprintf(error, 512, "there is no memory for its %zu records", s.n);
     }
@@ -527,6 +649,9 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
     free(s.dones);
     free(s.clocks);
     free(s.restarts);
+    free(s.places);
+    free(s.waits_at);
+    free(s.others);
     for (size_t i = 0; s.namings && i < s.n_namings; i++) {
         free(s.namings[i].text);
     }

@@ -39,7 +39,7 @@ static bool intern(trace_source *s)
         texts[i] = s->namings[i].text;
         s->namings[i].text = NULL;
     }
-    qsort(texts, s->n_namings, sizeof *texts, compare_texts);
+    trace_sort(texts, s->n_namings, sizeof *texts, compare_texts);
     t->names = texts;
     for (size_t i = 0; i < s->n_namings; i++) {
         if (t->n_names > 0 && strcmp(texts[t->n_names - 1], texts[i]) == 0) {
@@ -61,7 +61,8 @@ static bool read_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     bool ok = text != NULL;
-    for (size_t i = 1; ok && i < s->n; i++) {
+    for (size_t k = 0; ok && k < s->n_others; k++) {
+        size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
         if (r.type != HDI_RECORD_NAME) {
             continue;
@@ -85,7 +86,7 @@ static bool resolve_namings(trace_source *s)
         s->namings[i].name = find_text(s->t, text);
     }
     free(text);
-    qsort(s->namings, s->n_namings, sizeof s->namings[0], compare_namings);
+    trace_sort(s->namings, s->n_namings, sizeof s->namings[0], compare_namings);
     return text != NULL;
 }
 
@@ -256,6 +257,7 @@ static void read_activity(trace_source *s, const hdi_record *r)
                          .device = r->device,
                          .name = trace_lookup(s, HDI_RECORD_NAME_ACTIVITY, r->activity.name, begin),
                          .stream = r->activity.stream,
+                         .op = TRACE_NONE,
                          .bytes = r->activity.bytes};
 }
 
@@ -315,7 +317,8 @@ static bool read_ranges(trace_source *s)
     size_t most = s->count[HDI_RECORD_PUSH] + s->count[HDI_RECORD_POP], n = 0;
     edge *edges = trace_table(most, sizeof *edges);
     size_t *open = trace_table(most, sizeof *open);
-    for (size_t i = 1; edges && i < s->n; i++) {
+    for (size_t k = 0; edges && open && most > 0 && k < s->n_others; k++) {
+        size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
         int64_t time;
         if ((r.type == HDI_RECORD_PUSH || r.type == HDI_RECORD_POP) && (time = trace_time(s, r.time)) != TRACE_UNSEEN) {
@@ -324,13 +327,13 @@ static bool read_ranges(trace_source *s)
         }
     }
     if (edges && open) {
-        qsort(edges, n, sizeof *edges, compare_edges);
+        trace_sort(edges, n, sizeof *edges, compare_edges);
         for (size_t i = 0, end; i < n; i = end) {
             for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
             }
             join_ranges(t, edges + i, end - i, open, s->last);
         }
-        qsort(t->ranges, t->n_ranges, sizeof t->ranges[0], compare_ranges);
+        trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], compare_ranges);
     }
     free(open);
     free(edges);
@@ -396,7 +399,7 @@ static bool match_memory(trace *t)
     for (size_t i = 0; i < t->n_memory; i++) {
         holders[i] = (holder){t->memory[i].buffer, t->memory[i].time, (int32_t)i, t->memory[i].is_alloc};
     }
-    qsort(holders, t->n_memory, sizeof *holders, compare_holders);
+    trace_sort(holders, t->n_memory, sizeof *holders, compare_holders);
     for (size_t i = 1; i < t->n_memory; i++) {
         const holder *a = &holders[i - 1], *f = &holders[i];
         if (a->buffer == f->buffer && a->buffer != 0 && a->is_alloc && !f->is_alloc) {
@@ -417,6 +420,8 @@ static int compare_threads(const void *a, const void *b)
     return (x->thread > y->thread) - (x->thread < y->thread);
 }
 
+enum { THREADS_NEAR = 16 };
+
 /* The threads that wrote records; which devices they submit to. */
 static bool read_threads(trace_source *s)
 {
@@ -426,13 +431,19 @@ static bool read_threads(trace_source *s)
         return false;
     }
     size_t n = 0;
-    for (size_t i = 0; i < t->n_ops; i++) { /* neighbours are often of one thread and one device */
+    for (size_t i = 0; i < t->n_ops; i++) { /* neighbours are mostly of a few threads */
         trace_thread one = {t->ops[i].thread, TRACE_NONE, 1u << trace_lane_device(t->ops[i].lane)};
-        if (n == 0 || t->threads[n - 1].thread != one.thread || t->threads[n - 1].devices != one.devices) {
+        size_t at = n;
+        while (at > 0 && n - at < THREADS_NEAR && t->threads[at - 1].thread != one.thread) {
+            at--;
+        }
+        if (at > 0 && t->threads[at - 1].thread == one.thread) {
+            t->threads[at - 1].devices |= one.devices;
+        } else {
             t->threads[n++] = one;
         }
     }
-    qsort(t->threads, n, sizeof t->threads[0], compare_threads);
+    trace_sort(t->threads, n, sizeof t->threads[0], compare_threads);
     for (size_t i = 0; i < n; i++) {
         if (t->n_threads > 0 && t->threads[t->n_threads - 1].thread == t->threads[i].thread) {
             t->threads[t->n_threads - 1].devices |= t->threads[i].devices;
@@ -458,7 +469,8 @@ static void read_options(trace_source *s)
 static void read_records(trace_source *s)
 {
     uint32_t run = trace_record(s, 0).trace.run;
-    for (size_t i = 1; i < s->n; i++) {
+    for (size_t k = 0; k < s->n_others; k++) {
+        size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
         switch (r.type) {
         case HDI_RECORD_TRACE:
@@ -507,10 +519,10 @@ bool trace_read_tables(trace_source *s)
     }
     read_records(s);
     read_options(s);
-    qsort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
-    qsort(t->memory, t->n_memory, sizeof t->memory[0], compare_memory);
-    qsort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
-    qsort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
-    qsort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
+    trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
+    trace_sort(t->memory, t->n_memory, sizeof t->memory[0], compare_memory);
+    trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
+    trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
+    trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
     return match_memory(t) && read_threads(s) && read_ranges(s);
 }

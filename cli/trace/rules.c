@@ -4,6 +4,8 @@
  *    compute  transfer  idle  overlap        share of the window (%), or a time (ns, us, ms, s)
  *    idle.CAUSE                              loss, device, copy, claim, ring, memory, overhead, nothing, unknown: the same
  *    gap.max                                 the longest idle time; a time
+ *    queue.mean queue.most                   operations submitted and not ended; numbers
+ *    submit-to-issue.p50 .p99 issue-to-begin.p50 .p99   of launches; times
  *    memory.peak                             the most that buffers had; bytes, KiB, MiB, GiB
  *    FIGURE.DEVICE                           of one device; without a device the rule is for each one that has operations
  *    critical.KIND                           compute, transfer, claim, way, host, unknown along the critical path; as idle
@@ -124,6 +126,32 @@ static double memory_peak(const trace *t, int d)
     return sum;
 }
 
+/* How long launches take to the device. */
+static bool delay_figure(checker *c, const char *name, const trace_delays *d, const char *of)
+{
+    const struct {
+        const char *name;
+        uint64_t count;
+        int64_t ns;
+    } figures[] = {{"submit-to-issue.p50", d->issued, d->issue_p50},
+                   {"submit-to-issue.p99", d->issued, d->issue_p99},
+                   {"issue-to-begin.p50", d->begun, d->begin_p50},
+                   {"issue-to-begin.p99", d->begun, d->begin_p99}};
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        if (strcmp(name, figures[i].name) != 0) {
+            continue;
+        }
+        if (of && figures[i].count > 0) {
+            judge(c, of, (double)figures[i].ns);
+        } else if (of) {
+            fprintf(c->out, "line %d: %s: the trace does not have it of %s\n", c->line, c->r->text, of);
+            c->broken = true;
+        }
+        return c->r->unit == UNIT_TIME;
+    }
+    return false;
+}
+
 /* A figure that each device has. False: there is none of that name. `of` NULL: only whether there is. */
 static bool device_figure(checker *c, const char *name, int d, const char *of)
 {
@@ -149,11 +177,16 @@ static bool device_figure(checker *c, const char *name, int d, const char *of)
         of ? judge(c, of, (double)longest_gap(x)) : (void)0;
         return c->r->unit == UNIT_TIME;
     }
+    bool queues = strcmp(name, "queue.mean") == 0;
+    if (queues || strcmp(name, "queue.most") == 0) {
+        of ? judge(c, of, queues ? x->queue_mean : (double)x->queue_most) : (void)0;
+        return c->r->unit == UNIT_NUMBER;
+    }
     if (strcmp(name, "memory.peak") == 0) {
         of ? judge(c, of, memory_peak(c->t, d)) : (void)0;
         return c->r->unit == UNIT_BYTES;
     }
-    return false;
+    return delay_figure(c, name, &x->delays, of);
 }
 
 static bool is_end(int wanted, uint8_t is)

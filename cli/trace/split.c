@@ -71,7 +71,7 @@ static void part_covers(covers *c)
 {
     size_t n = 0;
     if (c->n > 1) {
-        qsort(c->list, c->n, sizeof *c->list, compare_covers);
+        trace_sort(c->list, c->n, sizeof *c->list, compare_covers);
     }
     for (size_t i = 0; i < c->n; i++) {
         cover one = c->list[i];
@@ -383,26 +383,47 @@ static bool is_transfer(const trace *t, const trace_stretch *stretch)
     return stretch->op == HDI_RECORD_OP_COPY || (lane && trace_is_copy_lane(lane->kind));
 }
 
+/* The first stretch of a device, or of one behind it: stretches are sorted by lane. */
+static size_t first_stretch(const trace *t, int device)
+{
+    size_t low = 0, high = t->n_stretches;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (trace_lane_device(t->stretches[middle].lane) < device) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 static event *make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
-    size_t count = 0;
-    for (size_t i = 0; i < t->n_stretches; i++) {
-        count += trace_lane_device(t->stretches[i].lane) == s->device;
-    }
-    event *events = trace_table(2 * count, sizeof *events);
+    size_t begin = first_stretch(t, s->device), end = first_stretch(t, s->device + 1);
+    event *events = trace_table(2 * (end - begin + t->n_activities), sizeof *events);
     *n = 0;
-    for (size_t i = 0; events && i < t->n_stretches; i++) {
+    for (size_t i = begin; events && i < end; i++) {
         const trace_stretch *x = &t->stretches[i];
-        if (trace_lane_device(x->lane) != s->device || x->began == x->ended) {
+        if (x->began == x->ended) {
             continue;
         }
         bool moves = is_transfer(t, x);
         events[(*n)++] = (event){x->began, !moves, moves, x->first_op};
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
     }
+    for (size_t i = 0; events && i < t->n_activities; i++) { /* of other libraries */
+        const trace_activity *a = &t->activities[i];
+        int64_t from = trace_most(a->begin, t->begin), to = trace_least(a->end, t->end);
+        if (a->device == s->device && a->op == TRACE_NONE && from < to && !trace_is_signal(a)) {
+            bool moves = a->kind == HDI_RECORD_ACTIVITY_COPY;
+            events[(*n)++] = (event){from, !moves, moves, TRACE_NONE};
+            events[(*n)++] = (event){to, (int8_t) - !moves, (int8_t)-moves, TRACE_NONE};
+        }
+    }
     if (events) {
-        qsort(events, *n, sizeof *events, compare_events);
+        trace_sort(events, *n, sizeof *events, compare_events);
     }
     return events;
 }

@@ -10,7 +10,7 @@
 #include "cli/trace/output.h"
 #include "cli/trace/parts.h"
 
-enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40 };
+enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40, QUEUES_SHOWN = 2 };
 
 static const char *duration(int64_t ns, char out[HDI_AMOUNT_BYTES])
 {
@@ -74,11 +74,22 @@ static void put_notes(const trace *t, FILE *out)
     }
 }
 
+static void put_reported(const trace *t, FILE *out)
+{
+    if (t->n_activities > 0) {
+        fprintf(out,
+                "CUPTI reported %zu kernels, copies and fills, %" PRIu64
+                " of them are of operations and give their times\n",
+                t->n_activities, t->n_reported);
+    }
+}
+
 static void put_head(const trace *t, FILE *out)
 {
     fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
             TIME(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
             t->runs > 1 ? ", of several runtimes one after the other" : "");
+    put_reported(t, out);
     put_notes(t, out);
 }
 
@@ -103,6 +114,33 @@ static void put_device(const trace *t, int d, FILE *out)
     fprintf(out, "\n");
 }
 
+static void put_delays(const trace_delays *d, FILE *out)
+{
+    if (d->issued > 0) {
+        fprintf(out, "given to the driver %s after the submit (99 %%: %s)", TIME(d->issue_p50), TIME(d->issue_p99));
+    }
+    if (d->begun > 0) {
+        fprintf(out, ", begun %s after that (99 %%: %s)", TIME(d->begin_p50), TIME(d->begin_p99));
+    }
+}
+
+/* Where a part of the window is the way to the device, or all is wanted. */
+static void put_queue(const trace *t, int d, bool all, FILE *out)
+{
+    const trace_device *x = &t->devices[d];
+    bool tells = percent(x->cause[TRACE_CAUSE_OVERHEAD], x->end - x->begin) >= 3;
+    if ((!all && !tells) || x->queue_most == 0) {
+        return;
+    }
+    fprintf(out, "queue of device %d: %.1f operations on average, %" PRIu64 " at most", d, x->queue_mean,
+            x->queue_most);
+    if (x->delays.issued > 0) {
+        fprintf(out, "; launches are ");
+        put_delays(&x->delays, out);
+    }
+    fprintf(out, "\n");
+}
+
 static void put_devices(const trace *t, bool all, FILE *out)
 {
     fprintf(out, "device   compute  transfer      idle   and why\n");
@@ -110,6 +148,9 @@ static void put_devices(const trace *t, bool all, FILE *out)
         put_device(t, (int)d, out);
     }
     put_more((size_t)t->n_devices, DEVICES_SHOWN, all, out);
+    for (size_t d = 0; d < shown((size_t)t->n_devices, QUEUES_SHOWN, all); d++) {
+        put_queue(t, (int)d, all, out);
+    }
     fprintf(out, "critical path:");
     const char *comma = "";
     for (int a = 0; a < TRACE_ALONG; a++) {
@@ -178,8 +219,14 @@ static void put_launches(const trace *t, bool all, FILE *out)
         if (l->shared > 0) {
             fprintf(out, ", %s in stretches%s", TIME(l->shared), l->mixed ? " with other kernels, by number" : "");
         }
-        fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
-                TIME(l->submit_to_begin_p99));
+        if (all && l->delays.issued > 0) {
+            fprintf(out, "; ");
+            put_delays(&l->delays, out);
+            fprintf(out, "\n");
+        } else {
+            fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
+                    TIME(l->submit_to_begin_p99));
+        }
     }
     put_more(t->n_launches, ROWS_SHOWN, all, out);
 }

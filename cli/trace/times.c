@@ -149,16 +149,6 @@ static int64_t convert(const trace_source *s, const clock_rows *rows, size_t at,
     return time > TRACE_TIME_MOST || time < -TRACE_TIME_MOST ? TRACE_UNSEEN : (int64_t)time;
 }
 
-static int compare_runs(const void *a, const void *b)
-{
-    const trace_run *x = a, *y = b;
-    if (x->lane != y->lane) {
-        return x->lane < y->lane ? -1 : 1;
-    }
-    return x->position != y->position ? (x->position < y->position ? -1 : 1)
-                                      : (x->before > y->before) - (x->before < y->before);
-}
-
 /* The ISSUE of a span's first operation, NULL: it is missing, or the driver refused it. Both tables are sorted; `next` only grows. */
 static const trace_run *find_issue(const trace_source *s, const trace_run *span, size_t *next)
 {
@@ -186,12 +176,12 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
 
 static void sort_clocks(trace_source *s)
 {
-    qsort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
+    trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
     for (size_t i = 0; i < s->n_clocks; i++) {
         trace_clock *c = &s->clocks[i];
         c->era = era_of(s, c->device, c->run, c->time);
     }
-    qsort(s->clocks, s->n_clocks, sizeof s->clocks[0], compare_clocks);
+    trace_sort(s->clocks, s->n_clocks, sizeof s->clocks[0], compare_clocks);
     thin_clocks(s);
 }
 
@@ -201,7 +191,6 @@ static bool convert_spans(trace_source *s)
     sort_clocks(s);
     clock_rows rows;
     bool ok = make_rows(s, &rows);
-    qsort(s->spans, s->n_spans, sizeof s->spans[0], compare_runs);
     size_t n = 0, issue = 0;
     for (size_t i = 0; ok && i < s->n_spans; i++) {
         trace_run r = s->spans[i];
@@ -247,13 +236,15 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
         const trace_run *r = &runs[i];
         if (!lane || lane->lane != r->lane) {
             lane = trace_find_lane(t, r->lane);
-            next = 0;
+            next = lane ? (size_t)lane->first_op : 0;
         }
         if (!lane) {
             continue;
         }
-        next = next > trace_op_behind(t, lane, r->before) ? next : trace_op_behind(t, lane, r->before);
         size_t end = (size_t)lane->first_op + (size_t)lane->n_ops;
+        while (next < end && t->ops[next].position <= r->before) {
+            next++;
+        }
         for (; next < end && t->ops[next].position <= r->position; next++) {
             note(&t->ops[next], r, is_issue);
         }
@@ -456,7 +447,7 @@ static bool hold_all(trace *t)
     for (size_t i = 0; i < t->n_ops; i++) {
         order[i] = (by_submit){t->ops[i].submitted, (int32_t)i};
     }
-    qsort(order, t->n_ops, sizeof *order, compare_by_submit);
+    trace_sort(order, t->n_ops, sizeof *order, compare_by_submit);
     for (size_t i = 0; i < t->n_ops; i++) {
         trace_op *op = &t->ops[order[i].op];
         bool work = trace_is_work(op->kind);
@@ -497,11 +488,9 @@ static void make_window(trace_source *s)
 bool trace_place(trace_source *s)
 {
     trace *t = s->t;
-    qsort(s->issues, s->n_issues, sizeof s->issues[0], compare_runs);
-    qsort(s->dones, s->n_dones, sizeof s->dones[0], compare_runs);
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
-    if (!convert_spans(s) || !make_stretches(s) || !hold_all(t)) {
+    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(t) || !hold_all(t)) {
         return false;
     }
     make_window(s);

@@ -37,6 +37,30 @@ static void check_split(const trace_device *d)
     fuzz_check(d->compute + d->transfer + d->idle == d->end - d->begin);
 }
 
+/* Indices lead to rows that are there, and times have an order. */
+static void check_tables(void)
+{
+    for (size_t i = 0; i < t.n_ops; i++) {
+        const trace_op *op = &t.ops[i];
+        fuzz_check(op->stretch == TRACE_NONE || (size_t)op->stretch < t.n_stretches);
+        fuzz_check(op->first_wait + op->n_waits <= t.n_waits);
+        fuzz_check(op->began == TRACE_UNSEEN || op->ended == TRACE_UNSEEN || op->began <= op->ended);
+    }
+    for (size_t i = 0; i < t.n_stretches; i++) {
+        const trace_stretch *s = &t.stretches[i];
+        fuzz_check(s->began <= s->ended && s->first_op <= s->last_op && s->last_op < (int64_t)t.n_ops);
+        fuzz_check(i == 0 || s[-1].lane < s->lane || (s[-1].lane == s->lane && s[-1].began <= s->began));
+    }
+    for (size_t i = 0; i < t.n_activities; i++) {
+        fuzz_check(t.activities[i].op >= TRACE_NONE && t.activities[i].op < (int64_t)t.n_ops);
+    }
+    for (size_t i = 0; i < t.n_findings; i++) {
+        const trace_finding *f = &t.findings[i];
+        fuzz_check(f->first >= 0 && (size_t)f->first <= i);
+        fuzz_check(f->next == TRACE_NONE || ((size_t)f->next > i && (size_t)f->next < t.n_findings));
+    }
+}
+
 static void check_outputs(void)
 {
     char error[512], where[64];
@@ -88,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
         for (int d = 0; d < t.n_devices; d++) {
             check_split(&t.devices[d]);
         }
+        check_tables();
         check_outputs();
         check_rules(copy, n + head);
     } else {

@@ -464,10 +464,14 @@ static void odd(void)
     put_name(HDI_RECORD_NAME_KERNEL, 1, "</script><script>document.title='broken'</script>");
     put_name(HDI_RECORD_NAME_KERNEL, 2, longest);
     put_name(HDI_RECORD_NAME_LABEL, 1, "<!-- \xe2\x80\xa8 line \xe2\x80\xa9 separators \\ \" ' \xf0\x9f\x8e\x89");
+    put_name(HDI_RECORD_NAME_LABEL, 2,
+             "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d 7 \xe2\x80\xae"
+             "abc"); /* Hebrew, and one that turns what follows */
     put_name(HDI_RECORD_NAME_THREAD, MAIN, "<img src=x onerror=alert(1)>");
     put_name(HDI_RECORD_NAME_RANGE, 1, "@SCRIPT@ @NUMBER@ \x01\x7f");
     put_range(true, MAIN, 1, START + 1000);
     put_memory(0, true, 1, 4096, 1, 0, START + 2000);
+    put_memory(0, true, 2, 8192, 2, 0, START + 3000);
     for (int i = 0; i < 8; i++) {
         int64_t t = START + 10000 + i * 50000;
         work w = {.kind = HDI_RECORD_OP_LAUNCH,
@@ -484,6 +488,128 @@ static void odd(void)
     end(START + 600000);
 }
 
+enum {
+    CROWD_LANES = 100,
+    CROWD_CHAIN = 6000,
+    CROWD_WAITS = 50,
+    CROWD_THREADS = 70,
+    CROWD_LOSSES = 25,
+    CROWD_LABELS = 12
+};
+
+/* Each operation waits for the one before, on the other device. */
+static int64_t put_long_chain(int64_t t)
+{
+    for (int i = 0; i < CROWD_CHAIN; i++) {
+        work w = {.device = i % 2,
+                  .kind = HDI_RECORD_OP_LAUNCH,
+                  .kernel = 1,
+                  .other = i > 0 ? 1 - i % 2 : -1,
+                  .buffer = 1,
+                  .label = 1,
+                  .submitted = START + 50000 + i,
+                  .began = t,
+                  .ended = t + 1000,
+                  .thread = MAIN,
+                  .ring = 3};
+        put_work(&w);
+        t += 1500;
+    }
+    return t;
+}
+
+/* The last operation waits for that many. */
+static void put_many_waits(int64_t t)
+{
+    uint32_t lane = HDI_RECORD_LANES + 4;
+    work w = {
+        .device = 1, .kind = HDI_RECORD_OP_LAUNCH, .other = 0, .buffer = 1, .label = 1, .submitted = t, .thread = MAIN};
+    for (int i = 0; i < CROWD_WAITS; i++) {
+        w.other_lane = 4 + i;
+        put_wait(&w, lane, 2);
+    }
+    hdi_record r = record(HDI_RECORD_SUBMIT, HDI_RECORD_OP_LAUNCH, 1, MAIN, t);
+    r.submit.lane = lane;
+    r.submit.position = 2;
+    r.submit.waits = CROWD_WAITS;
+    put(r, NULL);
+}
+
+static void crowd(void)
+{
+    char name[32];
+    begin(2, HDI_RECORD_DETAIL_FULL);
+    put_device(0, "NVIDIA H200");
+    put_device(1, "NVIDIA H200");
+    put_usual_names();
+    for (int i = 0; i < CROWD_LABELS; i++) {
+        snprintf(name, sizeof(name), "label %d", i);
+        put_name(HDI_RECORD_NAME_LABEL, 10 + (uint64_t)i, name);
+        put_memory(0, true, 100 + (uint64_t)i, (uint64_t)(i + 1) * MIB, 10 + (uint32_t)i, 0, START + 1000 + i);
+    }
+    for (int i = 0; i < CROWD_THREADS; i++) {
+        put_range(true, 5000 + (uint32_t)i, 1, START + 60000);
+        put_range(false, 5000 + (uint32_t)i, 1, START + 900000);
+    }
+    int64_t t = START + 100000;
+    for (int i = 4; i < CROWD_LANES; i++) {
+        hdi_record r = record(HDI_RECORD_LANE, HDI_RECORD_LANE_PROGRAM, 0, 0, START);
+        r.a_lane.lane = (uint32_t)i;
+        r.a_lane.slots = 1024;
+        put(r, NULL);
+        work w = {.lane = i,
+                  .kind = HDI_RECORD_OP_LAUNCH,
+                  .kernel = 1,
+                  .other = -1,
+                  .submitted = t,
+                  .began = t + 2000,
+                  .ended = t + 9000,
+                  .thread = MAIN,
+                  .ring = (uint32_t)i};
+        put_work(&w);
+        t += 10000;
+    }
+    put_many_waits(t);
+    t = put_long_chain(t);
+    for (int i = 0; i < CROWD_LOSSES; i++, t += 20000) {
+        put_loss(1, 0, t, t + 10000);
+    }
+    end(t + 100000);
+}
+
+static void put_activity(uint8_t kind, uint64_t name, const char *text, uint32_t stream, int64_t from, int64_t to)
+{
+    hdi_record r = record(HDI_RECORD_ACTIVITY, kind, 0, 0, from);
+    r.activity.ended = to;
+    r.activity.name = name;
+    r.activity.stream = stream;
+    r.activity.bytes = kind == HDI_RECORD_ACTIVITY_COPY ? MIB : 0;
+    put(r, text);
+}
+
+/* Launches of one lane, and a copy of another library after each. */
+static void cupti(void)
+{
+    begin(1, HDI_RECORD_DETAIL_CUPTI);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    for (int i = 0; i < 8; i++) {
+        int64_t t = START + 100000 + i * 100000;
+        work w = {.kind = HDI_RECORD_OP_LAUNCH,
+                  .kernel = 1,
+                  .other = -1,
+                  .submitted = t,
+                  .began = t + 5000,
+                  .ended = t + 45000,
+                  .thread = MAIN,
+                  .ring = 2};
+        put_work(&w);
+        put_activity(HDI_RECORD_ACTIVITY_KERNEL, 1, i == 0 ? "stencil_f32" : NULL, 7, t + 6000, t + 44000);
+        put_activity(HDI_RECORD_ACTIVITY_COPY, 2, i == 0 ? "memcpy" : NULL, 21, t + 60000, t + 80000);
+    }
+    end(START + 1000000);
+}
+
 typedef struct shape {
     const char *name, *what;
 } shape;
@@ -498,6 +624,8 @@ static const shape shapes[] = {
     {"idle", "devices without work"},
     {"one", "a single operation"},
     {"wide", "32 devices"},
+    {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
+    {"cupti", "what CUPTI reports, of the program and of another library"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
 
@@ -529,6 +657,12 @@ static void make(int which, int count)
         break;
     case 8:
         wide(32, true, "NVIDIA H100 80GB HBM3");
+        break;
+    case 9:
+        crowd();
+        break;
+    case 10:
+        cupti();
         break;
     default:
         odd();

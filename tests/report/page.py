@@ -79,6 +79,7 @@ def opened(driver, path, **options):
 
 
 def finish(page, text):
+    check(not page.run(r"/\[object|undefined|\bNaN\b|Infinity|^null$/m.test(document.body.innerText)"), text + ": text that is none")
     equal(page.run("app.errors"), [], text + ": views that cannot be drawn")
     equal(page.troubles(), [], text + ": troubles")
     page.close()
@@ -328,6 +329,123 @@ def try_other_views(driver):
     finish(page, "the other views")
 
 
+OPEN = "document.querySelectorAll('details').forEach(details => { details.open = true; if (details.refresh) details.refresh(); })"
+LEFT_OUT = "[...document.querySelectorAll('#%s .left-out')].filter(e => e.textContent && !e.classList.contains('paper')).map(e => e.textContent)"
+
+
+def try_limits(driver):
+    """Each bound that is reached is stated where something is missing, with how much is missing."""
+    page = opened(driver, report("crowd", trace_file("crowd")))
+    page.run("document.getElementById('critical').click(); document.getElementById('critical').click()")
+    page.run(DRAW)
+    for view in page.run("app.views.map(view => view.id)"):
+        want = {"timeline": 1, "submits": 2, "losses": 1}.get(view, 0)
+        equal(len(page.run(LEFT_OUT % view)), want, "crowd: what is left out of " + view)
+    page.run("document.getElementById('critical').click()")
+    page.run("setWindow(trace().begin, trace().end)")
+    page.settle()
+    page.run("selectOp(trace().col('critical', 'op')[5998], false)")
+    page.run(OPEN)
+    page.settle()
+    gaps = page.run("trace().info.devices.reduce((n, _, d) => { const [f, e] = trace().pieces(d), c = trace().pieceCategories(); for (let i = f; i < e; i++) n += c[i] >= 2; return n; }, 0)")
+    text = page.run(LEFT_OUT % "timeline")
+    for want in ("6 more threads are not shown above; the tables below have them.", "Operations of the critical path in view that are not drawn: 1,000. Zoom in.",
+                 "5,799 more operations of the chain are neither listed nor drawn. Select the last one to go on.", "{:,} more rows are not shown.".format(gaps - 40)):
+        check(want in text, "the timeline does not state: %s: %s" % (want, text))
+    equal(len(page.run("lanes.rows.filter(row => row.text === '6 more threads are not shown')")), 1, "the row of threads that are missing")
+    equal(page.run("document.querySelectorAll('#details ol.chain li').length"), 12, "the chain's list")
+    page.run("[...document.querySelectorAll('#details > button')].find(b => b.textContent === '188 more').click()")
+    equal(page.run("document.querySelectorAll('#details ol.chain li').length"), 200, "the chain's list, unfolded")
+    page.run("selectOp(Array.from(trace().col('ops', 'n_waits')).indexOf(50), true)")
+    equal(page.run("document.querySelectorAll('#details ul li').length"), 40, "waits that are listed")
+    check("10 more waits are not shown." in page.run(LEFT_OUT % "timeline"), "waits that are left out")
+    check("92 more lanes are not drawn, since their rings were less full; the table has them." in page.run(LEFT_OUT % "submits"), "rings that are left out")
+    check("1 operation lacks one of both times, and is not counted." in page.run(LEFT_OUT % "submits"), "operations without a time")
+    check("38 more rows are not shown." in page.run(LEFT_OUT % "submits"), "rows that are left out")
+    check("5 more losses have no story here; the table has them." in page.run(LEFT_OUT % "losses"), "losses that are left out")
+    equal(page.run("document.querySelectorAll('#losses tbody')[0].rows.length"), 25, "the table of losses")
+    check("4 more labels" in page.run("document.querySelector('#memory .legend').innerText"), "labels that share a colour")
+    page.run("setWindow(trace().begin, trace().begin + 2e6)")
+    page.settle()
+    check(not any("critical path" in line for line in page.run(LEFT_OUT % "timeline")), "a part of the critical path that is drawn whole")
+    page.run("beforePrint()")
+    check("14 more rows of device 0 are not on paper." in page.run(LEFT_OUT % "lanes-paper"), "rows that are not on paper")
+    check("38 more rows are not on paper." in page.run("[...document.querySelectorAll('.left-out.paper')].map(e => e.textContent)"), "rows of a table that are not on paper")
+    page.run("afterPrint()")
+    finish(page, "limits")
+    page = opened(driver, report("wide-limits", trace_file("wide")))
+    page.run("beforePrint()")
+    check("32 devices are folded: their lanes are not on paper." in page.run(LEFT_OUT % "lanes-paper"), "devices that are folded on paper")
+    check("1 device has no column, since nothing waited for it." in page.run(LEFT_OUT % "idle"), "devices that have no column")
+    page.run("afterPrint()")
+    finish(page, "limits of the wide one")
+
+
+def try_alike(driver):
+    page = opened(driver, report("alike", trace_file("wide")))
+    ids = page.run("trace().info.findings.map(f => f.id)")
+    check(len(set(ids)) < len(ids), "the trace has no findings that are alike")
+    equal(page.run("document.querySelectorAll('#findings .finding').length"), len(set(ids)), "entries of findings")
+    page.run("document.querySelectorAll('#findings details').forEach(details => { details.open = true; details.refresh(); })")
+    equal(page.run("document.querySelectorAll('#findings [data-finding]').length"), len(ids), "ways to the place of a finding")
+    page.run("[...document.querySelectorAll('#findings details button')].pop().click()")
+    check(page.run("app.selected !== null"), "a finding that is alike does not show its place")
+    finish(page, "alike findings")
+
+
+def try_words(driver):
+    """Each chart has a table, or text, that needs neither eyes for colours nor a mouse; what a click does in it, a key does too."""
+    page = opened(driver, everything())
+    page.run(DRAW)
+    page.run(OPEN)
+    page.settle()
+    for view, heads in page.run("app.views.filter(v => v.section.querySelector('canvas[aria-label], #lanes-scroll')).map(v => [v.id, [...v.section.querySelectorAll('table')].map(t => t.rows.length)])"):
+        check(len(heads) > 0 or view == "summary", view + ": a chart without a table")
+        check(all(rows > 1 for rows in heads), "%s: a table without rows: %s" % (view, heads))
+    check(page.run("[...document.querySelectorAll('.split canvas')].every(c => /compute [0-9.]+ %/.test(c.getAttribute('aria-label')))"), "bars without their figures in words")
+    text = page.run("document.getElementById('main').innerText")
+    for word in ("The lanes as a table", "exchange", "in use at its end", "asks the program to free", "median of peak", "submits that filled it", "p90"):
+        check(word in text, "the tables lack " + word)
+    page.run("document.querySelector('#memory canvas').focus()")
+    page.run("(() => { const s = document.getElementById('pool'); s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    check("moves memory" in page.run("document.getElementById('memory').innerText"), "the other pool's moves")
+    page.run("document.querySelector('#memory canvas').focus()")
+    outline = page.run("getComputedStyle(document.activeElement).outlineStyle")
+    page.key("ArrowRight")
+    check(page.run("document.getElementById('holders').innerText").startswith("Holders at"), "an arrow in the memory lists no holders")
+    equal(page.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", "the focus of a chart is not seen (%s before a key)" % outline)
+    first = page.run("document.querySelector('#holders h3').textContent")
+    page.key("End")
+    check(page.run("document.querySelector('#holders h3').textContent") != first, "End does not move the moment")
+    page.run("document.querySelector('#transfers canvas').focus()")
+    page.key("ArrowRight")
+    first = page.run("document.getElementById('transfer').innerText")
+    check("of the peak of its path" in first, "an arrow in the transfers has no details")
+    page.key("ArrowRight")
+    check(page.run("document.getElementById('transfer').innerText") != first, "the next transfer")
+    page.key("Escape")
+    equal(page.run("document.getElementById('transfer').innerText"), "", "Escape")
+    equal(page.run("Array.from(movesOf(trace()).bytes).length"), page.run("transferCount(trace())"), "dots, and transfers of all paths")
+    finish(page, "words")
+
+
+def try_focus(driver):
+    """By Tab alone: each view is reached, and what has the focus is seen."""
+    page = opened(driver, everything())
+    views, seen, unseen = set(page.run("app.views.filter(v => v.section.querySelector('button, summary, select, input, [tabindex=\"0\"]')).map(v => v.id)")), set(), set()
+    for _ in range(400):
+        page.key("Tab")
+        view, what, style = page.run("(e => [(e.closest('section') || e).id, e.tagName + ' ' + e.id, getComputedStyle(e).outlineStyle])(document.activeElement)")
+        seen.add(view)
+        if style == "none" and what.split()[0] != "BODY":
+            unseen.add(what)
+        if views <= seen:
+            break
+    equal(views - seen, set(), "views that Tab does not reach")
+    equal(unseen, set(), "a focus that is not seen")
+    finish(page, "the focus")
+
+
 def try_themes(driver):
     for dark in (False, True):
         page = opened(driver, everything(), dark=dark)
@@ -356,6 +474,7 @@ def try_paper(driver):
     page.settle()
     equal(page.run("document.documentElement.dataset.theme"), "light", "paper's theme")
     check(page.run("document.querySelectorAll('#lanes-paper canvas').length") >= 4, "paper lacks the lanes")
+    equal(page.run("document.querySelectorAll('#pools-paper canvas[aria-label]').length"), page.run("document.getElementById('pool').length - 1"), "other pools on paper")
     for view, (canvases, colours) in page.run(PAINTED).items():
         check(canvases == 0 or colours > 2, "%s is empty on paper" % view)
     check(page.run("Math.max(...[...document.querySelectorAll('#lanes-paper .canvas')].map(c => c.offsetHeight)) < 700"), "a picture is larger than a page")
@@ -382,18 +501,24 @@ def try_phone(driver):
 
 
 def try_shapes(driver):
-    for shape in ("empty", "idle", "one", "wide", "odd", "lost", "cut"):
+    for shape in ("empty", "idle", "one", "wide", "odd", "lost", "cut", "cupti"):
         page = opened(driver, report(shape, trace_file(shape)))
         page.run(DRAW)
         page.run("(() => { if (trace().count('ops') > 0) selectOp(trace().count('ops') - 1, true); })()")
         page.run("beforePrint(); afterPrint()")
         if shape == "odd":
             text = page.run("document.getElementById('main').innerText + document.getElementById('details').innerText")
+            longest = "W" * 1199
+            page.run("selectOp(1, true)")
+            equal(page.run("document.getElementById('details').innerText").count(longest), 1, "the whole of a long name in its details")
             check("Heddle report" in page.run("document.title") and "broken" not in page.run("document.title"), "a name ran as a script")
+            equal(page.run("trace().info.names.filter(n => n.includes('\\u202e')).map(n => trace().nameOf(trace().info.names.indexOf(n)).length - n.length)"), [2], "a name that turns what follows")
             check("</script><b>\"'& 🚀 card" in text and "<img src=x onerror=alert(1)>" in text, "odd names are not as they were")
             equal(page.run("trace().info.names.filter(n => n.startsWith('<!-- \\u2028')).length"), 1, "the odd label")
             equal(page.run("document.querySelectorAll('#main img, #main b b, body > b').length"), 0, "elements from names")
             check(page.run("document.documentElement.scrollWidth") <= 1280, "a long name makes the page wider")
+        if shape == "empty":
+            check("since the trace has no operation" in page.run("document.getElementById('findings').innerText"), "an empty trace")
         if shape == "lost":
             check("has not come back" in page.run("document.getElementById('losses').innerText"), "a loss without an end")
         if shape == "cut":
@@ -423,6 +548,32 @@ def try_million(driver):
     page.run(DRAW)
     page.run("selectOp(200000, true)")
     finish(page, "a million records")
+
+
+def try_ranges(driver):
+    """Of ranges by the thousand a frame draws what can be told apart."""
+    page = opened(driver, report("ranges", trace_file("usual", 8000)))
+    page.run("setWindow(trace().begin, trace().end); drawLanes()")
+    drawn = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.fillRect, width = lanes.scroller.clientWidth, out = [];
+      for (const row of lanes.rows.filter(r => r.kind === 'range' && r.to > 4000)) { let n = 0; g.fillRect = (...a) => { n++; old.apply(g, a); };
+        drawItems(g, trace(), row, width); out.push([row.to, n, width]); } delete g.fillRect; return out; })()""")
+    check(len(drawn) > 0, "there are no rows of many ranges")
+    for items, rectangles, width in drawn:
+        check(width / 3 < rectangles < 1.5 * width, "%d ranges are %d rectangles in %d pixels" % (items, rectangles, width))
+    finish(page, "ranges")
+
+
+def try_cupti(driver):
+    """What CUPTI reports has rows of its own, and leads to its operation."""
+    page = opened(driver, report("cupti", trace_file("cupti")))
+    equal(page.run("lanes.rows.filter(row => row.kind === 'activity').map(row => row.text + ' ' + row.to)"), ["CUPTI, stream 7 8", "CUPTI, stream 21 8"], "rows")
+    for stream, want in ((7, "stencil_f32 on device 0, lane 0"), (21, "none that was found")):
+        page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream %d'), 3, true)" % stream)
+        check(want in page.run("document.getElementById('details').innerText"), "an activity of stream %d: %s" % (stream, page.run("document.getElementById('details').innerText")))
+    page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream 7'), 3, true)")
+    page.click_on("#details dd button")
+    equal(page.run("[app.selected.kind, app.selected.op]"), ["op", 3], "the operation of an activity")
+    finish(page, "CUPTI")
 
 
 def main():

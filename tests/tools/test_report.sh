@@ -28,7 +28,7 @@ page() {
 }
 
 # ---- what files are
-for shape in usual lost empty idle one wide odd cut; do
+for shape in usual lost empty idle one wide odd cut crowd cupti; do
     "$work/make_trace" "$shape" "$work/$shape.trace" 30 || fail "$shape: not made"
     page "$shape" trace "$work/$shape.trace"
 done

@@ -48,7 +48,8 @@ prints '"waits": 2' "$work/waits" --json
 # rules
 printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 90%' 'findings <= 3' 'dropped == 0' 'gap.max < 20 ms' 'window > 1 ms' \
     'finding.idle-for-device == 1' 'critical.host < 5 %' 'losses == 0' >"$work/rules"
-prints '9 rules kept' "$work/trace" --check "$work/rules"
+printf '%s\n' 'queue.most.1 >= 1' 'queue.mean < 60' 'submit-to-issue.p50 < 2 us' 'issue-to-begin.p99.0 < 60 ms' >>"$work/rules"
+prints '13 rules kept' "$work/trace" --check "$work/rules"
 printf '%s\n' 'idle.device < 5 %' 'findings == 0' 'transfer.rate(0->1) > 10 GB/s' 'gap.max.1 < 2 us' >"$work/rules"
 "$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
 [ $? -eq 1 ] || fail "broken rules: the status is not 1"
@@ -56,12 +57,39 @@ for text in 'line 1: idle.device < 5 %: device 1 has 60.' 'line 2: findings == 0
     'line 4: gap.max.1 < 2 us: device 1 has 1'; do
     grep -qF "$text" "$work/out" || fail "no \"$text\": $(cat "$work/out")"
 done
-for rule in 'idle <' 'idle < 5 apples' 'nonsense < 5' 'idle < 5 GB/s' 'idle 5' 'transfer.rate(0-1) > 1 GB/s' 'findings.1 < 2' 'idle < 1.2.3 %'; do
+printf '%s\n' 'submit-to-issue.p99 < 1 ns' 'queue.most < 1' >"$work/rules"
+"$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
+for text in 'line 1: submit-to-issue.p99 < 1 ns: device 0 has 1000 ns' 'line 2: queue.most < 1: device 1 has 50'; do
+    grep -qF "$text" "$work/out" || fail "no \"$text\": $(cat "$work/out")"
+done
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch at=0 span=5-8 done=9' 'end at=20' |
+    "$maker" script >"$work/bare" || exit 1
+printf '%s\n' 'submit-to-issue.p99 < 1 ms' >"$work/rules"
+"$tool" trace "$work/bare" --check "$work/rules" >"$work/out" 2>"$work/err" && fail "a figure that the trace does not have keeps a rule"
+grep -qF 'does not have it of device 0' "$work/out" || fail "a figure that is missing: $(cat "$work/out")"
+prints 'queue of device 1: ' "$work/trace" --all
+prints '"queue_most": 50' "$work/trace" --json
+prints '"submit_to_issue_p50_ns": null' "$work/bare" --json
+for rule in 'queue.mean < 5 us' 'submit-to-issue.p50 < 5 %' 'idle <' 'idle < 5 apples' 'nonsense < 5' 'idle < 5 GB/s' 'idle 5' 'transfer.rate(0-1) > 1 GB/s' 'findings.1 < 2' 'idle < 1.2.3 %'; do
     printf '\n%s\n' "$rule" >"$work/rules"
     refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 done
 
 refused 2 'is missing'
+# of several files each by itself
+prints '2 of 2 files' "$work/trace" "$work/bare"
+[ "$(grep -c 'of work on' "$work/out")" -eq 2 ] || fail "two files have not two analyses: $(cat "$work/out")"
+refused 2 'one at a time' "$work/trace" "$work/bare" --json
+refused 2 'one at a time' "$work/trace" "$work/bare" --check "$work/rules"
+"$tool" trace "$work/bare" "$work/none" >"$work/out" 2>"$work/err" && fail "a second file that is missing is no failure"
+grep -qF 'No such file' "$work/err" || fail "a second file that is missing: $(cat "$work/err")"
+# one file of two runtimes
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch at=0 span=5-8 done=9' 'end at=20' \
+    'trace devices=1 run=2 at=30' 'lane 0.1' 'clock 0 at=30 own=500' 'op 0.1:1 launch at=40 span=515-518 written=49 done=49' 'end at=60' |
+    "$maker" script >"$work/two" || exit 1
+prints 'of several runtimes one after the other' "$work/two"
+prints '"runtimes": 2' "$work/two" --json
+prints '"begin_ns": 8000' "$work/two" --json
 refused 2 'chrome, hta or pytorch' "$work/trace" --export nonsense -o "$work/x"
 refused 2 'needs -o' "$work/trace" --export chrome
 refused 2 'is for --export' "$work/trace" -o "$work/x"

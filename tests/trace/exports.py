@@ -1,6 +1,6 @@
 """exports.py - what the exports of `heddle trace` have, against the analysis of the same trace as JSON.
 
-usage: exports.py chrome|hta|pytorch ANALYSIS EXPORT [READER]
+usage: exports.py chrome|rows|hta|pytorch ANALYSIS EXPORT [READER]
 """
 
 import json
@@ -52,6 +52,23 @@ def chrome(analysis, path):
     check(begun == sorted(e["id"] for e in events if e["ph"] == "f"), "arrows without an end")
     check(len(begun) == len(set(begun)), "two arrows with one number")
     check(any(e["ph"] == "s" and e["cat"] == "wait" for e in events), "no arrow for a wait")
+
+
+def rows(analysis, path):
+    """Of the trace in test_export.sh: ranges, pauses and memory, each in its row with its times and values."""
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    ranges = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e.get("cat") == "user_annotation"]
+    check(sorted(ranges) == [('inner "1"', 5, 2, 3), ("open", 6, 15, 35), ("outer", 5, 1, 9)], "ranges: %s" % ranges)
+    pauses = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e.get("cat") == "pause"]
+    expected = [("loads code", 5, 3, 1), ("maps memory", 6, 11, 2), ("waits for work", 5, 12, 8)]
+    check(sorted(pauses) == expected, "pauses: %s" % pauses)
+    memory = [(e["ph"], e["pid"], e["ts"], e["args"]) for e in events if e.get("cat") == "memory"]
+    check(memory == [("C", 1000000000, 4, {"in use": 10, "held": 20}), ("C", 1000000001, 6, {"in use": 7, "held": 9})], "memory: %s" % memory)
+    reported = [(e["name"], e["ts"], e["dur"]) for e in events if e.get("cat") == "cupti"]
+    check(reported == [("other", 30, 5)], "what is of no operation: %s" % reported)
+    kernels = sorted((e["name"], e["ts"], e["dur"]) for e in events if e.get("cat") == "kernel")
+    check(kernels == [("axpy", 22, 2), ("axpy", 25, 4)], "operations with CUPTI's times: %s" % kernels)
 
 
 def hta_rules(analysis, folder):
@@ -131,5 +148,5 @@ def pytorch(analysis, path, reader):
 
 with open(sys.argv[2], encoding="utf-8") as source:
     given = json.load(source)
-{"chrome": chrome, "hta": hta, "pytorch": pytorch}[sys.argv[1]](given, *sys.argv[3:])
+{"chrome": chrome, "rows": rows, "hta": hta, "pytorch": pytorch}[sys.argv[1]](given, *sys.argv[3:])
 sys.exit(failures > 0)

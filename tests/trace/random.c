@@ -135,9 +135,9 @@ static void put_op(maker *m)
 
 static void put_rest(maker *m)
 {
-    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC, HDI_RECORD_FREE, HDI_RECORD_PAUSE,
-                                    HDI_RECORD_PUSH,     HDI_RECORD_POP,   HDI_RECORD_LOSS, HDI_RECORD_RESTART,
-                                    HDI_RECORD_MEMORY,   HDI_RECORD_CLOCK, HDI_RECORD_ISSUE};
+    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC, HDI_RECORD_FREE,  HDI_RECORD_PAUSE,
+                                    HDI_RECORD_PUSH,     HDI_RECORD_POP,   HDI_RECORD_LOSS,  HDI_RECORD_RESTART,
+                                    HDI_RECORD_MEMORY,   HDI_RECORD_CLOCK, HDI_RECORD_ISSUE, HDI_RECORD_ACTIVITY};
     uint8_t type = types[roll(&m->d, m->sane ? 6 : sizeof types)];
     int lane = (int)roll(&m->d, (uint64_t)m->devices * LANES);
     hdi_record *r = script_add(m->s, type, m->now);
@@ -156,6 +156,9 @@ static void put_rest(maker *m)
         r->kind = 0;
         r->alloc.buffer = 1 + roll(&m->d, 20), r->alloc.bytes = any(m, 1 << 20), r->alloc.label = 7;
         r->alloc.took = (int64_t)any(m, roll(&m->d, 90000)), r->alloc.rungs = (uint32_t)roll(&m->d, 64);
+    } else if (type == HDI_RECORD_ACTIVITY) {
+        r->activity.ended = (int64_t)any(m, (uint64_t)end), r->activity.stream = (uint32_t)roll(&m->d, 6);
+        r->activity.name = 1, r->activity.bytes = roll(&m->d, 20);
     } else {
         r->words[2] = any(m, 3);
         r->words[3] = any(m, roll(&m->d, 100000));

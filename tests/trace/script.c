@@ -149,7 +149,9 @@ static void do_trace(script *s, const statement *st)
 {
     const char *detail = value_of(st, "detail");
     hdi_record *r = add(s, st, HDI_RECORD_TRACE, (double)number(st, "at", 0));
-    r->kind = detail && strncmp(detail, "full", 4) == 0 ? HDI_RECORD_DETAIL_FULL : HDI_RECORD_DETAIL_EDGES;
+    r->kind = detail && strncmp(detail, "full", 4) == 0    ? HDI_RECORD_DETAIL_FULL
+              : detail && strncmp(detail, "cupti", 5) == 0 ? HDI_RECORD_DETAIL_CUPTI
+                                                           : HDI_RECORD_DETAIL_EDGES;
     r->device = (uint8_t)number(st, "devices", 1);
     r->trace.magic = HDI_RECORD_MAGIC;
     r->trace.version = HDI_RECORD_VERSION;
@@ -345,6 +347,13 @@ static void do_rest(script *s, const statement *st, const char *verb, const char
         add(s, st, verb[1] == 'u' ? HDI_RECORD_PUSH : HDI_RECORD_POP, begin)->range.name = strtoull(word, NULL, 0);
     } else if (strcmp(verb, "dropped") == 0) {
         add(s, st, HDI_RECORD_DROPPED, begin)->dropped.count = strtoull(word, NULL, 0);
+    } else if (strcmp(verb, "activity") == 0) {
+        hdi_record *r = add(s, st, HDI_RECORD_ACTIVITY, begin);
+        r->kind = (uint8_t)(1 + CHOOSE(st, word, "kernel", "copy", "fill"));
+        r->activity.ended = clock_at(end);
+        r->activity.name = (uint64_t)number(st, "name", 0);
+        r->activity.stream = (uint32_t)number(st, "stream", 7);
+        r->activity.bytes = (uint64_t)number(st, "bytes", 0);
     } else if (strcmp(verb, "end") == 0) {
         add(s, st, HDI_RECORD_END, begin);
     } else {

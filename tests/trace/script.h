@@ -20,6 +20,7 @@
  *    memory 0 at=1 use=10 held=20 limit=30
  *    loss 0 at=5 message
  *    restart 0 at=5-9
+ *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
  *    push 3 at=1 / pop at=4
  *    dropped 7
  *    end at=99

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test_export.sh - the files that `heddle trace --export` writes for other tools, checked by their contents and read by those tools.
 #
-# Promise: Chrome's file has every stretch, gap and arrow. HTA's figures are those of `heddle trace`. PyTorch reads the snapshot.
+# Promise: Chrome's file has every stretch, gap, arrow, range, pause and memory figure. HTA's figures are those of `heddle trace`. PyTorch reads the snapshot.
 #
 # Where HTA or PyTorch's reader is not installed (tools/install-deps --ci), the files are checked by their contents alone.
 set -u
@@ -36,6 +36,21 @@ for name in clean copies turns; do
 done
 "$tool" trace "$work/memory.trace" --export pytorch -o "$work/memory.pickle" || failed=1
 compare pytorch "$work/memory.json" "$work/memory.pickle" "$packages/torch_viz/_memory_viz.py"
+
+# ranges, pauses, memory, and what CUPTI reported
+printf '%s\n' 'trace devices=2 detail=cupti' 'lane 0.1' 'clock 0 at=0 own=0' 'name kernel 1 axpy' 'name activity 1 axpy' 'name activity 2 other' \
+    'name range 1 outer' 'name range 2 inner "1"' 'name range 3 open' 'push 1 at=1' 'push 2 at=2' 'pop at=5' 'pop at=10' 'push 3 at=15 thread=6' \
+    'pause code at=3-4 detail=1' 'pause map at=11-13 thread=6' 'pause wait at=12-20 lane=0.1 position=1' \
+    'memory 0 at=4 use=10 held=20 limit=30' 'memory 1 at=6 use=7 held=9' 'op 0.1:1 launch at=20 done=30' 'op 0.1:2 launch at=20 done=30' \
+    'span 0.1:2 from=0 span=21-29' 'activity kernel at=22-24 name=1' 'activity kernel at=25-29 name=1' 'activity kernel at=30-35 name=2 stream=9' \
+    'end at=50' | "$maker" script >"$work/rows.trace"
+"$tool" trace "$work/rows.trace" --json "$work/rows.json" >/dev/null || failed=1
+"$tool" trace "$work/rows.trace" --export chrome -o "$work/rows.chrome.json" || failed=1
+compare rows "$work/rows.json" "$work/rows.chrome.json"
+"$tool" trace "$work/rows.trace" --export hta -o "$work/rows.hta" 2>/dev/null && [ -s "$work/rows.hta/rank_0.json" ] || {
+    echo "FAILED: operations with CUPTI's times are not exported for HTA"
+    failed=1
+}
 
 # operations without times of their own: one event for Perfetto, and nothing for HTA
 printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'name kernel 1 axpy' 'op 0.1:1 launch at=0 done=9' 'op 0.1:2 launch at=1 done=9' \

@@ -16,7 +16,7 @@ function change(before, after, less) {
 
 function compareTraces(body, a, b) {
     const names = [a.name === b.name ? a.name + ' (first)' : a.name, a.name === b.name ? b.name + ' (second)' : b.name];
-    body.append(el('div', { class: 'two' }, [a, b].map((t, i) => el('div', null, el('h3', null, short(names[i], 80)), splitBars(t)))), categoryLegend(usedCategories([a, b])));
+    add(body, el('div', { class: 'two' }, [a, b].map((t, i) => el('div', null, el('h3', null, short(names[i], 80)), splitBars(t)))), categoryLegend(usedCategories([a, b])));
     const x = totals(a), y = totals(b);
     const rows = [['window', { text: duration(a.end - a.begin) }, { text: duration(b.end - b.begin) }, change(a.end - a.begin, b.end - b.begin, -1)]];
     CATEGORY.forEach((category, c) => {
@@ -24,24 +24,22 @@ function compareTraces(body, a, b) {
             rows.push([category.text, { text: duration(x[c]), title: exactly(x[c]) }, { text: duration(y[c]), title: exactly(y[c]) }, change(x[c], y[c], c < 2 ? 0 : -1)]);
         }
     });
-    for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', t => t.count('transfers')], ['losses', t => t.info.losses.length]]) {
+    for (const [text, of] of [['operations', t => t.count('ops')], ['transfers', transferCount], ['losses', t => t.info.losses.length]]) {
         rows.push([text, of(a).toLocaleString('en-US'), of(b).toLocaleString('en-US'), change(of(a), of(b), 0)]);
     }
-    body.append(table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
-    body.append(findingsBeside(a, b, names));
+    add(body, table('Times are sums over all devices', ['', names[0], names[1], 'second over first'], rows));
+    add(body, findingsBeside(a, b, names));
 }
 
+/* A kind of finding in a row, with the largest of its devices. */
 function findingsBeside(a, b, names) {
-    const byId = new Map();
-    const key = f => f.id + ' ' + f.device + ' ' + f.other;
-    [a, b].forEach((t, i) => t.info.findings.forEach(f => {
-        const entry = byId.get(key(f)) || { gains: [null, null], title: f.title };
-        if (entry.gains[i] === null) entry.gains[i] = f.gain;
-        byId.set(key(f), entry);
+    const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
+    const text = group => !group ? 'not found' : duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : '');
+    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
+        const [x, y] = sides.map(groups => groups.find(group => group[0].id === id));
+        return [{ text: [el('code', null, id), el('span', { class: 'share quiet' }, (y || x)[0].title)] }, text(x), text(y),
+            !x ? { text: 'new', class: 'worse' } : !y ? { text: 'gone', class: 'better' } : change(x[0].gain, y[0].gain, -1)];
     }));
-    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], [...byId.values()].map(({ gains, title }) =>
-        [title, gains[0] === null ? 'not found' : duration(gains[0]), gains[1] === null ? 'not found' : duration(gains[1]),
-            gains[0] === null ? { text: 'new', class: 'worse' } : gains[1] === null ? { text: 'gone', class: 'better' } : change(gains[0], gains[1], -1)]));
 }
 
 /* -------------------------------------------------------------------------------------------------------- benchmarks */
@@ -99,21 +97,23 @@ function number(value) {
 }
 
 function goalsTable(files) {
-    const first = files[0].data.goals;
-    if (!Array.isArray(first) || first.length === 0) return null;
+    const all = new Map(files.flatMap(file => Array.isArray(file.data.goals) ? file.data.goals : []).reverse().map(goal => [goal.id, goal]));
+    if (all.size === 0) return null;
+    const names = new Map();
+    for (const goal of all.values()) names.set(goal.text, (names.get(goal.text) || 0) + 1);
     const state = (goal, data) => !goal ? '–' : { text: number(goal.value) + (data.goals_apply === false ? '' : goal.reached ? ' reached' : ' missed'), class: data.goals_apply === false ? null : goal.reached ? 'better' : 'worse' };
-    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], first.map(goal => [goal.text || goal.id,
-        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((file.data.goals || []).find(g => g.id === goal.id), file.data))]));
+    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [{ text: [goal.text || goal.id, names.get(goal.text) > 1 ? el('span', { class: 'share quiet' }, goal.id) : null] },
+        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((Array.isArray(file.data.goals) ? file.data.goals : []).find(g => g.id === goal.id), file.data))]));
 }
 
 function compareBench(body, files) {
     const maps = files.map(file => figuresOfFile(file.data)), paths = [...new Set(maps.flatMap(map => [...map.keys()]))].filter(path => !path.startsWith('goals '));
     const two = files.length > 1, holder = el('div');
-    body.append(table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
+    add(body, table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
         ['benchmark', ...files.map(f => f.data.benchmark || 'lines')], ['date', ...files.map(f => f.data.date || '–')], ['Heddle', ...files.map(f => f.data.heddle || '–')],
         ['devices', ...files.map(f => ((f.data.runtime || {}).devices || []).map(d => d.name).join(', ') || '–')]].map(row => row.map((c, i) => i === 0 ? c : { text: c, class: 'text' }))));
     const goals = goalsTable(files);
-    if (goals) body.append(goals);
+    if (goals) add(body, goals);
     const rows = paths.map(path => {
         const values = maps.map(map => map.get(path)), ratio = two && values[0] > 0 && values[1] > 0 ? values[1] / values[0] : NaN;
         return { path, values, ratio, off: Number.isNaN(ratio) ? -1 : Math.abs(Math.log(ratio)) };
@@ -128,6 +128,6 @@ function compareBench(body, files) {
     const n = document.querySelectorAll('input[type=search]').length;
     const filter = el('input', { type: 'search', id: 'filter' + n, placeholder: 'words that the figure has', on: { input: draw } });
     const order = el('input', { type: 'checkbox', id: 'order' + n, on: { change: draw } });
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
     draw();
 }

@@ -4,8 +4,8 @@
 
 const UNSEEN_SHORT = -1;
 /* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
-const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready', 'buffer',
-    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'took', 'in_use', 'held', 'limit', 'pinned', 'lane', 'stream', 'detail']);
+const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready',
+    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'in_use', 'held', 'limit', 'lane', 'stream', 'detail']);
 
 const BASE64 = (() => {
     const table = new Uint8Array(128);
@@ -116,7 +116,7 @@ class Trace {
     }
 
     nameOf(index) {
-        return index >= 0 && index < this.info.names.length ? this.info.names[index] : '';
+        return index >= 0 && index < this.info.names.length ? isolated(this.info.names[index]) : '';
     }
 
     deviceName(d) {
@@ -162,13 +162,15 @@ class Trace {
         return [from, Math.max(from, to)];
     }
 
-    /* From the operation back: what each one was held up by, to one that could go when it was submitted. */
-    chain(op, most = 200) {
+    /* From the operation back: what each one was held up by, to one that could go when it was submitted. `beyond`: how many are left out. */
+    chain(op, most = CHAIN) {
         const holder = this.col('ops', 'holder'), ready = this.col('ops', 'ready'), submitted = this.col('ops', 'submitted');
-        const out = [], seen = new Set();
-        for (let at = op; at >= 0 && out.length < most && !seen.has(at);) {
-            seen.add(at);
-            out.push(at);
+        const out = [], seen = new Uint8Array(holder.length);
+        out.beyond = 0;
+        for (let at = op; at >= 0 && !seen[at];) {
+            seen[at] = 1;
+            if (out.length < most) out.push(at);
+            else out.beyond++;
             at = Number.isNaN(ready[at]) || ready[at] > submitted[at] ? holder[at] : -1;
         }
         return out;
@@ -236,6 +238,7 @@ class Trace {
     }
 }
 
+const CHAIN = 200; /* operations of a chain that are drawn and listed */
 const PIECE_BLOCK = 32;
 const CATEGORIES = 11;
 const OP_KINDS = ['', 'launch', 'copy', 'fill', 'matrix product', 'call', 'mark', 'claim'];

@@ -16,10 +16,13 @@ function el(tag, attributes, ...children) {
             element.setAttribute(key, value);
         }
     }
-    for (const child of children.flat(Infinity)) {
-        if (child !== null && child !== undefined) element.append(child);
-    }
+    add(element, ...children);
     return element;
+}
+
+/* What may be null is left out, which append() would write as a word. */
+function add(parent, ...children) {
+    parent.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
 }
 
 function button(text, handler, attributes) {
@@ -30,8 +33,20 @@ function linkButton(text, handler, attributes) {
     return button(text, handler, { class: 'link', ...attributes });
 }
 
-/* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text. */
-function table(caption, heads, rows, most = 200) {
+function count(n) {
+    return n.toLocaleString('en-US');
+}
+
+/* What a view leaves out, where it is missing; null where nothing is. The text behind the number: of one, of several. */
+function leftOut(n, one, several, attributes) {
+    return n > 0 ? el('p', { class: 'quiet left-out', ...attributes }, count(n) + ' ' + (n === 1 ? one : several)) : null;
+}
+
+const PAPER_ROWS = 60; /* page.css hides those behind */
+
+/* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text. `total`: how many rows there are, where `rows` has
+ * only the first of them. */
+function table(caption, heads, rows, most = 200, total = rows.length) {
     const shown = rows.slice(0, most);
     const isText = i => shown.length > 0 && shown[0][i] !== null && typeof shown[0][i] === 'object' && shown[0][i].class === 'text';
     const cell = (value, i) => {
@@ -42,9 +57,9 @@ function table(caption, heads, rows, most = 200) {
     const out = el('table', null, caption ? el('caption', null, caption) : null,
         el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 || isText(i) ? 'text' : null }, head)))),
         el('tbody', null, shown.map(row => el('tr', null, row.map(cell)))));
-    const more = rows.length - shown.length;
-    return el('div', { class: 'scroll' }, out, more > 0 ? el('p', { class: 'quiet screen' }, more + ' more rows are not shown.') : null,
-        rows.length > 60 ? el('p', { class: 'paper' }, 'Paper has the first 60 of ' + rows.length + ' rows.') : null);
+    const long = shown.length > PAPER_ROWS;
+    return el('div', { class: 'scroll' }, out, leftOut(total - shown.length, 'more row is not shown.', 'more rows are not shown.', long ? { class: 'quiet left-out screen' } : null),
+        long ? leftOut(total - PAPER_ROWS, 'more row is not on paper.', 'more rows are not on paper.', { class: 'left-out paper' }) : null);
 }
 
 function facts(pairs) {
@@ -80,6 +95,11 @@ function duration(ns) {
     return significant(ns / 1e9) + ' s';
 }
 
+/* A time of a trace, from the begin of its window. */
+function moment(t, time) {
+    return time < t.begin ? duration(t.begin - time) + ' before the window' : duration(time - t.begin);
+}
+
 function exactly(ns) {
     return Number.isNaN(ns) || ns === null ? '–' : ns.toLocaleString('en-US') + ' ns';
 }
@@ -97,12 +117,23 @@ function percent(share) {
 }
 
 function rate(bytesPerSecond) {
-    return bytesPerSecond > 0 ? significant(bytesPerSecond / 1e9) + ' GB/s' : '–';
+    if (!(bytesPerSecond > 0)) return '–';
+    const [unit, name] = bytesPerSecond >= 1e8 ? [1e9, 'GB/s'] : bytesPerSecond >= 1e5 ? [1e6, 'MB/s'] : [1e3, 'kB/s'];
+    return significant(bytesPerSecond / unit) + ' ' + name;
 }
 
 function short(text, most) {
     const characters = Array.from(text);
-    return characters.length <= most ? text : characters.slice(0, most - 1).join('') + '…';
+    return characters.length <= most ? text : isolated(characters.slice(0, most - 1).join('')) + '…';
+}
+
+const FROM_THE_RIGHT = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff]|[\ud802\ud803\ud83a\ud83b]/;
+
+/* A name that may be written from right to left, so that it does not turn what stands around it. */
+function isolated(name) {
+    if (!FROM_THE_RIGHT.test(name)) return name;
+    const open = (name.match(/[\u2066-\u2068]/g) || []).length - (name.match(/\u2069/g) || []).length;
+    return name.startsWith('\u2068') && open === 0 ? name : '\u2068' + name + '\u2069'.repeat(Math.max(0, open) + 1);
 }
 
 /* Steps of 1, 2, 5 times a power of ten, about `count` of them. */
@@ -256,6 +287,20 @@ function chart(label, height, draw, attributes) {
     return frame;
 }
 
+/* Keys for what a click in a chart does; `help` has them in words. actions: from a key to what it does. */
+function withKeys(frame, help, actions) {
+    const { canvas } = frame;
+    canvas.tabIndex = 0;
+    canvas.setAttribute('role', 'application');
+    canvas.setAttribute('aria-label', canvas.getAttribute('aria-label') + '. ' + help);
+    canvas.addEventListener('keydown', event => {
+        if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !actions[event.key]) return;
+        event.preventDefault();
+        actions[event.key]();
+    });
+    return frame;
+}
+
 function clippedText(g, text, x, y, width) {
     if (width < 12) return;
     if (g.measureText(text).width <= width) {
@@ -307,7 +352,11 @@ function horizontalAxis(g, box, ticks, text) {
     g.textAlign = 'left';
 }
 
+/* Times on axes are, as all others, counted from the begin of the window. */
 function timeAxis(g, box, from, to) {
+    const begin = trace().begin;
+    from -= begin;
+    to -= begin;
     const { step, values } = steps(from, to, box.w / (box.w < 500 ? 60 : 110));
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }

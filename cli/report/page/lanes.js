@@ -3,6 +3,7 @@
 
 const lanes = { rows: [], row: 0, critical: false, folded: new Set(), scroll: 0, height: 0, gutter: 150 };
 const ROW = { strip: 34, lane: 19, range: 16, pause: 14, activity: 15, head: 20 };
+const THREADS = 64, PATH = 5000; /* that are drawn */
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
 
@@ -10,7 +11,8 @@ function threadRows(t) {
     const rows = [], depths = new Map(), paused = new Set(t.col('pauses', 'thread'));
     const thread = t.col('ranges', 'thread'), depth = t.col('ranges', 'depth');
     for (let i = 0; i < thread.length; i++) depths.set(thread[i], Math.max(depths.get(thread[i]) || 0, depth[i] + 1));
-    const threads = [...new Set([...depths.keys(), ...paused])].sort((a, b) => a - b).slice(0, 64);
+    const threads = [...new Set([...depths.keys(), ...paused])].sort((a, b) => a - b);
+    lanes.threadsBeyond = threads.splice(THREADS).length;
     if (threads.length > 0) rows.push({ kind: 'head', text: 'threads of the program' });
     const byRow = new Map();
     for (let i = 0; i < thread.length; i++) {
@@ -31,6 +33,7 @@ function threadRows(t) {
             rows.push(itemRow(t, 'pause', 'pauses', 'begin', 'end', pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
         }
     }
+    if (lanes.threadsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.threadsBeyond) + (lanes.threadsBeyond === 1 ? ' more thread is' : ' more threads are') + ' not shown' });
     return rows;
 }
 
@@ -105,6 +108,7 @@ function timeOf(x, width) {
 }
 
 const OP_COLOUR = { 1: 0, 2: 1, 3: 0, 4: 0, 5: 0, 6: 9, 7: 5 };
+const PAUSE_COLOUR = ['', '#e8da2b', '#8d94a0', '#009e73', '#25bd92', '#cc79a7', '#e69f00', '#d55e00'];
 const OP_SHADE = { 3: '#4f8a8b', 4: '#3d4fa1', 5: '#6d5a9c' };
 
 function stretchColour(op) {
@@ -114,7 +118,7 @@ function stretchColour(op) {
 function itemColour(t, row, i) {
     if (row.kind === 'lane') return stretchColour(t.col('stretches', 'op')[i]);
     if (row.kind === 'activity') return t.col('activities', 'kind')[row.items[i]] === 2 ? categoryColour(1) : categoryColour(0);
-    if (row.kind === 'pause') return ['', '#e8da2b', '#8d94a0', '#009e73', '#25bd92', '#cc79a7', '#e69f00', '#d55e00'][t.col('pauses', 'kind')[row.items[i]]] || '#8d94a0';
+    if (row.kind === 'pause') return PAUSE_COLOUR[t.col('pauses', 'kind')[row.items[i]]] || '#8d94a0';
     return STACK[t.col('ranges', 'name')[row.items[i]] % STACK.length] || STACK[0];
 }
 
@@ -141,7 +145,11 @@ function drawItems(g, t, row, width) {
     let filled = -1;
     for (let i = first; i < last; i++) {
         const x = Math.max(lanes.gutter, xOf(row.begin[i], width)), right = Math.min(width, xOf(row.end[i], width));
-        if (right < lanes.gutter || right < x || (right - x < 1 && x + 1 <= filled)) continue;
+        if (right < lanes.gutter || right < x) continue;
+        if (right <= filled) { /* on to the last item that begins in what is drawn; where items overlap, one by one */
+            if (row.kind !== 'activity') i = Math.max(i, upperBound(row.begin, timeOf(filled, width), i, last) - 2);
+            continue;
+        }
         const w = Math.max(1, right - x - (right - x > 3 ? 0.5 : 0)), hex = itemColour(t, row, i);
         g.fillStyle = hex;
         g.fillRect(x, row.y, w, row.h - 1);
@@ -311,9 +319,25 @@ function drawMarks(g, t, width, height) {
     }
 }
 
+/* The part of the critical path that can be seen, the last one first as in a chain, with one more at both ends for the arrows. */
+function pathInView(t) {
+    const path = t.col('critical', 'op');
+    let first = path.length, last = -1;
+    for (let i = 0; i < path.length; i++) {
+        const [from, to] = t.opTimes(path[i]);
+        if (to < app.from || from > app.to) continue;
+        first = Math.min(first, i);
+        last = i;
+    }
+    lanes.pathBeyond = Math.max(0, last - first + 1 - PATH);
+    return last < 0 ? [] : Array.from(path.slice(Math.max(0, first - 1), Math.min(first + PATH, last + 2))).reverse();
+}
+
 function drawSelected(g, t, width) {
     const s = app.selected;
-    if (lanes.critical) drawChain(g, t, Array.from(t.col('critical', 'op')).reverse().slice(0, 5000), width, colour('focus') || '#0b57d0');
+    lanes.pathBeyond = 0;
+    if (lanes.critical) drawChain(g, t, pathInView(t), width, colour('focus') || '#0b57d0');
+    if (lanes.pathNote) lanes.pathNote.textContent = lanes.pathBeyond > 0 ? 'Operations of the critical path in view that are not drawn: ' + count(lanes.pathBeyond) + '. Zoom in.' : '';
     if (!s) return;
     if (s.kind === 'op') drawChain(g, t, s.chain, width, colour('mark'));
     if (s.kind === 'piece') {
@@ -345,7 +369,7 @@ function drawTimeAxis(canvas, width) {
     timeAxis(g, box, app.from, app.to);
     g.font = '11px system-ui, sans-serif';
     g.fillStyle = colour('soft');
-    clippedText(g, duration(app.to - app.from) + ' in view', 6, 22, lanes.gutter - 10);
+    clippedText(g, duration(app.to - app.from) + (lanes.gutter < 120 ? '' : ' in view'), 6, 22, lanes.gutter - 26);
 }
 
 function drawLanes() {

@@ -3,6 +3,9 @@
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
     'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
+const NAME = 120; /* characters of an operation's name; its details have the whole one, once */
+const WAITS = 40, GAPS = 40; /* that are listed: of an operation, of all devices */
+
 /* -------------------------------------------------------------------------------------------------------- selection */
 
 function bringToView(from, to) {
@@ -78,7 +81,7 @@ function waitText(t, wait) {
 
 function opLine(t, op) {
     const lane = t.col('ops', 'lane')[op];
-    return t.opName(op) + ' on ' + t.deviceName(Math.floor(lane / 256)) + ', ' + t.laneName(lane);
+    return short(t.opName(op), NAME) + ' on ' + t.deviceName(Math.floor(lane / 256)) + ', ' + t.laneName(lane);
 }
 
 /* The chain as a list: each entry goes to its operation. */
@@ -88,12 +91,16 @@ function chainList(t, chain, most = 12) {
         const [from, to] = t.opTimes(op), wait = i > 0 ? heldBy[chain[i - 1]] : -1;
         const why = i === 0 ? '' : wait >= 0 ? waitText(t, wait) : 'it is before it in the lane';
         return el('li', null, i === 0 ? 'this: ' : 'held up by ', linkButton(opLine(t, op), () => selectOp(op, true)),
-            el('span', { class: 'quiet' }, ' ' + duration(from - t.begin) + ' to ' + duration(to - t.begin) + (why ? '; ' + why : '')));
+            el('span', { class: 'quiet' }, ' ' + moment(t, from) + ' to ' + moment(t, to) + (why ? '; ' + why : '')));
     }));
+    const rest = leftOut(chain.beyond, 'more operation of the chain is neither listed nor drawn. Select the last one to go on.',
+        'more operations of the chain are neither listed nor drawn. Select the last one to go on.');
     return more > 0 ? [list, button(more + ' more', event => {
-        event.target.replaceWith(...[chainList(t, chain, chain.length)].flat());
+        const whole = chainList(t, chain, chain.length)[0];
+        event.target.replaceWith(whole);
         list.remove();
-    })] : [list];
+        whole.children[most].querySelector('button').focus();
+    }), rest] : [list, rest];
 }
 
 function opFacts(t, op) {
@@ -102,9 +109,10 @@ function opFacts(t, op) {
     const several = stretch >= 0 ? t.col('stretches', 'last_op')[stretch] - t.col('stretches', 'first_op')[stretch] + 1 : 1;
     return facts([
         ['operation', opLine(t, op) + ', position ' + get('position')],
-        ['submitted', duration(get('submitted') - t.begin) + ' by ' + t.threadName(get('thread'))],
+        ['whole name', short(t.opName(op), NAME) === t.opName(op) ? null : t.opName(op)],
+        ['submitted', moment(t, get('submitted')) + ' by ' + t.threadName(get('thread'))],
         ['given to the driver', since(get('submitted'), get('issued')) && since(get('submitted'), get('issued')) + ' after its submit'],
-        ['began', since(get('submitted'), get('began')) && duration(get('began') - t.begin) + ', ' + since(get('submitted'), get('began')) + ' after its submit'],
+        ['began', since(get('submitted'), get('began')) && moment(t, get('began')) + ', ' + since(get('submitted'), get('began')) + ' after its submit'],
         ['ran', since(get('began'), get('ended')) && since(get('began'), get('ended')) +
             (get('flags') & 1 ? '' : several > 1 ? ' with ' + (several - 1) + ' more in one stretch' : ', not measured by itself')],
         ['seen as done', since(get('ended'), get('done')) && since(get('ended'), get('done')) + ' after its end'],
@@ -117,13 +125,13 @@ function opFacts(t, op) {
 }
 
 function waitsOf(t, op) {
-    const first = t.col('ops', 'first_wait')[op], count = t.col('ops', 'n_waits')[op], out = [];
-    for (let i = first; i < first + count && i < t.count('waits') && out.length < 40; i++) {
+    const first = t.col('ops', 'first_wait')[op], end = Math.min(first + t.col('ops', 'n_waits')[op], t.count('waits')), out = [];
+    for (let i = first; i < end && out.length < WAITS; i++) {
         const other = t.col('waits', 'other')[i];
         out.push(el('li', null, other >= 0 ? linkButton(opLine(t, other), () => selectOp(other, true)) : 'work that the trace does not have',
             el('span', { class: 'quiet' }, ' ' + waitText(t, i))));
     }
-    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out)] : [];
+    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more wait is not shown.', 'more waits are not shown.')] : [];
 }
 
 function opDetails(t, op) {
@@ -134,7 +142,7 @@ function opDetails(t, op) {
     step(op - 1, 'Operation before');
     step(op + 1, 'Operation behind');
     const chain = app.selected.chain;
-    return [el('h3', null, t.opName(op)), el('div', { class: 'bar' }, buttons,
+    return [el('h3', null, short(t.opName(op), NAME)), el('div', { class: 'bar' }, buttons,
         chain.length > 1 ? button('Show the whole chain', () => showChain(t, chain)) : null), opFacts(t, op), ...waitsOf(t, op),
     el('h3', null, chain.length > 1 ? 'The chain of waits, back from it' : 'Nothing held it up that the trace has'),
     chain.length > 1 ? chainList(t, chain) : null, stretch < 0 ? el('p', { class: 'quiet' }, 'It has no time on the device.') : null];
@@ -149,7 +157,7 @@ function pieceDetails(t, s) {
     const c = t.pieceCategories()[s.piece], op = t.col('pieces', 'op')[s.piece], holder = t.col('pieces', 'holder')[s.piece];
     const other = t.col('pieces', 'other')[s.piece], wait = t.col('pieces', 'wait')[s.piece];
     return [el('h3', null, 'device ' + s.device + ', ' + CATEGORY[c].text), facts([
-        ['from', duration(s.from - t.begin)], ['length', duration(s.to - s.from) + ' (' + exactly(s.to - s.from) + ')'],
+        ['from', moment(t, s.from)], ['length', duration(s.to - s.from) + ' (' + exactly(s.to - s.from) + ')'],
         ['the other end', other >= 0 ? t.deviceName(other) : null],
         ['buffer', wait >= 0 ? waitText(t, wait) : null],
         [c < 2 ? 'operation' : 'held up', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : null],
@@ -158,7 +166,7 @@ function pieceDetails(t, s) {
 }
 
 function itemDetails(t, s) {
-    const i = s.row.items[s.index], pairs = [['from', duration(s.from - t.begin)], ['length', duration(s.to - s.from)]];
+    const i = s.row.items[s.index], pairs = [['from', moment(t, s.from)], ['length', duration(s.to - s.from)]];
     if (s.row.kind === 'pause') {
         const lane = t.col('pauses', 'lane')[i], bytes = t.col('pauses', 'bytes')[i], device = t.col('pauses', 'device')[i];
         pairs.push(['thread', t.threadName(t.col('pauses', 'thread')[i])], ['device', t.deviceName(device)],
@@ -166,7 +174,9 @@ function itemDetails(t, s) {
     } else if (s.row.kind === 'range') {
         pairs.push(['thread', t.threadName(t.col('ranges', 'thread')[i])], ['named by', t.col('ranges', 'nvtx')[i] ? 'NVTX' : 'the program']);
     } else {
-        pairs.push(['bytes', t.col('activities', 'bytes')[i] > 0 ? bytesText(t.col('activities', 'bytes')[i]) : null], ['measured by', 'CUPTI']);
+        const op = t.col('activities', 'op')[i], bytes = t.col('activities', 'bytes')[i];
+        pairs.push(['bytes', bytes > 0 ? bytesText(bytes) : null], ['measured by', 'CUPTI'],
+            ['operation', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : 'none that was found: the work of another library, perhaps']);
     }
     return [el('h3', null, itemText(t, s.row, s.index) || 'no name'), facts(pairs)];
 }
@@ -224,7 +234,7 @@ function tipOf(found) {
         const c = t.pieceCategories()[index], other = t.col('pieces', 'other')[index];
         return CATEGORY[c].text + (other >= 0 ? ' (' + t.deviceName(other) + ')' : '') + '\n' + duration(t.pieceEnd(row.device, index) - t.col('pieces', 'begin')[index]);
     }
-    return short(itemText(t, row, index), 160) + '\n' + duration(row.end[index] - row.begin[index]) + ' from ' + duration(row.begin[index] - t.begin);
+    return short(itemText(t, row, index), 160) + '\n' + duration(row.end[index] - row.begin[index]) + ' from ' + moment(t, row.begin[index]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- input */
@@ -385,6 +395,8 @@ function buildLanes(body) {
         lanes.refreshButtons();
         askDraw();
     }, { id: 'critical' });
+    lanes.pathNote = el('p', { class: 'quiet left-out', 'aria-live': 'polite' });
+    const threads = el('div');
     lanes.refreshButtons = () => critical.setAttribute('aria-pressed', String(lanes.critical));
     lanes.refreshButtons();
     for (const [event, handler] of Object.entries({ pointerdown: pointerDown, pointermove: pointerMove, pointerup: pointerUp, pointercancel: pointerUp })) {
@@ -392,62 +404,16 @@ function buildLanes(body) {
     }
     lanes.canvas.addEventListener('pointerleave', event => showTip(event, ''));
     lanes.canvas.addEventListener('wheel', wheel, { passive: false });
-    body.append(el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
+    add(body, el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
         button('Earlier', () => pan(-0.5), { 'data-do': 'earlier' }), button('Later', () => pan(0.5), { 'data-do': 'later' }),
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
     el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
         'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
-    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), el('div', { class: 'paper', id: 'lanes-paper' }),
-    legend(CATEGORY.map((category, c) => ({ ...category, c, colour: () => categoryColour(c) })).filter(({ c }) => c < 2 || usedCategories([t]).includes(c))
-        .concat([...OPS_SHOWN].filter(([op]) => hasOps(t, op)).map(([op, text]) => ({ text, colour: () => stretchColour(op) })))),
-    lanes.details, asTable(() => longestTable(t), 'The longest gaps as a table'));
+    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), threads, lanesLegend(t),
+    lanes.details, ...timelineTables(t));
     makeRows();
+    add(threads, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.') || '');
     sizeLanes();
     showDetails();
 }
 
-const OPS_SHOWN = new Map([[3, 'fill'], [4, 'matrix product'], [5, 'call'], [7, 'claim']]);
-
-function hasOps(t, kind) {
-    return t.col('stretches', 'op').includes(kind);
-}
-
-/* The 40 longest gaps of all devices: the timeline in words. */
-function longestTable(t) {
-    const begin = t.col('pieces', 'begin'), category = t.pieceCategories(), found = [];
-    t.info.devices.forEach((_, d) => {
-        const [first, end] = t.pieces(d);
-        for (let i = first; i < end; i++) {
-            if (category[i] >= 2) found.push([t.pieceEnd(d, i) - begin[i], d, i]);
-        }
-    });
-    found.sort((a, b) => b[0] - a[0]);
-    const op = t.col('pieces', 'op'), holder = t.col('pieces', 'holder');
-    return table('', ['gap', 'device', 'from', 'length', 'held up', 'by'], found.slice(0, 40).map(([length, d, i]) => [
-        linkButton(CATEGORY[category[i]].text, () => {
-            selectPiece(d, i, true);
-            goTo('timeline');
-        }), String(d), duration(begin[i] - t.begin), duration(length), op[i] >= 0 ? opLine(t, op[i]) : '–', holder[i] >= 0 ? opLine(t, holder[i]) : '–']));
-}
-
-/* On paper: a picture of its own for each device and for the threads, so that none is cut. */
-function printLanes(target) {
-    const t = trace(), width = 1000, old = lanes.gutter, groups = [];
-    lanes.gutter = 170;
-    for (const row of lanes.rows) {
-        if (row.kind === 'strip' || row.kind === 'head') groups.push([]);
-        if (groups.length > 0 && groups[groups.length - 1].length < 28) groups[groups.length - 1].push(row);
-    }
-    target.replaceChildren(...groups.map(group => {
-        const axis = el('canvas'), canvas = el('canvas'), top = group[0].y, last = group[group.length - 1];
-        const height = last.y + last.h + 4 - top;
-        drawTimeAxis(axis, width);
-        const g = sized(canvas, width, height);
-        g.translate(0, -top + 2);
-        drawRows(g, t, group, width, top, top + height);
-        drawMarks(g, t, width, top + height);
-        axis.style.height = 'auto';
-        return el('div', { class: 'canvas' }, axis, canvas);
-    }));
-    lanes.gutter = old;
-}

@@ -1,13 +1,15 @@
 /* losses.js - the story of each loss: what was blamed, when it was noticed, when the device was up again, what the others did. */
 
+const LOSSES = 20; /* whose stories are told */
+
 function lossEvents(t, loss) {
     const events = [], op = loss.op, end = loss.ended === null ? t.end : loss.ended;
     if (op >= 0) {
         const submitted = t.col('ops', 'submitted')[op], began = t.col('ops', 'began')[op];
-        if (!Number.isNaN(submitted)) events.push([submitted, 'the operation to blame was submitted: ', op]);
+        if (!Number.isNaN(submitted)) events.push([submitted, 'the first operation that it did not end was submitted: ', op]);
         if (!Number.isNaN(began) && began < loss.time) events.push([began, 'it began on the device', -1]);
     }
-    events.push([loss.time, 'device ' + loss.device + ' is lost', -1]);
+    events.push([loss.time, 'device ' + loss.device + ' is lost' + failedWith(t, loss), -1]);
     if (loss.ended === null) {
         events.push([t.end, 'the trace ends; the device has not come back', -1]);
     } else {
@@ -16,6 +18,20 @@ function lossEvents(t, loss) {
         if (first >= 0) events.push([t.opTimes(first)[0], 'the first work on it: ', first]);
     }
     return events.sort((a, b) => a[0] - b[0]);
+}
+
+/* The operations that failed between this loss and the next: its own device's, and those elsewhere that needed what was lost. */
+function failedWith(t, loss) {
+    const next = t.info.losses.filter(other => other.time > loss.time).reduce((least, other) => Math.min(least, other.time), Infinity);
+    const flags = t.col('ops', 'flags'), lane = t.col('ops', 'lane'), done = t.col('ops', 'done');
+    let own = 0, others = 0;
+    for (let i = 0; i < flags.length; i++) {
+        if (!(flags[i] & 2) || done[i] < loss.time || done[i] >= next) continue;
+        if (Math.floor(lane[i] / 256) === loss.device) own++;
+        else others++;
+    }
+    const words = [own > 0 ? count(own) + ' of its operations' : null, others > 0 ? count(others) + ' of other devices' : null].filter(Boolean);
+    return words.length > 0 ? '; ' + words.join(' and ') + ' failed' : '';
 }
 
 function firstAfter(t, d, time) {
@@ -70,15 +86,22 @@ function drawLoss(g, width, height, loss) {
     }
 }
 
+/* Several losses in a row each; of one the story is enough. */
+function lossTable(t) {
+    return t.info.losses.length < 2 ? null : table('Every loss', ['device', 'lost', 'gone for', 'message'], t.info.losses.map(loss => ['device ' + loss.device,
+        moment(t, loss.time), loss.ended === null ? { text: 'not back', class: null } : duration(loss.ended - loss.time), { text: loss.message || '–', class: 'text' }]));
+}
+
 function buildLosses(body) {
     const t = trace(), frames = [];
-    t.info.losses.slice(0, 20).forEach((loss, n) => {
+    add(body, lossTable(t));
+    t.info.losses.slice(0, LOSSES).forEach((loss, n) => {
         const frame = chart('Every device around loss ' + (n + 1), Math.max(90, 40 + 22 * t.info.devices.length), (g, width, height) => drawLoss(g, width, height, loss));
         frames.push(frame);
         const took = loss.ended === null ? null : loss.ended - loss.time;
-        body.append(el('div', { class: 'one' }, el('h3', null, 'Device ' + loss.device + (took === null ? ' was lost, and has not come back' : ' was gone for ' + duration(took))),
+        add(body, el('div', { class: 'one' }, el('h3', null, 'Device ' + loss.device + (took === null ? ' was lost, and has not come back' : ' was gone for ' + duration(took))),
             loss.message ? el('p', { class: 'code' }, loss.message) : null,
-            el('ol', { class: 'story' }, lossEvents(t, loss).map(([time, text, op]) => el('li', null, el('b', null, duration(time - t.begin)), text,
+            el('ol', { class: 'story' }, lossEvents(t, loss).map(([time, text, op]) => el('li', null, el('b', null, moment(t, time)), text,
                 op >= 0 ? linkButton(opLine(t, op), () => {
                     goTo('timeline');
                     selectOp(op, true);
@@ -89,6 +112,6 @@ function buildLosses(body) {
                 goTo('timeline');
             }))));
     });
-    body.append(categoryLegend(usedCategories([t])));
+    add(body, leftOut(t.info.losses.length - LOSSES, 'more loss has no story here; the table has it.', 'more losses have no story here; the table has them.'), categoryLegend(usedCategories([t])));
     return () => frames.forEach(frame => frame.redraw());
 }

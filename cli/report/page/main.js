@@ -18,7 +18,7 @@ function addView(id, title, lead, build) {
         view.built = build(body) || null;
     } catch (error) {
         app.errors.push(id + ': ' + error.message);
-        body.append(el('p', { class: 'note' }, 'This view cannot be drawn: ' + error.message));
+        add(body, el('p', { class: 'note' }, 'This view cannot be drawn: ' + error.message));
         console.error(error);
     }
     const own = typeof view.built === 'function' ? view.built : view.built ? view.built.redraw : null;
@@ -65,6 +65,18 @@ function addBenchViews(files) {
     }
 }
 
+/* The first file of each machine: others of the same one would repeat it. */
+function machines(files) {
+    const found = new Map();
+    for (const file of files) {
+        const { machine } = file.data;
+        if (!machine || typeof machine !== 'object') continue;
+        const key = JSON.stringify([machine.cpu, machine.processors, machine.system]);
+        if (!found.has(key)) found.set(key, file);
+    }
+    return [...found.values()];
+}
+
 function buildViews() {
     document.getElementById('main').replaceChildren();
     document.getElementById('nav').replaceChildren();
@@ -81,8 +93,8 @@ function buildViews() {
         addView('compare', 'Two runs', 'The first trace beside ' + (app.traces.length > 2 ? 'the chosen one.' : 'the second one.'), body => compareTraces(body, app.traces[0], app.traces[other]));
     }
     data('p2p').forEach((file, i) => addView('peers' + (i || ''), 'Peers', 'Which device can use which other one’s memory, and how fast.', body => buildPeers(body, file.data)));
-    [...data('p2p'), ...data('info'), ...data('doctor').filter(f => f.data.machine)].slice(0, 1).forEach(file =>
-        addView('machine', 'Machine', 'What ' + file.name + ' has of it.', body => buildMachine(body, file.data)));
+    machines([...data('p2p'), ...data('info'), ...data('doctor')]).forEach((file, i) =>
+        addView('machine' + (i || ''), 'Machine', 'What ' + file.name + ' has of it.', body => buildMachine(body, file.data)));
     addBenchViews(data('p2p').length > 1 ? [...data('bench'), ...data('p2p')] : data('bench'));
     watchViews();
 }
@@ -144,6 +156,7 @@ function afterPrint() {
     app.printing = false;
     patterns.clear();
     for (const details of app.closed) details.open = false;
+    for (const view of app.views) if (view.built && view.built.afterPrint) view.built.afterPrint();
     setTheme(app.theme);
 }
 

@@ -4,27 +4,40 @@ function shade(cell, share) {
     if (share > 0) cell.style.background = 'color-mix(in srgb, ' + colour('back') + ' ' + Math.round(100 - Math.min(1, share) * 55) + '%, #d55e00)';
 }
 
+const MATRIX_ALL = 8; /* devices up to which each has a column, though nothing waited for it */
+
+/* The devices that have a column. */
+function waitedFor(devices) {
+    const all = devices.map((_, d) => d);
+    return devices.length <= MATRIX_ALL ? all : all.filter(d => devices.some(device => device.for_device[d] > 0));
+}
+
+function matrixHead(shown, causes) {
+    const head = text => el('th', { scope: 'col', rowspan: '2', class: text === 'idle device' ? 'text' : null }, text);
+    return el('thead', null, el('tr', null, head('idle device'), shown.length > 0 ? el('th', { scope: 'colgroup', colspan: String(shown.length) }, 'waits for device') : null,
+        [...causes.map(c => CATEGORY[2 + c].text.replace('idle: ', '')), 'idle, sum', 'compute', 'transfer', 'window'].map(head)),
+    el('tr', null, shown.map(d => el('th', { scope: 'col' }, String(d)))));
+}
+
+function matrixRow(t, device, d, shown, causes, exact) {
+    const window = Math.max(1, device.end - device.begin), text = time => exact ? time.toLocaleString('en-US') : duration(time);
+    const other = device.cause[1] - device.for_device.reduce((a, b) => a + b, 0);
+    const sums = [device.idle, device.compute, device.transfer, device.end - device.begin];
+    return el('tr', null, el('th', { scope: 'row', class: 'text name' }, 'device ' + d, el('span', { class: 'share quiet' }, ' ' + short(device.name, 30)),
+        other > 0 ? el('span', { class: 'share' }, 'for others ' + text(other)) : null),
+    [...shown.map(o => device.for_device[o]), ...causes.map(c => device.cause[c])].map(time => {
+        const cell = el('td', { title: exactly(time) }, time > 0 ? text(time) : '·', time > 0 && !exact ? el('span', { class: 'share' }, percent(time / window)) : null);
+        shade(cell, time / window);
+        return cell;
+    }), sums.map(time => el('td', { title: exactly(time) }, text(time), !exact ? el('span', { class: 'share' }, percent(time / window)) : null)));
+}
+
 function matrixTable(t, exact) {
-    const devices = t.info.devices, causes = [0, 2, 3, 4, 5, 6, 7, 8];
-    const text = time => exact ? time.toLocaleString('en-US') : duration(time);
-    const heads = ['idle device', ...devices.map((_, d) => 'for device ' + d), ...causes.map(c => CATEGORY[2 + c].text.replace('idle: ', '')),
-        'idle, sum', 'compute', 'transfer', 'window'];
-    const out = el('table', { id: 'matrix' }, el('caption', null, exact ? 'in nanoseconds: each row adds up to its window' : 'the part of the window stands below each time'),
-        el('thead', null, el('tr', null, heads.map((head, i) => el('th', { scope: 'col', class: i === 0 ? 'text' : null }, head)))),
-        el('tbody', null, devices.map((device, d) => {
-            const window = Math.max(1, device.end - device.begin);
-            const other = device.cause[1] - device.for_device.reduce((a, b) => a + b, 0);
-            const cells = [...device.for_device.map((time, o) => [time, 'waits for device ' + o]), ...causes.map(c => [device.cause[c], CATEGORY[2 + c].text])];
-            const sums = [device.idle, device.compute, device.transfer, device.end - device.begin];
-            return el('tr', null, el('th', { scope: 'row', class: 'text' }, 'device ' + d, el('span', { class: 'share quiet' }, ' ' + short(device.name, 30)),
-                other > 0 ? el('span', { class: 'share' }, 'for others ' + text(other)) : null),
-            ...cells.map(([time]) => {
-                const cell = el('td', { title: exactly(time) }, time > 0 ? text(time) : '·', time > 0 && !exact ? el('span', { class: 'share' }, percent(time / window)) : null);
-                shade(cell, time / window);
-                return cell;
-            }), ...sums.map(time => el('td', { title: exactly(time) }, text(time), !exact ? el('span', { class: 'share' }, percent(time / window)) : null)));
-        })));
-    return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Idle time of each device by cause' }, out);
+    const { devices } = t.info, causes = CATEGORY.map((_, c) => c - 2).filter(c => c === 0 || c > 1), shown = waitedFor(devices);
+    return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Idle time of each device by cause' },
+        el('table', { id: 'matrix' }, el('caption', null, exact ? 'in nanoseconds: each row adds up to its window' : 'the part of the window stands below each time'),
+            matrixHead(shown, causes), el('tbody', null, devices.map((device, d) => matrixRow(t, device, d, shown, causes, exact)))),
+        leftOut(devices.length - shown.length, 'device has no column, since nothing waited for it.', 'devices have no column, since nothing waited for them.'));
 }
 
 function buildMatrix(body) {
@@ -36,6 +49,6 @@ function buildMatrix(body) {
         holder.replaceChildren(matrixTable(t, exact));
     }, { 'aria-pressed': 'false', id: 'exact' });
     holder.append(matrixTable(t, exact));
-    body.append(el('div', { class: 'bar' }, toggle), holder);
+    add(body, el('div', { class: 'bar' }, toggle), holder);
     return whenColoursChange(() => holder.replaceChildren(matrixTable(t, exact))); /* its shades are of the theme */
 }

@@ -69,7 +69,7 @@ function poolColumns(t, id, from, to, width) {
 function figuresOf(t, id) {
     if (!t.cache.has('figures' + id)) {
         const device = t.col('figures', 'device'), list = [];
-        for (let i = 0; i < device.length; i++) if (id === 'd' + device[i] || (id === 'pinned' && device[i] === device[0])) list.push(i);
+        for (let i = 0; i < device.length; i++) if (id === 'd' + device[i]) list.push(i);
         t.cache.set('figures' + id, list);
     }
     return t.cache.get('figures' + id);
@@ -92,10 +92,12 @@ function drawStepLine(g, t, box, list, values, y, from, to) {
 function drawMemory(g, width, height, view) {
     const t = trace(), id = view.pool, box = { x: 68, y: 18, w: width - 78, h: height - 42 };
     const w = Math.max(1, Math.floor(box.w)), { columns, slots, top } = poolColumns(t, id, app.from, app.to, w), figures = figuresOf(t, id);
-    const held = t.col('figures', 'held'), limit = t.col('figures', 'limit'), isDevice = id[0] === 'd';
-    let most = Math.max(top, ...(isDevice && figures.length < 50000 ? figures.map(i => held[i]) : [0]), 1);
-    const limits = isDevice ? figures.map(i => limit[i]).filter(x => x > 0) : [];
-    const bound = limits.length > 0 ? limits[limits.length - 1] : 0;
+    const held = t.col('figures', 'held'), limit = t.col('figures', 'limit'), used = t.col('figures', 'in_use'), isDevice = id[0] === 'd';
+    let most = Math.max(top, 1), bound = 0;
+    for (const i of isDevice ? figures : []) {
+        most = Math.max(most, held[i], used[i]);
+        if (limit[i] > 0) bound = limit[i];
+    }
     if (bound > 0 && bound < most * 4) most = Math.max(most, bound);
     most *= 1.06;
     const y = value => box.y + box.h * (1 - value / most), unit = 2 ** (10 * Math.floor(Math.log2(most) / 10));
@@ -119,6 +121,8 @@ function drawMemory(g, width, height, view) {
         g.strokeStyle = colour('text');
         g.setLineDash([5, 3]);
         drawStepLine(g, t, box, figures, held, y, app.from, app.to);
+        g.setLineDash([1.5, 3]);
+        drawStepLine(g, t, box, figures, used, y, app.from, app.to);
         g.setLineDash([]);
         if (bound > 0 && bound <= most) {
             g.strokeStyle = colour('mark');
@@ -163,13 +167,48 @@ function memoryMarks(g, t, box, d) {
     const kind = t.col('pauses', 'kind'), begin = t.col('pauses', 'begin'), device = t.col('pauses', 'device'), detail = t.col('pauses', 'detail');
     let free = -Infinity;
     for (let i = 0; i < kind.length; i++) {
-        if (device[i] !== d || (kind[i] !== 4 && kind[i] !== 7 && kind[i] !== 3) || begin[i] < app.from || begin[i] > app.to) continue;
+        if (device[i] !== d || !MEMORY_PAUSES.has(kind[i]) || begin[i] < app.from || begin[i] > app.to) continue;
         const x = box.x + (begin[i] - app.from) / (app.to - app.from) * box.w;
         if (x < free) continue;
         const letter = kind[i] === 7 ? 'r' : kind[i] === 3 ? 'w' : ['', '+', 'm', '−'][detail[i]] || '+';
         letterOn(g, letter, Math.max(box.x + 6, x), 8, kind[i] === 7 ? '#d55e00' : kind[i] === 3 ? '#e69f00' : '#009e73');
         free = x + 12;
     }
+}
+
+/* Mapped, moved, unmapped, waited for, reclaimed. */
+const MEMORY_PAUSES = new Set([3, 4, 7]), CHANGES = 60, MOMENTS = 24;
+
+function changeText(t, i) {
+    const kind = t.col('pauses', 'kind')[i];
+    return kind === 4 ? ['maps memory', 'maps memory', 'moves memory', 'unmaps memory'][t.col('pauses', 'detail')[i]] || 'maps memory' : kind === 7 ? 'asks the program to free' : PAUSES[kind];
+}
+
+function changesTable(t, pool) {
+    const kind = t.col('pauses', 'kind'), device = t.col('pauses', 'device'), begin = t.col('pauses', 'begin'), end = t.col('pauses', 'end'), bytes = t.col('pauses', 'bytes');
+    const list = [];
+    for (let i = 0; i < kind.length; i++) if (MEMORY_PAUSES.has(kind[i]) && 'd' + device[i] === pool) list.push(i);
+    list.sort((a, b) => end[b] - begin[b] - end[a] + begin[a]);
+    return table('the longest first', ['what', 'from', 'took', 'bytes', 'thread'], list.slice(0, CHANGES).map(i =>
+        [changeText(t, i), moment(t, begin[i]), duration(end[i] - begin[i]), bytes[i] > 0 ? bytesText(bytes[i]) : '–', t.threadName(t.col('pauses', 'thread')[i])]), CHANGES, list.length);
+}
+
+/* The chart in words: what buffers took at most in each part of the span, and what the device held at its end. */
+function momentsTable(t, pool) {
+    const { columns, slots } = poolColumns(t, pool, app.from, app.to, MOMENTS), { labels } = poolEvents(t, pool), isDevice = pool[0] === 'd';
+    const figures = isDevice ? figuresOf(t, pool) : [], time = t.col('figures', 'time');
+    const figure = (at, field) => at >= 0 && t.col('figures', field)[at] > 0 ? bytesText(t.col('figures', field)[at]) : '–';
+    const rows = [];
+    for (let m = 0, f = -1; m < MOMENTS; m++) {
+        const end = app.from + (m + 1) / MOMENTS * (app.to - app.from), parts = Array.from(columns.slice(m * slots, (m + 1) * slots));
+        while (f + 1 < figures.length && time[figures[f + 1]] <= end) f++;
+        const names = parts.map((bytes, s) => ({ bytes, text: s < STACKED ? short(labelName(t, labels[s]), 40) : 'other labels' })).filter(({ bytes }) => bytes > 0);
+        const at = f >= 0 ? figures[f] : -1;
+        rows.push([duration(app.from - t.begin + m / MOMENTS * (app.to - app.from)), bytesText(parts.reduce((a, b) => a + b, 0)),
+            ...(isDevice ? ['in_use', 'held', 'limit'].map(field => figure(at, field)) : []),
+            { text: names.sort((a, b) => b.bytes - a.bytes).slice(0, 3).map(name => name.text + ' ' + bytesText(name.bytes)).join(', ') + (names.length > 3 ? ', and ' + (names.length - 3) + ' more' : '') || '–', class: 'text' }]);
+    }
+    return table('', ['from', 'buffers, at most', ...(isDevice ? ['in use at its end', 'held', 'limit'] : []), 'the largest labels'], rows);
 }
 
 function holdersAt(t, id, at) {
@@ -193,11 +232,11 @@ function holdersTable(t, id, at) {
     }
     const sum = live.reduce((total, i) => total + bytes[i], 0), time = t.col('memory', 'time'), thread = t.col('memory', 'thread'), rungs = t.col('memory', 'rungs');
     const { slot } = poolEvents(t, id), letter = index => slot.get(index) < STACKED ? String.fromCharCode(65 + slot.get(index)) + ' ' : '';
-    return el('div', null, el('h3', null, 'Holders at ' + duration(at - t.begin) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
+    return el('div', null, el('h3', null, 'Holders at ' + moment(t, at) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
             [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
         table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
-            [labelName(t, label[i]), bytesText(bytes[i]), time[i] < t.begin ? 'before the window' : duration(time[i] - t.begin), t.threadName(thread[i]),
+            [labelName(t, label[i]), bytesText(bytes[i]), moment(t, time[i]), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
 
@@ -223,31 +262,63 @@ function buildMemory(body) {
         holders.replaceChildren(holdersTable(t, view.pool, at));
         frame.redraw();
     };
+    const paper = el('div', { class: 'paper', id: 'pools-paper' });
     const showNames = () => {
         const { labels } = poolEvents(t, view.pool);
-        names.replaceChildren(legend(labels.slice(0, STACKED).map((index, s) => ({ text: short(labelName(t, index), 60), letter: String.fromCharCode(65 + s), colour: () => STACK[s] }))
-            .concat(labels.length > STACKED ? [{ text: labels.length - STACKED + ' more labels', colour: () => STACK[STACKED] }] : [])));
+        names.replaceChildren(labelLegend(t, labels));
     };
     const choice = el('select', { id: 'pool', on: { change: () => {
         view.pool = choice.value;
         view.time = NaN;
         holders.replaceChildren();
         showNames();
+        tables.forEach(details => details.refresh());
         frame.redraw();
     } } }, pools.map(pool => el('option', { value: pool.id }, pool.text)));
+    const step = by => {
+        const from = view.time >= app.from && view.time <= app.to ? view.time : by > 0 ? app.from : app.to;
+        showHolders(Math.min(app.to, Math.max(app.from, from + by * (app.to - app.from))));
+    };
+    withKeys(frame, 'Arrows move the moment whose holders are listed, Home and End go to the ends of the span.', {
+        ArrowRight: () => step(0.01), ArrowLeft: () => step(-0.01), PageDown: () => step(0.1), PageUp: () => step(-0.1), Home: () => showHolders(app.from), End: () => showHolders(app.to) });
+    const tables = [asTable(() => momentsTable(t, view.pool), 'The chart as a table'), asTable(() => changesTable(t, view.pool), 'What was mapped, moved and reclaimed, as a table')];
     frame.canvas.addEventListener('click', event => {
         const x = event.clientX - frame.canvas.getBoundingClientRect().left;
         if (view.box && x >= view.box.x) showHolders(app.from + (x - view.box.x) / view.box.w * (app.to - app.from));
     });
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
-        el('p', { class: 'quiet screen' }, 'Click: the holders then. The span is that of the timeline.'), frame, names,
-        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
-        holders, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
+        el('p', { class: 'quiet screen' }, 'A click lists the holders then; so do the arrows left and right, once the chart has the focus. The span is that of the timeline.'), frame, names,
+        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
+        holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
+    const draw = frame.redraw;
+    let span = [app.from, app.to].join();
+    frame.redraw = () => {
+        draw();
+        if (span !== (span = [app.from, app.to].join())) tables[0].refresh();
+    };
     frame.beforePrint = () => {
         if (Number.isNaN(view.time)) showHolders(peakTime(t, view.pool));
+        printPools(paper, pools.filter(pool => pool.id !== view.pool));
     };
+    frame.afterPrint = () => paper.replaceChildren();
     return frame;
+}
+
+const PAPER_POOLS = 8;
+
+/* On paper no choice can be made, so the other pools follow the chosen one. */
+function printPools(paper, others) {
+    paper.replaceChildren(...others.slice(0, PAPER_POOLS).map(pool => {
+        const { labels } = poolEvents(trace(), pool.id), frame = chart('Memory of ' + pool.text, 200, (g, width, height) => drawMemory(g, width, height, { pool: pool.id, time: NaN }));
+        frame.redraw();
+        return el('div', { class: 'one' }, el('h3', null, 'Memory of ' + pool.text), frame, labelLegend(trace(), labels));
+    }), leftOut(others.length - PAPER_POOLS, 'more memory is not on paper: choose it before printing.', 'more memories are not on paper: choose one before printing.') || '');
+}
+
+function labelLegend(t, labels) {
+    return legend(labels.slice(0, STACKED).map((index, s) => ({ text: short(labelName(t, index), 60), letter: String.fromCharCode(65 + s), colour: () => STACK[s] }))
+        .concat(labels.length > STACKED ? [{ text: labels.length - STACKED + ' more labels', colour: () => STACK[STACKED] }] : []));
 }
 
 function peaksByLabel(t, pools) {

@@ -73,16 +73,28 @@ function buildPeers(body, data) {
         figure = figures[choice.selectedIndex];
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
         el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
     const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
     details.append(el('p', { class: 'quiet screen' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
     if (troubled.length > 0) {
-        body.append(table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
+        add(body, table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
     }
+    if (figures.length > 1 && (data.pairs || []).length > 0) add(body, asTable(() => figuresTable(data.pairs, figures), 'Every figure of the pairs as a table'));
     draw();
     return whenColoursChange(draw);
+}
+
+/* A row for each figure, since pairs are many: the lowest and the highest with their pairs. */
+function figuresTable(pairs, figures) {
+    const rows = figures.map(figure => {
+        const list = pairs.map(pair => [figure.get(pair.device, pair.owner, pair), pair]).filter(([value]) => !Number.isNaN(value)).sort((a, b) => a[0] - b[0]);
+        const text = at => list.length > 0 ? significant(list[at][0]) + ' ' + figure.unit + ', ' + list[at][1].device + ' → ' + list[at][1].owner : '–';
+        const middle = quantile(list.map(([value]) => value), 0.5);
+        return [figure.text, String(list.length), text(0), Number.isNaN(middle) ? '–' : significant(middle) + ' ' + figure.unit, text(list.length - 1)];
+    });
+    return table('A pair’s own figures are in its details', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
 }
 
 /* A value of JSON as text of a cell. */
@@ -92,22 +104,22 @@ function plain(value) {
 
 function buildMachine(body, data) {
     const machine = data.machine || {}, runtime = data.runtime || {};
-    body.append(facts([['processor', machine.cpu], ['processors', machine.processors], ['memory', machine.memory_bytes ? bytesText(machine.memory_bytes) : null],
+    add(body, facts([['processor', machine.cpu], ['processors', machine.processors], ['memory', machine.memory_bytes ? bytesText(machine.memory_bytes) : null],
         ['NUMA nodes', machine.numa_nodes], ['system', machine.system], ['driver', runtime.driver ? runtime.driver + ' ' + (runtime.driver_version || '') : null],
         ['Heddle', data.heddle], ['placement', runtime.placement], ['date', data.date]]));
     const devices = runtime.devices || [];
     if (devices.length > 0) {
-        body.append(table('Devices', ['device', 'bus', 'memory', 'NUMA node', 'peers'], devices.map(device => [device.device + ': ' + device.name, device.bus_id || '–',
+        add(body, table('Devices', ['device', 'bus', 'memory', 'NUMA node', 'peers'], devices.map(device => [device.device + ': ' + device.name, device.bus_id || '–',
             device.memory_bytes ? bytesText(device.memory_bytes) : '–', device.numa_node >= 0 ? String(device.numa_node) : '–', (device.peers || []).join(', ') || 'none'])));
     }
     const measured = (data.links || []).filter(link => (link.values || []).some(v => typeof v === 'number'));
     if (measured.length > 0) {
         const n = Math.max(...measured.map(link => link.values.length));
-        body.append(table('Links', ['link', ...Array.from({ length: n }, (_, d) => 'device ' + d)],
+        add(body, table('Links', ['link', ...Array.from({ length: n }, (_, d) => 'device ' + d)],
             measured.map(link => [link.text, ...link.values.map(v => typeof v === 'number' ? significant(v) + ' ' + link.unit : '–')])));
     }
     if ((data.system || []).length > 0) {
-        body.append(table('What the system reports', ['fact', 'device', 'state', 'text', 'to do'], data.system.map(fact =>
+        add(body, table('What the system reports', ['fact', 'device', 'state', 'text', 'to do'], data.system.map(fact =>
             [fact.name, fact.device === null ? '–' : String(fact.device), { text: fact.state, class: 'text' }, { text: fact.text, class: 'text' }, { text: fact.remedy || '–', class: 'text' }])));
     }
 }
@@ -115,20 +127,20 @@ function buildMachine(body, data) {
 /* What `heddle doctor --json` found: the worst first; what could not be looked at. */
 function buildDoctor(body, data) {
     const rank = { error: 0, warning: 1 }, findings = (data.findings || []).filter(f => f && typeof f === 'object');
-    if (findings.length === 0) body.append(el('p', { class: 'quiet' }, 'Nothing is wrong.'));
+    if (findings.length === 0) add(body, el('p', { class: 'quiet' }, 'Nothing is wrong.'));
     for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
         const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
         const evidence = Object.entries(finding.evidence || {}).map(([key, value]) => key + ': ' + plain(value)).join('\n');
         const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
             (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
-        body.append(findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
+        add(body, findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
             where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,
             finding.fix ? el('p', null, 'To do' + (finding.fix_needs_root ? ', as root' : '') + ': ', el('code', null, plain(finding.fix))) : null,
             evidence ? el('details', null, el('summary', null, 'Evidence'), el('pre', null, evidence)) : null]));
     }
     const areas = Object.entries(data.areas || {}), missing = Object.entries(data.missing || {});
-    if (areas.length > 0) body.append(table('What was looked at', ['area', 'outcome'], areas.map(([area, text]) => [area, { text: plain(text), class: 'text' }])));
+    if (areas.length > 0) add(body, table('What was looked at', ['area', 'outcome'], areas.map(([area, text]) => [area, { text: plain(text), class: 'text' }])));
     if (missing.length > 0) {
-        body.append(asTable(() => table('', ['fact', 'why it is missing'], missing.map(([key, text]) => [key, { text: plain(text), class: 'text' }])), 'Facts that could not be had (' + missing.length + ')'));
+        add(body, asTable(() => table('', ['fact', 'why it is missing'], missing.map(([key, text]) => [key, { text: plain(text), class: 'text' }])), 'Facts that could not be had (' + missing.length + ')'));
     }
 }

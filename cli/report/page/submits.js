@@ -1,5 +1,7 @@
 /* submits.js - how long operations took from their submit on, per thread, and how full the lanes' rings were. */
 
+const RINGS = 6; /* that are drawn: the fullest */
+const RING_GAP = 12; /* pixels between two submits that a line joins */
 const BINS = 256; /* eight for each doubling, from 64 ns on */
 
 function binOf(ns) {
@@ -43,15 +45,15 @@ function drawHistogram(g, width, height, view) {
     while (last > first + 4 && bins[last] === 0) last--;
     const most = Math.max(...bins, 1) * 1.3, x = ns => box.x + (Math.log2(Math.max(ns, 1)) * 8 - 48 - first) / (last + 1 - first) * box.w;
     verticalAxis(g, box, steps(0, most, 4).values.map(v => [v, box.y + box.h * (1 - v / most)]), v => v >= 1e4 ? v / 1e3 + ' k' : String(Math.round(v)), 'operations');
+    const marks = [], low = binStart(first), high = binStart(last + 1);
+    if (high < low * 12) for (const v of steps(low, high, 7).values) marks.push([v, x(v)]);
+    else for (let p = 2; p < 11; p++) for (const f of [1, 2, 5]) if (x(f * 10 ** p) >= box.x && x(f * 10 ** p) <= box.x + box.w) marks.push([f * 10 ** p, x(f * 10 ** p)]);
+    horizontalAxis(g, box, marks, duration);
     g.fillStyle = categoryColour(0);
     for (let i = first; i <= last; i++) {
         const h = bins[i] / most * box.h, left = x(binStart(i)), right = x(binStart(i + 1));
         if (h > 0) g.fillRect(left, box.y + box.h - Math.max(1, h), Math.max(1, right - left - 1), Math.max(1, h));
     }
-    const marks = [], low = binStart(first), high = binStart(last + 1);
-    if (high < low * 12) for (const v of steps(low, high, 7).values) marks.push([v, x(v)]);
-    else for (let p = 2; p < 11; p++) for (const f of [1, 2, 5]) if (x(f * 10 ** p) >= box.x && x(f * 10 ** p) <= box.x + box.w) marks.push([f * 10 ** p, x(f * 10 ** p)]);
-    horizontalAxis(g, box, marks, duration);
     const all = lists.length === 1 ? lists[0].sorted : Float64Array.from(lists.flatMap(list => Array.from(list.sorted))).sort();
     let row = 0, right = -Infinity;
     for (const [name, share] of [['median', 0.5], ['p99', 0.99], ['longest', 1]]) {
@@ -87,10 +89,11 @@ function ringLanes(t) {
 
 function drawRings(g, width, height) {
     const t = trace(), box = { x: 62, y: 20, w: width - 76, h: height - 46 }, ring = t.col('ops', 'ring'), submitted = t.col('ops', 'submitted');
-    verticalAxis(g, box, [0, 0.25, 0.5, 0.75, 1].map(v => [v, box.y + box.h * (1 - v)]), v => v * 100 + ' %', 'of the ring');
+    const fullest = Math.max(0, ...ringLanes(t).slice(0, 1).map(({ lane, most }) => most / lane.slots)), top = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5].find(v => fullest < v) || 1;
+    verticalAxis(g, box, [0, 0.25, 0.5, 0.75, 1].map(v => [v * top, box.y + box.h * (1 - v)]), v => Number((v * 100).toPrecision(3)) + ' %', 'of the ring');
     timeAxis(g, box, app.from, app.to);
     const w = Math.floor(box.w);
-    ringLanes(t).slice(0, 6).forEach(({ lane }, s) => {
+    ringLanes(t).slice(0, RINGS).forEach(({ lane }, s) => {
         const most = new Float64Array(w);
         for (let i = lane.first_op; i < lane.first_op + lane.n_ops; i++) {
             const x = Math.floor((submitted[i] - app.from) / (app.to - app.from) * w);
@@ -100,15 +103,15 @@ function drawRings(g, width, height) {
         g.lineWidth = 1.5;
         g.setLineDash([[], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]][s]);
         g.beginPath();
-        let begun = false;
+        let before = -Infinity; /* a line over a longer time would state what was not seen */
         for (let x = 0; x < w; x++) {
             if (most[x] === 0) continue;
-            const y = box.y + box.h * (1 - Math.min(1, most[x]));
-            if (begun) g.lineTo(box.x + x, y);
+            const y = box.y + box.h * (1 - Math.min(1, most[x] / top));
+            if (x - before <= RING_GAP) g.lineTo(box.x + x, y);
             else g.moveTo(box.x + x, y);
             g.fillStyle = STACK[s];
             g.fillRect(box.x + x - 1.5, y - 1.5, 3, 3);
-            begun = true;
+            before = x;
         }
         g.stroke();
         g.setLineDash([]);
@@ -116,8 +119,15 @@ function drawRings(g, width, height) {
 }
 
 function latencyTable(t, field) {
-    return table('', ['thread', 'operations', 'median', 'p99', 'longest'], latencies(t, field).map(list => [t.threadName(list.thread),
-        list.sorted.length.toLocaleString('en-US'), duration(quantile(list.sorted, 0.5)), duration(quantile(list.sorted, 0.99)), duration(quantile(list.sorted, 1))]), 40);
+    return table('', ['thread', 'operations', 'shortest', 'median', 'p90', 'p99', 'longest'], latencies(t, field).map(list => [t.threadName(list.thread),
+        list.sorted.length.toLocaleString('en-US'), ...[0, 0.5, 0.9, 0.99].map(share => duration(quantile(list.sorted, share))), duration(quantile(list.sorted, 1))]), 40);
+}
+
+/* Of each device's launches; a queue that is empty often lets the device run out of work. */
+function wayTable(t) {
+    return table('The way of launches to each device, and operations that were submitted and had not ended', ['device', 'submit to the driver, median', 'p99',
+        'from there to begin, median', 'p99', 'queued, mean', 'most'], t.info.devices.map((device, d) => ['device ' + d,
+        ...[device.issue_p50, device.issue_p99, device.run_p50, device.run_p99].map(duration), significant(device.queue_mean), count(device.queue_most)]));
 }
 
 const LATENCIES = [['issued', 'submit to the driver'], ['began', 'submit to its begin on the device'], ['done', 'submit to seen as done']];
@@ -126,9 +136,13 @@ function buildSubmits(body) {
     const t = trace(), view = { field: 'issued', thread: null }, threads = el('div');
     const histogram = chart('Histogram of the time from submit on', 240, (g, width, height) => drawHistogram(g, width, height, view));
     const fill = chart('How full the rings of lanes were', 200, drawRings);
+    const showThreads = () => {
+        const seen = latencies(t, view.field).reduce((sum, list) => sum + list.sorted.length, 0);
+        threads.replaceChildren(latencyTable(t, view.field), leftOut(t.count('ops') - seen, 'operation lacks one of both times, and is not counted.', 'operations lack one of both times, and are not counted.') || '');
+    };
     const which = el('select', { id: 'latency', on: { change: () => {
         view.field = which.value;
-        threads.replaceChildren(latencyTable(t, view.field));
+        showThreads();
         histogram.redraw();
     } } }, LATENCIES.map(([field, text]) => el('option', { value: field }, text)));
     const numbers = [...new Set(t.col('ops', 'thread'))].filter(number => !Number.isNaN(number)).sort((a, b) => a - b);
@@ -136,10 +150,12 @@ function buildSubmits(body) {
         view.thread = who.selectedIndex === 0 ? null : numbers[who.selectedIndex - 1];
         histogram.redraw();
     } } }, el('option', null, 'all threads'), numbers.map(number => el('option', null, t.threadName(number))));
-    threads.append(latencyTable(t, view.field));
+    showThreads();
     const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads,
-        el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, 6).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t),
+        el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
+        leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',
+            'more lanes are not drawn, since their rings were less full; the table has them.'),
         asTable(() => table('', ['lane', 'slots', 'most taken', 'submits that filled it'], rings.map(({ lane, most, full }) =>
             [ringName(lane), String(lane.slots), most + ' (' + percent(most / lane.slots) + ')', full.toLocaleString('en-US')]), 60)));
     return () => {

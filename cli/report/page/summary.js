@@ -61,6 +61,7 @@ function gaps(info) {
         info.dropped > 0 ? info.dropped.toLocaleString('en-US') + ' records had no room and are missing.' : null,
         info.ignored > 0 ? info.ignored.toLocaleString('en-US') + ' records make no sense and were left out.' : null,
         info.lost_waits > 0 ? info.lost_waits.toLocaleString('en-US') + ' waits are missing.' : null,
+        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations have waits that are missing, or for work that the trace does not have; idle time in front of them is unknown.' : null,
         info.unplaced > 0 ? info.unplaced.toLocaleString('en-US') + ' operations have no time on their device.' : null,
     ].filter(Boolean);
 }
@@ -69,19 +70,19 @@ function buildSummary(body) {
     const t = trace(), info = t.info;
     const busy = info.devices.reduce((sum, d) => sum + d.compute + d.transfer, 0);
     const whole = info.devices.reduce((sum, d) => sum + d.end - d.begin, 0);
-    body.append(el('div', { class: 'tiles' },
+    add(body, el('div', { class: 'tiles' },
         tile(duration(info.end - info.begin), 'window'),
         tile(String(info.devices.length), info.devices.length === 1 ? 'device' : 'devices'),
         tile(whole > 0 ? percent(busy / whole) : '–', 'of their time busy'),
         tile(t.count('ops').toLocaleString('en-US'), 'operations'),
-        tile(t.count('transfers').toLocaleString('en-US'), 'transfers'),
+        tile(count(transferCount(t)), 'transfers'),
         tile(t.count('memory').toLocaleString('en-US'), 'allocations and frees'),
         tile(String(info.losses.length), info.losses.length === 1 ? 'loss' : 'losses')));
-    body.append(...gaps(info).map(text => el('p', { class: 'note' }, text)));
-    body.append(splitBars(t), categoryLegend(usedCategories([t])));
+    add(body, gaps(info).map(text => el('p', { class: 'note' }, text)));
+    add(body, splitBars(t), categoryLegend(usedCategories([t])));
     const window = Math.max(1, info.end - info.begin);
     if (t.count('critical') > 0) {
-        body.append(el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
+        add(body, el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
             text + ' ' + duration(info.along[i]) + ' (' + percent(info.along[i] / window) + ')' : null).filter(Boolean).join(', ') + '. ',
         linkButton('show it in the timeline', () => {
             lanes.critical = true;
@@ -90,7 +91,7 @@ function buildSummary(body) {
             goTo('timeline');
         })));
     }
-    body.append(launchTable(t), el('details', null, el('summary', null, 'About the trace'), facts([
+    add(body, launchTable(t), el('details', null, el('summary', null, 'About the trace'), facts([
         ['file', t.name], ['placement', PLACEMENTS[info.placement]], ['measured', DETAILS[info.detail]],
         ['process', String(info.process)], ['begun', new Date(info.seconds_since_1970 * 1000).toISOString().replace('.000', '')],
         ['records', info.records.toLocaleString('en-US')],
@@ -104,10 +105,10 @@ function launchTable(t) {
     if (t.info.launches.length === 0) return null;
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
     const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
-        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
+        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99', 'to the driver, median', 'p99', 'from there to begin, median', 'p99'],
         launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
-            (l.mixed ? 'about ' : '') + duration(l.shared), duration(l.begin_p50), duration(l.begin_p99)])), 'Kernels (' + launches.length + ')');
+            (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99, l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)])), 'Kernels (' + launches.length + ')');
     return details;
 }
 
@@ -123,6 +124,11 @@ function showFinding(t, finding) {
     } else if (finding.device >= 0) {
         longestGap(t, finding.device);
     }
+}
+
+/* Copies, and what the host moved. */
+function transferCount(t) {
+    return t.info.links.reduce((sum, link) => sum + link.count, 0);
 }
 
 /* The longest idle piece of a device, which a finding without an operation is about. */
@@ -142,12 +148,33 @@ function longestGap(t, d) {
 function buildFindings(body) {
     const t = trace();
     if (t.info.findings.length === 0) {
-        body.append(el('p', { class: 'quiet' }, 'There are none: the trace has nothing that is worth a change.'));
+        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: the trace has nothing that is worth a change.' : 'There are none, since the trace has no operation.'));
     }
+    for (const group of findingGroups(t)) {
+        const [first, ...others] = group, place = first.op >= 0 || first.device >= 0;
+        add(body, findingCard(first.title, first.gain > 0 ? '' : 'warning', first.gain > 0 ? 'up to ' + duration(first.gain) : '', first.evidence, first.remedy, [
+            place ? el('p', { class: 'screen' }, findingLink(t, first, 'Show it in the timeline')) : null, others.length > 0 ? alikeFindings(t, others) : null]));
+    }
+}
+
+/* Findings of one kind together, as `heddle trace` has them: the one that stands for all is first. */
+function findingGroups(t) {
+    const groups = new Map();
     for (const finding of t.info.findings) {
-        const place = finding.op >= 0 || finding.device >= 0;
-        body.append(findingCard(finding.title, finding.gain > 0 ? '' : 'warning', finding.gain > 0 ? 'up to ' + duration(finding.gain) : '',
-            finding.evidence, finding.remedy,
-            place ? el('p', { class: 'screen' }, linkButton('Show it in the timeline', () => showFinding(t, finding), { 'data-finding': finding.id })) : null));
+        if (!groups.has(finding.first)) groups.set(finding.first, []);
+        groups.get(finding.first).push(finding);
     }
+    return [...groups.values()];
+}
+
+function findingLink(t, finding, text) {
+    return linkButton(text, () => showFinding(t, finding), { 'data-finding': finding.id });
+}
+
+function alikeFindings(t, findings) {
+    const devices = [...new Set(findings.filter(f => f.device >= 0).map(f => 'device ' + f.device))];
+    const where = devices.length === 0 ? '' : ': ' + devices.slice(0, 8).join(', ') + (devices.length > 8 ? ' and ' + count(devices.length - 8) + ' more' : '');
+    return asTable(() => table('Each has the same remedy', ['finding', 'up to', 'evidence'], findings.map(f => [
+        f.op >= 0 || f.device >= 0 ? findingLink(t, f, f.title) : f.title, f.gain > 0 ? duration(f.gain) : '–', { text: f.evidence || '–', class: 'text' }])),
+    'The same ' + (findings.length === 1 ? 'once' : count(findings.length) + ' times') + ' more' + where);
 }

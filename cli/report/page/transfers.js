@@ -1,53 +1,118 @@
 /* transfers.js - each transfer as a dot: its size over its speed, beside the peak of its path. */
 
+const BY_HOST = 5; /* ways from here on are the host's */
+
 function linkName(t, link) {
     return (WAYS[link.way] || 'way ' + link.way) + ', ' + t.deviceName(link.src) + ' to ' + t.deviceName(link.dst);
 }
 
+/* What moved bytes: copies on devices, those of one stretch and path together where only their sum was measured, and what the host moved.
+ * `op` or `row`, an operation or a row of the transfers, is -1 of the other. */
+function movesOf(t) {
+    if (t.cache.has('moves')) return t.cache.get('moves');
+    const op = [], row = [], bytes = [], ns = [], way = [], src = [], dst = [];
+    const add = (o, r, table, i, took, from) => {
+        op.push(o);
+        row.push(r);
+        bytes.push(t.col(table, 'bytes')[i]);
+        ns.push(took);
+        way.push(t.col(table, 'way')[i]);
+        src.push(from[0][i]);
+        dst.push(from[1][i]);
+    };
+    const kind = t.col('ops', 'kind'), stretch = t.col('ops', 'stretch'), flags = t.col('ops', 'flags'), began = t.col('ops', 'began'), ended = t.col('ops', 'ended');
+    const path = [t.col('ops', 'src'), t.col('ops', 'dst')], size = t.col('ops', 'bytes'), ways = t.col('ops', 'way');
+    let before = -1;
+    for (let i = 0; i < kind.length; i++) {
+        const last = op.length - 1;
+        if (kind[i] === 2 && before >= 0 && before === stretch[i] && !(flags[i] & 1) && way[last] === ways[i] && src[last] === path[0][i] && dst[last] === path[1][i]) {
+            bytes[last] += size[i];
+            ns[last] = ended[i] - began[op[last]];
+        } else if (kind[i] === 2) {
+            add(i, -1, 'ops', i, ended[i] - began[i], path);
+        }
+        before = kind[i] === 2 ? stretch[i] : -1;
+    }
+    const called = t.col('transfers', 'called'), returned = t.col('transfers', 'returned'), from = t.col('transfers', 'began'), to = t.col('transfers', 'ended');
+    const ends = [t.col('transfers', 'src'), t.col('transfers', 'dst')], how = t.col('transfers', 'way');
+    for (let i = 0; i < called.length; i++) {
+        if (how[i] >= BY_HOST) add(-1, i, 'transfers', i, Number.isNaN(to[i] - from[i]) ? returned[i] - called[i] : to[i] - from[i], ends);
+    }
+    const made = { op, row, bytes, ns, way, src, dst };
+    t.cache.set('moves', made);
+    return made;
+}
+
+function linkOf(t, m, i) {
+    return t.info.links.find(link => link.way === m.way[i] && link.src === m.src[i] && link.dst === m.dst[i]);
+}
+
+/* The moves of a path, or of all, that have bytes and a time: [index, GB/s] after each other, sorted by bytes. */
+function pointsOf(t, link) {
+    const key = 'points' + t.info.links.indexOf(link);
+    if (t.cache.has(key)) return t.cache.get(key);
+    const m = movesOf(t), list = [];
+    let without = 0;
+    for (let i = 0; i < m.bytes.length; i++) {
+        if (link && (m.way[i] !== link.way || m.src[i] !== link.src || m.dst[i] !== link.dst)) continue;
+        if (m.ns[i] > 0 && m.bytes[i] > 0) list.push(i);
+        else without++;
+    }
+    const speed = i => m.bytes[i] / m.ns[i];
+    list.sort((a, b) => m.bytes[a] - m.bytes[b] || speed(a) - speed(b));
+    const made = { list, without, speed };
+    t.cache.set(key, made);
+    return made;
+}
+
 /* Dots by cells of two pixels, since there may be a million. */
 function drawTransfers(g, width, height, view) {
-    const t = trace(), box = { x: 62, y: 20, w: width - 76, h: height - 46 };
-    const bytes = t.col('transfers', 'bytes'), began = t.col('transfers', 'began'), ended = t.col('transfers', 'ended');
-    const way = t.col('transfers', 'way'), src = t.col('transfers', 'src'), dst = t.col('transfers', 'dst');
-    const called = t.col('transfers', 'called'), returned = t.col('transfers', 'returned');
-    const points = [];
-    let least = Infinity, most = 0, slow = Infinity, fast = 0;
-    for (let i = 0; i < bytes.length; i++) {
-        if (view.link && (way[i] !== view.link.way || src[i] !== view.link.src || dst[i] !== view.link.dst)) continue;
-        const ns = Number.isNaN(ended[i] - began[i]) ? returned[i] - called[i] : ended[i] - began[i];
-        if (!(ns > 0) || !(bytes[i] > 0)) continue;
-        const speed = bytes[i] / ns; /* GB/s */
-        points.push(i, speed);
-        least = Math.min(least, bytes[i]);
-        most = Math.max(most, bytes[i]);
-        slow = Math.min(slow, speed);
-        fast = Math.max(fast, speed);
-    }
-    if (points.length === 0) {
+    const t = trace(), box = { x: 62, y: 20, w: width - 76, h: height - 46 }, { list, speed } = pointsOf(t, view.link), { bytes, way } = movesOf(t);
+    view.place = null;
+    if (list.length === 0) {
         g.fillStyle = colour('soft');
         g.fillText('No transfer has a time.', box.x + 10, height / 2);
         return;
     }
-    const peaks = t.info.links.filter(link => link.peak > 0 && (!view.link || view.link === link)).map(link => link.peak / 1e9);
-    fast = Math.max(fast, ...peaks) * 1.6;
+    const peaks = t.info.links.filter(link => link.peak > 0 && (!view.link || view.link === link));
+    let slow = Infinity, fast = 0;
+    for (const i of list) {
+        slow = Math.min(slow, speed(i));
+        fast = Math.max(fast, speed(i));
+    }
+    for (const { peak } of peaks) fast = Math.max(fast, peak / 1e9);
+    fast *= 1.6;
     slow = Math.min(slow / 1.6, fast / 100);
-    const lx0 = Math.log2(least) - 0.5, lx1 = Math.log2(most) + 0.5, ly0 = Math.log10(slow), ly1 = Math.log10(fast);
+    const lx0 = Math.log2(bytes[list[0]]) - 0.5, lx1 = Math.log2(bytes[list[list.length - 1]]) + 0.5, ly0 = Math.log10(slow), ly1 = Math.log10(fast);
     const x = b => box.x + (Math.log2(b) - lx0) / (lx1 - lx0) * box.w, y = s => box.y + box.h * (1 - (Math.log10(s) - ly0) / (ly1 - ly0));
     const powers = [];
     for (let p = Math.ceil(ly0); p <= ly1; p++) powers.push([10 ** p, y(10 ** p)]);
-    verticalAxis(g, box, powers, v => v >= 1 ? String(v) : v.toFixed(Math.min(6, -Math.log10(v))), 'GB/s');
+    verticalAxis(g, box, powers, v => rate(v * 1e9), '');
     const sizes = [], every = Math.max(1, Math.ceil((lx1 - lx0) / (box.w / 70)));
     for (let p = Math.ceil(lx0); p <= lx1; p += every) sizes.push([2 ** p, x(2 ** p)]);
     horizontalAxis(g, box, sizes, bytesText);
     const taken = new Set();
-    for (let p = 0; p < points.length; p += 2) {
-        const i = points[p], px = Math.round(x(bytes[i]) / 2) * 2, py = Math.round(y(points[p + 1]) / 2) * 2, key = (px * 4096 + py) * 16 + way[i];
+    for (const i of list) {
+        const px = Math.round(x(bytes[i]) / 2) * 2, py = Math.round(y(speed(i)) / 2) * 2, key = (px * 4096 + py) * 16 + way[i];
         if (taken.has(key)) continue;
         taken.add(key);
         drawDot(g, px, py, way[i]);
     }
-    for (const link of t.info.links) {
-        if (!(link.peak > 0) || (view.link && view.link !== link)) continue;
+    drawPeaks(g, box, peaks, y);
+    view.place = i => [x(bytes[i]), y(speed(i))];
+    if (view.chosen >= 0 && list.includes(view.chosen)) {
+        const [px, py] = view.place(view.chosen);
+        g.strokeStyle = colour('mark');
+        g.lineWidth = 2;
+        g.strokeRect(px - 7, py - 7, 14, 14);
+    }
+}
+
+/* A dashed line for each path's peak; the highest of each way has its name. */
+function drawPeaks(g, box, peaks, y) {
+    const named = new Set();
+    let above = -Infinity;
+    for (const link of peaks.slice().sort((a, b) => b.peak - a.peak)) {
         const py = y(link.peak / 1e9);
         g.strokeStyle = STACK[link.way % STACK.length];
         g.lineWidth = 1.5;
@@ -57,22 +122,22 @@ function drawTransfers(g, width, height, view) {
         g.lineTo(box.x + box.w, py);
         g.stroke();
         g.setLineDash([]);
-        if (view.link) {
-            g.fillStyle = colour('text');
-            g.fillText('peak of the path, ' + rate(link.peak), box.x + 8, py - 8);
-        }
+        if (named.has(link.way) || py < above + 13) continue;
+        named.add(link.way);
+        above = py;
+        g.fillStyle = colour('text');
+        g.fillText('peak ' + (WAYS[link.way] || '') + ', ' + rate(link.peak), box.x + 8, py - 8);
     }
-    view.box = box;
-    view.nearest = (mx, my) => nearestPoint(points, i => x(bytes[i]), s => y(s), mx, my);
 }
 
-function nearestPoint(points, x, y, mx, my) {
+function nearestPoint(view, mx, my) {
+    const { list } = pointsOf(trace(), view.link);
     let best = -1, distance = 100;
-    for (let p = 0; p < points.length; p += 2) {
-        const dx = x(points[p]) - mx, dy = y(points[p + 1]) - my, away = dx * dx + dy * dy;
+    for (const i of view.place ? list : []) {
+        const [px, py] = view.place(i), away = (px - mx) ** 2 + (py - my) ** 2;
         if (away < distance) {
             distance = away;
-            best = points[p];
+            best = i;
         }
     }
     return best;
@@ -117,41 +182,81 @@ function dotLegend(ways) {
 }
 
 function transferDetails(t, i) {
-    const get = field => t.col('transfers', field)[i], op = get('op'), ns = get('ended') - get('began');
-    const link = t.info.links.find(l => l.way === get('way') && l.src === get('src') && l.dst === get('dst'));
-    const speed = get('bytes') / (ns > 0 ? ns : get('returned') - get('called')) * 1e9;
-    return [el('h3', null, bytesText(get('bytes')) + ', ' + linkName(t, { way: get('way'), src: get('src'), dst: get('dst') })), facts([
-        ['speed', rate(speed) + (link && link.peak > 0 ? ', ' + percent(speed / link.peak) + ' of the peak of its path' : '')],
-        ['from', labelName(t, get('src_label'))], ['to', labelName(t, get('dst_label'))],
-        ['called', duration(get('called') - t.begin) + ' by ' + t.threadName(get('thread'))], ['the call took', duration(get('returned') - get('called'))],
-        ['its work took', ns > 0 ? duration(ns) : null],
+    const m = movesOf(t), op = m.op[i], link = linkOf(t, m, i), speed = m.bytes[i] / m.ns[i] * 1e9;
+    const row = m.row[i] >= 0 ? m.row[i] : t.col('transfers', 'op').indexOf(op), get = field => t.col('transfers', field)[row];
+    return [el('h3', null, bytesText(m.bytes[i]) + ', ' + linkName(t, { way: m.way[i], src: m.src[i], dst: m.dst[i] })), facts([
+        ['speed', rate(speed) + (link && link.peak > 0 ? ', ' + percent(speed / link.peak) + ' of the peak of its path' : '')], ['took', duration(m.ns[i])],
+        ...(row < 0 ? [] : [['from', labelName(t, get('src_label'))], ['to', labelName(t, get('dst_label'))],
+            ['called', moment(t, get('called')) + ' by ' + t.threadName(get('thread'))], ['the call took', duration(get('returned') - get('called'))]]),
         ['operation', op >= 0 ? linkButton(opLine(t, op), () => {
             goTo('timeline');
             selectOp(op, true);
         }) : 'the host did it within the call']])];
 }
 
+/* The dots in words: those of a path with sizes between two powers of four in a row. */
+function sizesTable(t, chosen) {
+    const m = movesOf(t), rows = [];
+    for (const link of chosen ? [chosen] : t.info.links) {
+        const { list, speed } = pointsOf(t, link);
+        for (let from = 0; from < list.length;) {
+            const power = Math.floor(Math.log2(m.bytes[list[from]]) / 2);
+            let to = from;
+            while (to < list.length && Math.floor(Math.log2(m.bytes[list[to]]) / 2) === power) to++;
+            const speeds = Float64Array.from(list.slice(from, to), speed).sort(), median = quantile(speeds, 0.5);
+            rows.push([linkName(t, link), bytesText(4 ** power) + ' to ' + bytesText(4 ** (power + 1)), count(to - from), rate(speeds[0] * 1e9), rate(median * 1e9),
+                rate(speeds[speeds.length - 1] * 1e9), link.peak > 0 ? percent(median * 1e9 / link.peak) : '–']);
+            from = to;
+        }
+    }
+    return table('', ['path', 'size', 'transfers', 'slowest', 'median', 'fastest', 'median of peak'], rows);
+}
+
 function linkTable(t) {
-    return table('', ['path', 'transfers', 'bytes', 'busy', 'speed while busy', 'best large one', 'peak', 'best of peak', 'submit to end, median', 'p99'],
+    return table('', ['path', 'transfers', 'bytes', 'busy', 'speed while busy', 'fastest of 1 MiB or more', 'peak', 'speed of peak', 'submit to end, median', 'p99'],
         t.info.links.map(link => [linkName(t, link), link.count.toLocaleString('en-US'), bytesText(link.bytes), duration(link.busy), rate(link.rate), rate(link.best),
-            rate(link.peak), link.peak > 0 ? percent(link.best / link.peak) : '–', duration(link.p50), duration(link.p99)]));
+            rate(link.peak), link.peak > 0 && link.rate > 0 ? percent(link.rate / link.peak) : '–', duration(link.p50), duration(link.p99)]));
 }
 
 function buildTransfers(body) {
-    const t = trace(), view = { link: null }, details = el('div', { 'aria-live': 'polite', id: 'transfer' });
+    const t = trace(), view = { link: null, chosen: -1 }, details = el('div', { 'aria-live': 'polite', id: 'transfer' }), without = el('div');
     const frame = chart('Transfers: size over speed, with the peak of each path', 300, (g, width, height) => drawTransfers(g, width, height, view));
+    const choose = i => {
+        view.chosen = i;
+        details.replaceChildren(...(i >= 0 ? [el('div', { class: 'detail' }, transferDetails(t, i))] : []));
+        frame.redraw();
+    };
+    const step = by => {
+        const { list } = pointsOf(t, view.link), at = list.indexOf(view.chosen);
+        if (list.length > 0) choose(list[at < 0 ? (by === 1 || by === -Infinity ? 0 : list.length - 1) : Math.min(list.length - 1, Math.max(0, at + by))]);
+    };
+    const sizes = asTable(() => sizesTable(t, view.link), 'The speeds by size as a table');
+    const show = () => {
+        without.replaceChildren(leftOut(pointsOf(t, view.link).without, 'transfer has no bytes or no time, and no dot.', 'transfers have no bytes or no time, and no dot.') || '');
+        sizes.refresh();
+    };
     const choice = el('select', { id: 'link', on: { change: () => {
         view.link = t.info.links[choice.selectedIndex - 1] || null;
-        frame.redraw();
+        choose(-1);
+        show();
     } } }, el('option', null, 'all paths'), t.info.links.map(link => el('option', null, linkName(t, link))));
+    withKeys(frame, 'Arrows go to the next larger and smaller transfer, Escape ends the choice.', {
+        ArrowRight: () => step(1), ArrowLeft: () => step(-1), Home: () => step(-Infinity), End: () => step(Infinity), Escape: () => choose(-1) });
     frame.canvas.addEventListener('click', event => {
         const box = frame.canvas.getBoundingClientRect();
-        const i = view.nearest ? view.nearest(event.clientX - box.left, event.clientY - box.top) : -1;
-        details.replaceChildren(...(i >= 0 ? [el('div', { class: 'detail' }, transferDetails(t, i))] : []));
+        choose(nearestPoint(view, event.clientX - box.left, event.clientY - box.top));
     });
-    const ways = [...new Set(t.col('transfers', 'way'))].sort((a, b) => a - b);
-    body.append(el('div', { class: 'bar' }, el('label', { for: 'link' }, 'Path'), choice), frame, dotLegend(ways),
-        el('p', { class: 'quiet' }, t.info.links.some(link => link.peak > 0) ? 'Dashed: the peak that `heddle p2p` measured.' :
-            'No path has a measured peak: give a file of `heddle p2p --json`, too.'), details, linkTable(t));
+    const ways = [...new Set(t.info.links.map(link => link.way))].sort((a, b) => a - b);
+    add(body, el('div', { class: 'bar' }, el('label', { for: 'link' }, 'Path'), choice),
+        el('p', { class: 'quiet screen' }, 'A click on a dot has its details; so have the arrows left and right, once the chart has the focus.'), frame, dotLegend(ways),
+        el('p', { class: 'quiet' }, t.info.links.some(link => link.peak > 0) ? 'Dashed: the peaks that “heddle p2p” measured.' :
+            'No path has a measured peak: give a file of “heddle p2p --json”, too.'), without, details, linkTable(t), sizes);
+    const draw = frame.redraw;
+    let counted = false; /* when it is drawn first: sorting a million takes its time */
+    frame.redraw = () => {
+        draw();
+        if (!counted) show();
+        counted = true;
+    };
     return frame;
 }

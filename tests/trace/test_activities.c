@@ -1,0 +1,139 @@
+/* test_activities.c - what CUPTI reported, in the analysis.
+ *
+ * Promise: Operations have the times that CUPTI reported of them, and a stretch of such operations is parted. What is of no operation
+ * is work of its device. Without a sure match the times stay those of the stretch.
+ * Threads: one.
+ */
+#include "trace/scene.h"
+
+static trace t;
+
+#define US 1000
+
+#define CUPTI                                                                                                          \
+    "trace devices=1 detail=cupti\n"                                                                                   \
+    "lane 0.1 kind=program\n"                                                                                          \
+    "lane 0.2 kind=in\n"                                                                                               \
+    "lane 0.5 kind=program\n"                                                                                          \
+    "name kernel 1 axpy\n"                                                                                             \
+    "name kernel 2 reduce\n"                                                                                           \
+    "name activity 1 axpy\n"                                                                                           \
+    "name activity 2 reduce\n"                                                                                         \
+    "name activity 3 other\n"                                                                                          \
+    "clock 0 at=0 own=0\n"
+
+/* Three launches and a copy in lanes of their own; a signal behind the launches is nothing. */
+static void test_parted(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=62\n"
+                     "op 0.1:2 launch at=1 issue=5-6 kernel=2 done=62\n"
+                     "op 0.1:3 launch at=2 issue=5-6 done=62\n"
+                     "span 0.1:3 from=0 span=9-61\n"
+                     "op 0.2:1 copy at=0 issue=70-71 done=100 way=1 dst=0 bytes=5000\n"
+                     "span 0.2:1 from=0 span=72-99 op=2\n"
+                     "activity kernel at=10-20 name=1 stream=13\n"
+                     "activity kernel at=25-40 name=2 stream=13\n"
+                     "activity kernel at=45-60 name=1 stream=13\n"
+                     "activity fill at=60-61 bytes=4 stream=13\n"
+                     "activity copy at=75-98 bytes=5000 stream=14\n"
+                     "end at=120\n",
+               &t);
+    assert_int_equal(t.n_reported, 4);
+    assert_int_equal(t.n_stretches, 4);
+    assert_int_equal(t.ops[1].began, 25 * US);
+    assert_int_equal(t.ops[1].ended, 40 * US);
+    assert_true(t.ops[0].measured && t.ops[1].measured && t.ops[2].measured && t.ops[3].measured);
+    assert_int_equal(t.devices[0].compute, 40 * US);
+    assert_int_equal(t.devices[0].transfer, 23 * US);
+    for (size_t i = 0; i < t.n_stretches; i++) {
+        assert_true(t.stretches[i].one);
+        assert_int_equal(t.ops[t.stretches[i].first_op].stretch, i);
+    }
+    for (size_t i = 0; i < t.n_launches; i++) {
+        bool axpy = strcmp(trace_name(&t, t.launches[i].kernel), "axpy") == 0;
+        assert_int_equal(t.launches[i].measured, axpy ? 2 : 1);
+        assert_int_equal(t.launches[i].total, axpy ? 25 * US : 15 * US);
+    }
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* A product has two kernels without a name of ours. They are found between the launches beside them. */
+static void test_product(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=82\n"
+                     "op 0.1:2 matmul at=1 issue=5-6 done=82\n"
+                     "op 0.1:3 launch at=2 issue=5-6 kernel=2 done=82\n"
+                     "span 0.1:3 from=0 span=9-81\n"
+                     "activity kernel at=10-20 name=1\n"
+                     "activity kernel at=25-40 name=3\n"
+                     "activity kernel at=41-60 name=3\n"
+                     "activity kernel at=65-80 name=2\n"
+                     "end at=120\n",
+               &t);
+    assert_int_equal(t.n_reported, 4);
+    assert_int_equal(t.ops[1].began, 25 * US);
+    assert_int_equal(t.ops[1].ended, 60 * US);
+    assert_int_equal(t.ops[2].began, 65 * US);
+    assert_int_equal(t.devices[0].compute, 60 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* One report is missing: the other launch is found by its name, and the stretch stays one. */
+static void test_missing(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=62\n"
+                     "op 0.1:2 launch at=1 issue=5-6 kernel=2 done=62\n"
+                     "span 0.1:2 from=0 span=10-61\n"
+                     "activity kernel at=25-40 name=2\n"
+                     "end at=120\n",
+               &t);
+    assert_int_equal(t.n_reported, 1);
+    assert_int_equal(t.n_stretches, 1);
+    assert_false(t.ops[0].measured);
+    assert_true(t.ops[1].measured);
+    assert_int_equal(t.ops[1].began, 25 * US);
+    assert_int_equal(t.devices[0].compute, 51 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Two lanes at once, each with a stream; a third stream is another library's, within the window and beyond it. */
+static void test_other_library(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=1-2 done=31\n"
+                     "span 0.1:1 from=0 span=3-30\n"
+                     "op 0.5:1 launch at=0 issue=1-2 kernel=2 done=26\n"
+                     "span 0.5:1 from=0 span=3-25\n"
+                     "op 0.1:2 launch at=0 issue=88-89 done=101\n"
+                     "span 0.1:2 from=1 span=90-100\n"
+                     "activity kernel at=4-30 name=1 stream=20\n"
+                     "activity kernel at=5-25 name=2 stream=21\n"
+                     "activity kernel at=90-100 name=1 stream=20\n"
+                     "activity kernel at=40-60 name=3 stream=22\n"
+                     "activity copy at=70-75 stream=22 bytes=100\n"
+                     "activity kernel at=110-150 name=3 stream=22\n"
+                     "end at=200\n",
+               &t);
+    assert_int_equal(t.n_reported, 3);
+    assert_int_equal(t.devices[0].end - t.devices[0].begin, 100 * US);
+    assert_int_equal(t.devices[0].compute, 56 * US);
+    assert_int_equal(t.devices[0].transfer, 5 * US);
+    for (size_t i = 0; i < t.n_activities; i++) {
+        assert_int_equal(t.activities[i].op == TRACE_NONE, t.activities[i].stream == 22);
+    }
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parted), cmocka_unit_test(test_product),
+                                       cmocka_unit_test(test_missing), cmocka_unit_test(test_other_library)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
