@@ -148,6 +148,7 @@ static bool sum_kernels(summer *s)
 
 /* ------------------------------------------------------------------------------------------------------- devices -- */
 
+/* The queue of a device: how long it was on average, and at most. */
 static void sum_queue(const summer *s, trace_device *d, size_t first, size_t end)
 {
     const trace *t = s->t;

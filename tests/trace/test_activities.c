@@ -1,7 +1,6 @@
 /* test_activities.c - what CUPTI reported, in the analysis.
  *
- * Promise: Operations have the times that CUPTI reported of them, and a stretch of such operations is parted. What is of no operation
- * is work of its device. Without a sure match the times stay those of the stretch.
+ * Promise: Operations have the times that CUPTI reported of them, and what is of no operation is work of its device.
  * Threads: one.
  */
 #include "trace/scene.h"

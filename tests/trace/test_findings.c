@@ -1,7 +1,6 @@
 /* test_findings.c - traces of programs with one fault each: which finding is the first.
  *
- * Promise: Each planted fault is the first finding, with a gain within the window and a remedy. A program without a fault has none.
- * Findings of one id are linked, the largest gain first.
+ * Promise: Each planted fault is the first finding, stated once, with gain and remedy; a program without a fault has none.
  * Threads: one.
  */
 #include "trace/scene.h"

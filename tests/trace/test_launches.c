@@ -1,7 +1,6 @@
 /* test_launches.c - how long launches take to the device, how much is queued there, and the sorting that this needs.
  *
- * Promise: Delays are counted where the trace has both ends of them. A queue has what was submitted and had not ended. Tables sort as by
- * qsort, and items that are equal stay in order.
+ * Promise: Delays count where the trace has both ends, a queue has what was submitted and not ended, and sorting is stable.
  * Threads: one.
  */
 #include "trace/scene.h"

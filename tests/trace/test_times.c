@@ -1,7 +1,6 @@
 /* test_times.c - when operations began and ended, on the clock of the trace.
  *
- * Promise: A span begins when its first operation had been given to a lane at rest, and never ends before it begins. A device that
- * came back, and another runtime in the file, have CLOCK records of their own.
+ * Promise: A span begins when its work was given to the device, and ends later; each era has clocks of its own.
  * Threads: one.
  */
 #include "trace/scene.h"
