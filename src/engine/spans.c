@@ -441,6 +441,18 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     }
 }
 
+void hdi_record_behind(hdi_engine *engine, const hdi_stream *stream, uint64_t before, uint32_t other_lane,
+                       uint64_t other_position)
+{
+    hdi_record record = {.behind = {.time = engine->now,
+                                    .lane = global_of(engine, stream),
+                                    .other_lane = other_lane,
+                                    .before = before,
+                                    .other_position = other_position}};
+    record.type = HDI_RECORD_BEHIND;
+    put(engine, &record);
+}
+
 void hdi_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t before)
 {
     hdi_record record = {

@@ -94,6 +94,9 @@ void hdi_span_passed(hdi_engine *engine, struct hdi_stream *stream);
 void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
 /* The lane has no more commands, or cannot go on. */
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
+/* The lane is going to wait for a position of another one: behind the wait, which ends at `before`. */
+void hdi_record_behind(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before, uint32_t other_lane,
+                       uint64_t other_position);
 /* `done` has moved on from `before`. */
 void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
 

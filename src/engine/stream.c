@@ -119,6 +119,14 @@ static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
     return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
 }
 
+/* For a trace: the lane waits for the other one's event at a position. */
+static void record_behind(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t position)
+{
+    if (position > c->wait.position) {
+        hdi_record_behind(engine, stream, stream->issued + c->slots, c->wait.lane, position);
+    }
+}
+
 /* Makes the lane's CUDA stream wait for the other lane. False: not possible now. */
 static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t source)
 {
@@ -150,6 +158,8 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     }
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
         hdi_span_cut(engine, stream);
+        record_behind(engine, stream, c,
+                      atomic_load_explicit(&other_stream->event_position[held], memory_order_relaxed));
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
     hdi_stream_release_event(other_stream, held);

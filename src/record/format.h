@@ -52,6 +52,7 @@ enum {
     HDI_RECORD_ACTIVITY, /* what CUPTI reports of a device; text: the name, on the first of each name */
     HDI_RECORD_END,      /* the trace was stopped */
     HDI_RECORD_LABEL,    /* a buffer has another label from here on */
+    HDI_RECORD_BEHIND,   /* an engine lets a lane wait for more than a WAIT states, since the next event stands there */
     HDI_RECORD_TYPES
 };
 
@@ -207,6 +208,14 @@ typedef union hdi_record {
         uint32_t low_unit;         /* the range that it uses: in units of `unit` bytes, as */
         uint32_t high_unit, unit;
     } wait;
+    struct { /* BEHIND */
+        uint32_t first, thread;
+        int64_t time;
+        uint32_t lane, other_lane;
+        uint64_t before;         /* of the operation that waits: the first one of the lane that ends behind it */
+        uint64_t other_position; /* of what it waits for */
+        uint64_t reserved[3];
+    } behind;
     struct { /* ISSUE; kind: 1 where the driver refused it */
         uint32_t first, thread;
         int64_t time;              /* before the call */

@@ -261,7 +261,7 @@ static void take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi
                            uint32_t texts)
 {
     bool engines = r->type == HDI_RECORD_ISSUE || r->type == HDI_RECORD_SPAN || r->type == HDI_RECORD_DONE ||
-                   r->type == HDI_RECORD_CLOCK || r->type == HDI_RECORD_ACTIVITY;
+                   r->type == HDI_RECORD_CLOCK || r->type == HDI_RECORD_ACTIVITY || r->type == HDI_RECORD_BEHIND;
     if (r->type == HDI_RECORD_ACTIVITY && texts) {
         char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
         text_at(ring, first, texts, text, sizeof text);

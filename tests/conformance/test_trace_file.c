@@ -1,7 +1,6 @@
 /* test_trace_file.c - the file of a trace: one that another trace is written to, pipes, and what has no room.
  *
- * Promise: Two traces are never written to one file, also of two processes. No pipe holds the program up, and what is missing is counted.
- * Ranges have their ends although others have no room.
+ * Promise: A file has one trace at a time. No pipe holds the program up. What has no room is counted, and leaves ranges whole.
  *
  * Threads: the main one, and one that reads a pipe.
  * Locks: none.

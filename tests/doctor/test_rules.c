@@ -2,8 +2,7 @@
  *
  * Two more tables have facts that answer a rule, and the fact that a rule lacks which is not answered.
  * Facts are "key=value;key=value". The twin has the same, but for the change in the third column, which comes first and so stays.
- * Promise: Every rule finds its planted cause, with evidence and a remedy or a reason, and finds nothing in the twin without it. What can be
- * checked is checked, and what cannot names the fact that is missing and what has it.
+ * Promise: Every rule finds its planted cause, with evidence, and nothing in the twin. A check that is not made names the missing fact.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
