@@ -46,27 +46,29 @@ static uint8_t way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* What the command itself has of an operation. */
-static void take_command(hdi_record *r, const hdi_command *c)
+/* The devices of a copy. Of several uses the first one counts. */
+static void take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
-    r->kind = op_of(c->op);
-    r->submit.kernel = r->submit.blocks = r->submit.threads = 0;
-    r->submit.bytes = 0;
-    switch (c->op) {
-    case HDI_OP_LAUNCH: {
-        uint64_t blocks = (uint64_t)c->launch.grid_x * c->launch.grid_y * c->launch.grid_z;
-        r->submit.kernel = c->kernel;
-        r->submit.blocks = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
-        r->submit.threads = hdi_block_x(c->launch.block) * hdi_block_y(c->launch.block) * hdi_block_z(c->launch.block);
-        break;
+    r->submit.src = r->submit.dst = 254;
+    for (size_t i = n_uses; i-- > 0;) {
+        r->submit.src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : r->submit.src;
+        r->submit.dst = uses[i].write ? device_of(uses[i].buffer) : r->submit.dst;
     }
+}
+
+/* What the command itself has of an operation that is no launch. */
+static void take_command(hdi_record *r, const hdi_use *uses, size_t n_uses, const hdi_command *c)
+{
+    switch (c->op) {
     case HDI_OP_COPY:
         r->submit.kernel = way_of(c->kind);
         r->submit.bytes = c->copy.bytes;
+        take_places(r, uses, n_uses);
         break;
     case HDI_OP_COPY_BOX:
         r->submit.kernel = way_of(c->kind);
         r->submit.bytes = c->box.row * c->box.rows;
+        take_places(r, uses, n_uses);
         break;
     case HDI_OP_FILL:
         r->submit.bytes = c->fill.words * sizeof(uint32_t);
@@ -76,32 +78,57 @@ static void take_command(hdi_record *r, const hdi_command *c)
     }
 }
 
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           const hdi_submitted *submitted)
+/* All but the thread. */
+static inline __attribute__((always_inline)) void fill_in(hdi_record *r, const hd_lane *lane, const hdi_use *uses,
+                                                          size_t n_uses, const hdi_command *c,
+                                                          const hdi_submitted *submitted)
 {
-    hdi_recorder *recorder = &lane->runtime->recorder;
-    hdi_record room, *r = hdi_record_begin(recorder, &room);
-    if (!r) {
-        return;
-    }
     r->type = HDI_RECORD_SUBMIT;
+    r->kind = op_of(c->op);
     r->device = (uint8_t)lane->device->index;
     r->texts = 0;
     r->time = submitted->time;
     r->submit.lane = lane->global;
+    r->submit.kernel = 0;
     r->submit.position = submitted->position;
     r->submit.before = submitted->before;
+    r->submit.bytes = 0;
+    r->submit.blocks = r->submit.threads = 0;
     r->submit.ring = submitted->ring;
+    r->submit.src = r->submit.dst = 0;
     r->submit.waits = submitted->waits < UINT16_MAX ? (uint16_t)submitted->waits : UINT16_MAX;
-    take_command(r, command);
-    uint8_t src = 254, dst = 254;
-    for (size_t i = n_uses; i-- > 0;) { /* of several the first one counts */
-        src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : src;
-        dst = uses[i].write ? device_of(uses[i].buffer) : dst;
+    if (c->op == HDI_OP_LAUNCH) {
+        uint64_t blocks = (uint64_t)c->launch.grid_x * c->launch.grid_y * c->launch.grid_z;
+        r->submit.kernel = c->kernel;
+        r->submit.blocks = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+        r->submit.threads = hdi_block_x(c->launch.block) * hdi_block_y(c->launch.block) * hdi_block_z(c->launch.block);
+    } else {
+        take_command(r, uses, n_uses, c);
     }
-    r->submit.src = src;
-    r->submit.dst = dst;
-    hdi_record_end(recorder, r, &room);
+}
+
+/* By a thread that has no ring yet, or shares one. */
+static __attribute__((noinline)) void record_apart(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                   const hdi_command *command, const hdi_submitted *submitted)
+{
+    hdi_record r;
+    fill_in(&r, lane, uses, n_uses, command, submitted);
+    hdi_record_put_slow(&lane->runtime->recorder, &r, 1);
+}
+
+void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const hdi_submitted *submitted)
+{
+    const hdi_record_thread *here = hdi_record_ring_here(&lane->runtime->recorder);
+    if (__builtin_expect(!here, 0)) {
+        record_apart(lane, uses, n_uses, command, submitted);
+        return;
+    }
+    hdi_record *r = hdi_record_begin(here);
+    if (r) {
+        fill_in(r, lane, uses, n_uses, command, submitted);
+        hdi_record_end(here);
+    }
 }
 
 /* ---- what a submission waits for ---- */

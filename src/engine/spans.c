@@ -11,7 +11,8 @@
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_TRIES 6
-#define CLOCK_COST_NS 200000    /* more tries are not made after so long */
+#define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
+#define CLOCK_COST_NS 100000    /* more tries are not made after so long */
 #define IDLE_NS 10000           /* without anything given or done: time to ask for times */
 #define UNSETTLED_NS 20000000   /* they are asked for at least so often, and in each pass until there are none */
 #define SETTLE_ONE_NS 200000    /* where the budget limits them: one, so often */
@@ -19,7 +20,7 @@
 #define OPEN_NS 100000000       /* a span that is open for longer ends with the next signal */
 #define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
 #define BUDGET_FIRST_NS 1000000 /* of events in the budget, and one in so many nanoseconds */
-#define BUDGET_SHARE 100
+#define BUDGET_SHARE 200
 #define EACH_NS 3000 /* to ask for one event, until it was measured */
 
 /* ---- the budget ---- */
@@ -60,30 +61,49 @@ static uint32_t global_of(const hdi_engine *engine, const hdi_stream *stream)
 
 /* ---- the device's own time and the clock ---- */
 
-/* An event of its own stream, read with the clock on both sides. False: the device did not come to it in time. */
+/* The time of an event that is in no use afterwards. False: there is none. */
+static bool take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
+{
+    hdi_time_read found = hdi_times_read(engine, event, ns);
+    if (found == HDI_TIME_NOT_YET) {
+        hdi_times_give(engine, event);
+    }
+    return found == HDI_TIME_READ;
+}
+
+/* Two events of a stream of its own, one right behind the other. The second one is read with the clock on both sides. False: the device did not
+ * come to it in time. */
 static bool compare(hdi_engine *engine, hdi_record *record)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdi_recording *recording = &engine->recording;
-    hdcu_event event;
-    if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
+    hdcu_event first = NULL, event = NULL;
+    if (hdi_times_take(engine, &first) != HDCU_SUCCESS || hdi_times_take(engine, &event) != HDCU_SUCCESS) {
+        hdi_times_give(engine, first);
         return false;
     }
     int64_t most = recording->compared ? CLOCK_WAIT_NS : CLOCK_FIRST_NS;
+    hdcu_result r = driver->cuEventRecord(first, recording->stream);
     int64_t before = hdi_clock_ns(), behind = before;
-    hdcu_result r = driver->cuEventRecord(event, recording->stream);
+    r = r == HDCU_SUCCESS ? driver->cuEventRecord(event, recording->stream) : r;
     bool asks = r == HDCU_SUCCESS;
     while (asks) {
         r = driver->cuEventQuery(event);
         behind = hdi_clock_ns();
         asks = r == HDCU_ERROR_NOT_READY && behind - before < most;
     }
-    int64_t own;
-    if (r != HDCU_SUCCESS || hdi_times_read(engine, event, &own) != HDI_TIME_READ) {
+    if (r != HDCU_SUCCESS) {
+        hdi_times_give(engine, first);
         hdi_times_give(engine, event);
         return false;
     }
+    int64_t own, own_first;
+    bool has_first = take_time(engine, first, &own_first);
+    if (!take_time(engine, event, &own) || !has_first) {
+        return false;
+    }
     recording->compared = true;
+    recording->apart = own - own_first < recording->apart ? own - own_first : recording->apart;
     int64_t within = (behind - before) / 2;
     if (!record->clock.within || within < record->clock.within) {
         *record = (hdi_record){.clock = {.time = before + within, .own = own, .within = within ? within : 1}};
@@ -118,9 +138,14 @@ static void compare_clocks(hdi_engine *engine)
 
 /* ---- times of spans ---- */
 
-/* Both ends are known. */
+/* Both ends are known. An event in front of work is passed too early, and one behind it too late: of both together as much as lies between two
+ * events without work. */
 static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
+    int64_t half = engine->recording.apart < APART_MOST_NS ? engine->recording.apart / 2 : 0;
+    began += span->began ? half : 0;
+    ended -= span->ended ? half : 0;
+    ended = span->began && span->ended && ended < began ? began : ended;
     hdi_record record = {.span = {.time = engine->now,
                                   .lane = global_of(engine, stream),
                                   .before = span->before,
@@ -139,17 +164,12 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
 static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
 {
     int64_t began = span->began_at, ended = 0;
-    hdi_time_read found = hdi_times_read(engine, span->ended, &ended), first = HDI_TIME_READ;
+    hdi_time_read found = hdi_times_read(engine, span->ended, &ended);
     if (found == HDI_TIME_NOT_YET) {
         return false;
     }
-    if (span->began) {
-        first = hdi_times_read(engine, span->began, &began);
-        if (first == HDI_TIME_NOT_YET) {
-            hdi_times_give(engine, span->began);
-        }
-    }
-    if (found == HDI_TIME_READ && first == HDI_TIME_READ) {
+    bool has_first = !span->began || take_time(engine, span->began, &began);
+    if (found == HDI_TIME_READ && has_first) {
         put_span(engine, stream, span, began, ended);
     }
     return true;
@@ -495,6 +515,7 @@ static void switch_detail(hdi_engine *engine)
         recording->each = EACH_NS;
         recording->clock_at = 0;
         recording->compared = false;
+        recording->apart = INT64_MAX;
         atomic_store_explicit(&engine->shared->recorded, wanted, memory_order_release);
     } else {
         recording->ending = true;

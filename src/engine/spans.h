@@ -61,6 +61,7 @@ typedef struct hdi_recording {
     int64_t end_by;             /* clock: what is out then is left out */
     int64_t clock_at;           /* when the device's own time is next compared with the clock */
     bool compared;              /* it was, in this trace */
+    int64_t apart;              /* the least time between two events without work in between, in this trace */
     hdcu_stream stream;         /* for that; NULL: not made */
     _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
     uint64_t *named;                      /* bit per kernel name that was recorded */

@@ -229,7 +229,7 @@ typedef union hdi_record {
         int64_t time; /* of the engine, when it had the times */
         uint32_t lane, reserved;
         uint64_t before, position; /* operations from behind `before` up to here */
-        int64_t began, ended;      /* in the device's own time */
+        int64_t began, ended;      /* in the device's own time; what the events themselves take is taken off */
         uint32_t op;       /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */
         uint32_t by_clock; /* HDI_RECORD_SPAN_*_BY_CLOCK, together: those are of hdi_clock_ns */
     } span;

@@ -84,33 +84,25 @@ static inline hdi_record_thread *hdi_record_ring_here(const hdi_recorder *record
                : NULL;
 }
 
-/* Where a record is to be written, with its thread and otherwise undefined: in the thread's ring, or at `otherwise` where it has none.
- * NULL: there is no room for it. hdi_record_end makes it the reader's. */
-static inline hdi_record *hdi_record_begin(hdi_recorder *recorder, hdi_record *otherwise)
+/* Where the thread's next record is to be written, with its thread and otherwise undefined. NULL: there is no room for it. hdi_record_end
+ * makes it the reader's. */
+static inline hdi_record *hdi_record_begin(const hdi_record_thread *here)
 {
-    const hdi_record_thread *here = hdi_record_ring_here(recorder);
-    if (__builtin_expect(!here, 0)) {
-        return otherwise;
-    }
-    if (__builtin_expect(!hdi_ring_has_room(here->ring, 1), 0)) {
+    hdi_record_ring *ring = here->ring;
+    if (__builtin_expect(!hdi_ring_has_room(ring, 1), 0)) {
         return NULL;
     }
-    uint64_t head = atomic_load_explicit(&here->ring->head, memory_order_relaxed);
-    hdi_record *at = &here->ring->records[head % HDI_RING_RECORDS];
-    hdi_prefetch_to_write(&here->ring->records[(head + 4) % HDI_RING_RECORDS]);
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    hdi_record *at = &ring->records[head % HDI_RING_RECORDS];
+    hdi_prefetch_to_write(&ring->records[(head + 4) % HDI_RING_RECORDS]);
     at->thread = here->thread;
     return at;
 }
 
-static inline void hdi_record_end(hdi_recorder *recorder, hdi_record *at, hdi_record *otherwise)
+static inline void hdi_record_end(const hdi_record_thread *here)
 {
-    if (__builtin_expect(at == otherwise, 0)) {
-        hdi_record_put_slow(recorder, otherwise, 1);
-    } else {
-        hdi_record_ring *ring = hdi_record_ring_here(recorder)->ring;
-        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-        atomic_store_explicit(&ring->head, head + 1, memory_order_release);
-    }
+    uint64_t head = atomic_load_explicit(&here->ring->head, memory_order_relaxed);
+    atomic_store_explicit(&here->ring->head, head + 1, memory_order_release);
 }
 
 /* Fills in the thread. */
