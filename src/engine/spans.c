@@ -138,8 +138,8 @@ static void compare_clocks(hdi_engine *engine)
 
 /* ---- times of spans ---- */
 
-/* Both ends are known. An event in front of work is passed too early, and one behind it too late: of both together as much as lies between two
- * events without work. */
+/* Both ends are known. An event in front of work is passed too early, and one behind it too late. Together that is the time between two events
+ * without work in between, so each end gets half of it. */
 static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
     int64_t half = engine->recording.apart < APART_MOST_NS ? engine->recording.apart / 2 : 0;
