@@ -7,7 +7,7 @@
 #endif
 
 #define TRIES 5             /* of which the shortest counts */
-#define LEAST_NS 1000000    /* for the first rate */
+#define LEAST_NS 50000000   /* for the first rate */
 #define AGAIN_NS 1000000000 /* the rate is that of the last one to two of these */
 
 /* Whether the system itself takes its time from the counter: it does so only where all processors count alike. */
@@ -54,11 +54,19 @@ static hdi_quick_moment moment(void)
     return best;
 }
 
+static bool usable;
+
+static void look_whether_usable(void)
+{
+    usable = is_invariant() && system_uses_it();
+}
+
 void hdi_quick_begin(hdi_quick_clock *clock)
 {
-    atomic_store_explicit(&clock->turn, 0, memory_order_relaxed);
-    clock->usable = is_invariant() && system_uses_it();
-    if (clock->usable) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look_whether_usable);
+    clock->usable = usable;
+    if (usable) {
         clock->from = clock->next = moment();
     }
 }

@@ -1,7 +1,7 @@
 /* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for a quarter of its cost.
  *
  * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter is not
- * the same on all processors, or before the first relation, a look is one at the clock itself.
+ * the same on all processors, before the first relation, and a second behind the last one, a look is one at the clock itself.
  *
  * Threads: hdi_quick_ns any; the others one at a time. Locks: none.
  * Always: a relation that is replaced while a thread uses it is not used.
@@ -16,6 +16,7 @@
 
 #define HDI_QUICK_RELATIONS 4 /* a power of two */
 #define HDI_QUICK_SHIFT 32
+#define HDI_QUICK_TICKS INT64_C(1000000000) /* as far from a relation as it is used */
 
 typedef struct hdi_quick_relation {
     _Atomic int64_t ticks, ns; /* at the same moment */
@@ -35,9 +36,9 @@ typedef struct hdi_quick_clock {
     hdi_quick_moment from, next; /* the rate is measured from the first one; the next one takes its place */
 } hdi_quick_clock;
 
-/* Begins again, without a relation. No thread looks at it meanwhile. */
+/* Of one that is all zeros: the rate is measured from here on. */
 void hdi_quick_begin(hdi_quick_clock *clock);
-/* Relates the ticks to the clock. At least every second while threads look at it; the first time, a millisecond after the beginning. */
+/* Relates the ticks to the clock, where the rate is known well enough: some hundredths of a second after the beginning. */
 void hdi_quick_relate(hdi_quick_clock *clock);
 
 static inline int64_t hdi_ticks(void)
@@ -58,8 +59,8 @@ static inline int64_t hdi_quick_ns(const hdi_quick_clock *clock)
         __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_relaxed);
         int64_t now = atomic_load_explicit(&r->ns, memory_order_relaxed) + (int64_t)(ns >> HDI_QUICK_SHIFT);
         atomic_thread_fence(memory_order_acquire); /* the relation was read before the turn is looked at again */
-        if (__builtin_expect(atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn < HDI_QUICK_RELATIONS - 1,
-                             1)) {
+        bool is_old = atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn >= HDI_QUICK_RELATIONS - 1;
+        if (__builtin_expect(!is_old && since < HDI_QUICK_TICKS, 1)) {
             return now;
         }
     }

@@ -479,6 +479,7 @@ static hd_status drain_and_try(const climb *c)
     hd_runtime *rt = c->device->runtime;
     hdi_counts_add(&c->device->memory->drains, 1);
     hdi_thread_caches_drain(rt, c->device->index);
+    hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_CACHES);
     if (rt->is_process) {
         hdi_shares_reap(rt); /* a peer may have released memory that this device had before it was restarted */
     }
@@ -529,6 +530,7 @@ static hd_status wait_for(climb *c, bool others)
         status = drain_and_try(c); /* for what was freed after the last try of this wait */
     }
     if (waited) {
+        hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
         hdi_counts_add(&c->device->memory->waits, 1);
         hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - p.begin));
     }

@@ -120,7 +120,7 @@ enum { HDI_RECORD_MAP_MORE = 1, HDI_RECORD_MAP_MOVED, HDI_RECORD_MAP_LESS };
 enum {
     HDI_RECORD_RUNG_ARENA = 1,     /* a free block of the device's memory */
     HDI_RECORD_RUNG_GREW = 2,      /* memory was mapped */
-    HDI_RECORD_RUNG_CACHES = 4,    /* all threads' stores were emptied; the library counts that as having waited */
+    HDI_RECORD_RUNG_CACHES = 4,    /* all threads' stores were emptied */
     HDI_RECORD_RUNG_WAITED = 8,    /* it waited for work in flight */
     HDI_RECORD_RUNG_CALLBACK = 16, /* the program was asked to free */
     HDI_RECORD_RUNG_FAILED = 32    /* there was none: hd_alloc failed */

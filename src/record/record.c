@@ -33,6 +33,7 @@ void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable)
     recorder->stable = stable;
     recorder->id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1;
     hdi_lock_init(&recorder->lock, HDI_RANKED(HDI_RANK_RECORD, 0));
+    hdi_quick_begin(&recorder->clock);
 }
 
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
@@ -120,14 +121,32 @@ static hdi_record_thread *settle(hdi_recorder *r)
 static unsigned rung_of(const hdi_pause *pause)
 {
     switch (pause->kind) {
-    case HDI_RECORD_PAUSE_MEMORY:
-        return HDI_RECORD_RUNG_WAITED;
     case HDI_RECORD_PAUSE_CALLBACK:
         return HDI_RECORD_RUNG_CALLBACK;
     case HDI_RECORD_PAUSE_MAP:
         return HDI_RECORD_RUNG_GREW;
     default:
         return 0;
+    }
+}
+
+/* The calling thread's ring. NULL: it shares one. */
+static hdi_record_thread *settled(hdi_recorder *r)
+{
+    hdi_record_thread *t = hdi_record_ring_here(r);
+    if (!t) {
+        hdi_lock_take(&r->lock);
+        t = settle(r);
+        hdi_lock_release(&r->lock);
+    }
+    return t;
+}
+
+void hdi_record_add_rung(hdi_recorder *recorder, unsigned rung)
+{
+    hdi_record_thread *here = hdi_records(recorder) ? settled(recorder) : NULL;
+    if (here) {
+        here->rungs |= rung;
     }
 }
 
@@ -201,12 +220,7 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
 /* The calling thread's ring, with what is known of its ranges in this trace. NULL: it shares one. */
 static hdi_record_thread *ring_with_ranges(hdi_recorder *r)
 {
-    hdi_record_thread *t = hdi_record_ring_here(r);
-    if (!t) {
-        hdi_lock_take(&r->lock);
-        t = settle(r);
-        hdi_lock_release(&r->lock);
-    }
+    hdi_record_thread *t = settled(r);
     uint32_t trace = atomic_load_explicit(&r->trace, memory_order_relaxed);
     if (t && t->trace != trace) {
         t->trace = trace;

@@ -136,9 +136,11 @@ typedef struct hdi_pause {
     uint32_t lane, detail;
     uint64_t position, bytes;
 } hdi_pause;
-/* A pause for memory also counts among the rungs of the thread's next allocation. */
+/* A pause for mapping or for the callback also counts among the rungs of the thread's next allocation. */
 void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause);
 
+/* The calling thread's allocation takes a rung: HDI_RECORD_RUNG_*. */
+void hdi_record_add_rung(hdi_recorder *recorder, unsigned rung);
 /* The rungs that the calling thread's allocation took so far, which are no longer counted then. */
 unsigned hdi_record_take_rungs(const hdi_recorder *recorder);
 

@@ -235,6 +235,27 @@ static void a_later_label_is_there(void **state)
     conf_close(runtime);
 }
 
+/* One that cannot be had tries what threads have in store, and waits for nothing. */
+static void rungs_are_those_that_were_taken(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("memory_limit=64M memory_reclaim=0");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *none = NULL;
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_FAILS(hd_alloc(lane, (size_t)65 << 20, &none), HD_ERROR_MEMORY);
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0;
+    const hdi_record *refused = next(&c, HDI_RECORD_ALLOC, &at), *had = next(&c, HDI_RECORD_ALLOC, &at);
+    CONF_TRUE(refused && had && refused->alloc.bytes == (uint64_t)65 << 20 && had->alloc.bytes == bytes);
+    CONF_EQUAL(refused->alloc.rungs, HDI_RECORD_RUNG_CACHES | HDI_RECORD_RUNG_FAILED);
+    CONF_EQUAL(had->alloc.rungs & (HDI_RECORD_RUNG_CACHES | HDI_RECORD_RUNG_WAITED | HDI_RECORD_RUNG_FAILED), 0);
+    free(c.records);
+    conf_close(runtime);
+}
+
 static void a_claim_that_no_engine_has_ends_too(void **state)
 {
     (void)state;
@@ -630,6 +651,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(transfers_have_their_way_and_bytes),
         FOLDER_CASE(pinned_memory_is_there_like_others),
         FOLDER_CASE(a_later_label_is_there),
+        FOLDER_CASE(rungs_are_those_that_were_taken),
         FOLDER_CASE(a_claim_that_no_engine_has_ends_too),
         FOLDER_CASE(bad_calls_are_refused),
         FOLDER_CASE(traces_follow_each_other),
