@@ -145,11 +145,11 @@ static bool judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* Public reports of threads that wait for each other at launches end with this branch. */
+/* The one branch of which a public report has threads that wait for each other at launches; of older ones nothing is known. */
 static bool judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&
-           doctor_number(c, BRANCH_CONTENDS + 1, "driver.module") <= BRANCH_CONTENDS;
+           doctor_number(c, 0, "driver.module") == BRANCH_CONTENDS;
 }
 
 static bool judge_mps(doctor_case *c)
@@ -212,9 +212,10 @@ const doctor_rule doctor_rules_driver[] = {
     {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
      "clocks, links, errors and refusals of peer access were not checked",
      "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true, judge_nvml},
-    {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "an old driver, in which threads wait for each other",
-     "with branch 525, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they did "
-     "not",
+    {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
+     "a driver of branch 525, with which threads may wait for each other",
+     "in a report of 525.60, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they "
+     "did not",
      "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, judge_branch},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
      "programs share one server: a fault of one ends the work of the others",
