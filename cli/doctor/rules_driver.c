@@ -99,6 +99,16 @@ static bool judge_init(doctor_case *c)
     return code != 0 && code != 802 && code != 803 && has_devices(c);
 }
 
+/* More than this tool looks at, or less than none. */
+static bool judge_count(doctor_case *c)
+{
+    if (!doctor_is(c, "0 (ok)", "driver.init")) {
+        return false;
+    }
+    long long devices = doctor_number(c, 0, "driver.devices");
+    return devices < 0 || devices > DOCTOR_GPUS_MAX;
+}
+
 static bool judge_library(doctor_case *c)
 {
     return doctor_is(c, "yes", "module.nvidia") && doctor_is(c, "cannot be opened", "driver.library") && has_devices(c);
@@ -182,6 +192,9 @@ const doctor_rule doctor_rules_driver[] = {
      "there are devices, but cuInit fails, so no program can use them",
      "nvidia-smi and dmesg | grep -i nvrm have more; restart the machine after an update of the driver", true,
      judge_init},
+    {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA counts devices that cannot be there",
+     "a stub, a damaged file or another program's library is in the place of NVIDIA's libcuda",
+     "ldconfig -p | grep libcuda; take folders that are not the driver's out of LD_LIBRARY_PATH", false, judge_count},
     {"libcuda-missing", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "libcuda cannot be opened",
      "the kernel module is loaded, but programs find no library to call it with",
      "install the driver's libraries in the module's version; for a container, the NVIDIA container toolkit", true,
