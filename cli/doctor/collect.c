@@ -39,17 +39,29 @@ static void take_devices(doctor_buses *buses, const doctor_snapshot *s)
     }
 }
 
+/* Host devices are on no bus, and have their own reason. */
+static void miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
+{
+    const doctor_fact *provider = doctor_find(more, "driver.provider");
+    bool host = provider && provider->value && strcmp(provider->value, "host") == 0;
+    for (int i = first; i < n && !host; i++) {
+        doctor_miss(s, DOCTOR_NOT_ON_BUS, "gpu.%d.config", i);
+    }
+}
+
 void doctor_collect(doctor_snapshot *s)
 {
     static doctor_buses buses;
     doctor_snapshot more = {0};
     doctor_read_system("", s);
     doctor_read_bus("", &buses, s);
+    int on_bus = buses.n;
     doctor_isolate("nvml", read_nvml, &buses, DOCTOR_LIMIT_S, &more);
     take_devices(&buses, &more);
     doctor_isolate("driver", read_driver, &buses, DOCTOR_LIMIT_S, &more);
     take_devices(&buses, &more);
     doctor_put_number(s, buses.n, "gpus");
+    miss_bus(&more, on_bus, buses.n, s);
     doctor_add_all(s, &more);
     doctor_release(&more);
 }

@@ -84,13 +84,29 @@ static void read_result(const look *l, const one *d, const one *o, doctor_snapsh
 
 /* ---- the driver ---- */
 
+/* Parts of one device (MIG) have one bus id, and count once. */
+static bool is_known(const look *l, int number)
+{
+    for (int i = 0; i < l->n; i++) {
+        if (l->list[i].number == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
 {
     const hdi_driver *d = l->driver;
     int count = 0;
-    if (d->cuDeviceGetCount(&count) != HDCU_SUCCESS) {
+    hdcu_result code = d->cuDeviceGetCount(&count);
+    if (code != HDCU_SUCCESS) {
+        char text[128];
+        snprintf(text, sizeof(text), "cuDeviceGetCount fails with code %d (%s)", (int)code, hdi_driver_code_name(code));
+        doctor_miss(s, text, "driver.devices");
         return;
     }
+    doctor_put_number(s, count, "driver.devices");
     for (int i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         one *o = &l->list[l->n];
         char name[128] = "";
@@ -101,7 +117,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
         }
         o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
-        if (o->number < 0) {
+        if (o->number < 0 || is_known(l, o->number)) {
             continue;
         }
         l->n++;
@@ -112,7 +128,6 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
             doctor_put(s, name, "gpu.%d.name", o->number);
         }
     }
-    doctor_put_number(s, count, "driver.devices");
 }
 
 static void read_pairs(look *l, doctor_snapshot *s)

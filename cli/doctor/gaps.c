@@ -41,6 +41,7 @@ static const struct {
     {"gpu.N.utilization", SOURCE_NVML},
     {"pair.N.N.read", SOURCE_NVML},
     {"driver.cuda", SOURCE_DRIVER},
+    {"driver.devices", SOURCE_DRIVER},
     {"driver.init", SOURCE_DRIVER},
     {"driver.libcuda", SOURCE_DRIVER},
     {"driver.library", SOURCE_DRIVER},
@@ -143,9 +144,40 @@ static void explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTE
     }
 }
 
+/* The bus's own reason for a device or pair that it does not list; NULL: it lists all of them. */
+static const char *bus_reason(const doctor_snapshot *s, const char *key)
+{
+    int of[2] = {-1, -1};
+    char config[DOCTOR_KEY_BYTES];
+    if (sscanf(key, "gpu.%d.", &of[0]) != 1 && sscanf(key, "pair.%d.%d.", &of[0], &of[1]) != 2) {
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(config, sizeof(config), "gpu.%d.config", of[i]);
+        const char *reason = of[i] >= 0 ? reason_of(s, config) : NULL;
+        if (reason && strcmp(reason, DOCTOR_NOT_ON_BUS) == 0) {
+            return reason;
+        }
+    }
+    return reason_of(s, "system.bus");
+}
+
+static void explain_system(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+{
+    const char *provider = value_of(s, "driver.provider"), *bus = bus_reason(s, key);
+    bool of_device = strncmp(key, "gpu.", 4) == 0 || strncmp(key, "pair.", 5) == 0;
+    if (of_device && provider && strcmp(provider, "host") == 0) {
+        snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
+    } else if (bus) {
+        snprintf(out, DOCTOR_REASON_BYTES, "%.250s", bus);
+    } else {
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the system has it");
+    }
+}
+
 bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *reason = reason_of(s, key), *provider = value_of(s, "driver.provider");
+    const char *reason = reason_of(s, key);
     if (reason && strcmp(key, "nvml.state") != 0 && strcmp(key, "driver.init") != 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "%.250s", reason);
         return strcmp(reason, DOCTOR_ROOT) == 0;
@@ -161,11 +193,7 @@ bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTO
         snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; heddle p2p --verdicts does");
         break;
     default:
-        snprintf(out, DOCTOR_REASON_BYTES, "%s",
-                 provider && strcmp(provider, "host") == 0 &&
-                         (strncmp(key, "gpu.", 4) == 0 || strncmp(key, "pair.", 5) == 0)
-                     ? "host devices have no such fact"
-                     : "not in the snapshot; the system has it");
+        explain_system(s, key, out);
         break;
     }
     return false;

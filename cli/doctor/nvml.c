@@ -304,15 +304,19 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
 {
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
-    int lost = 0;
+    int failed = 0, first = NVML_OK;
+    bool alike = true;
     for (unsigned i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         nvml_device d = NULL;
         nvml_pci pci;
         memset(&pci, 0, sizeof(pci));
         int code = n->nvmlDeviceGetHandleByIndex_v2(i, &d);
-        lost += code == NVML_GPU_LOST;
         if (code == NVML_OK) {
             code = n->nvmlDeviceGetPciInfo_v3(d, &pci);
+        }
+        if (code != NVML_OK) {
+            first = failed++ ? first : code;
+            alike &= code == first;
         }
         pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
         int number = pci.bus_id[0] ? doctor_bus_number(buses, pci.bus_id) : -1;
@@ -329,8 +333,8 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
             read_device(n, device[i], i, buses, s);
-        } else { /* NVML counts lost devices, and does not name them */
-            doctor_put(s, absent == lost ? error_text(NVML_GPU_LOST, text) : "absent", "gpu.%d.nvml", i);
+        } else { /* NVML counts devices that it does not open, and does not name them */
+            doctor_put(s, failed == absent && alike ? error_text(first, text) : "absent", "gpu.%d.nvml", i);
         }
     }
     for (int a = 0; a < buses->n; a++) {

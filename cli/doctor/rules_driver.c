@@ -99,6 +99,16 @@ static bool judge_init(doctor_case *c)
     return code != 0 && code != 802 && code != 803 && has_devices(c);
 }
 
+/* More than this tool looks at, or less than none. */
+static bool judge_count(doctor_case *c)
+{
+    if (!doctor_is(c, "0 (ok)", "driver.init")) {
+        return false;
+    }
+    long long devices = doctor_number(c, 0, "driver.devices");
+    return devices < 0 || devices > DOCTOR_GPUS_MAX;
+}
+
 static bool judge_library(doctor_case *c)
 {
     return doctor_is(c, "yes", "module.nvidia") && doctor_is(c, "cannot be opened", "driver.library") && has_devices(c);
@@ -145,11 +155,11 @@ static bool judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* Public reports of threads that wait for each other at launches end with this branch. */
+/* The one branch of which a public report has threads that wait for each other at launches; of older ones nothing is known. */
 static bool judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&
-           doctor_number(c, BRANCH_CONTENDS + 1, "driver.module") <= BRANCH_CONTENDS;
+           doctor_number(c, 0, "driver.module") == BRANCH_CONTENDS;
 }
 
 static bool judge_mps(doctor_case *c)
@@ -182,6 +192,9 @@ const doctor_rule doctor_rules_driver[] = {
      "there are devices, but cuInit fails, so no program can use them",
      "nvidia-smi and dmesg | grep -i nvrm have more; restart the machine after an update of the driver", true,
      judge_init},
+    {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA counts devices that cannot be there",
+     "a stub, a damaged file or another program's library is in the place of NVIDIA's libcuda",
+     "ldconfig -p | grep libcuda; take folders that are not the driver's out of LD_LIBRARY_PATH", false, judge_count},
     {"libcuda-missing", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "libcuda cannot be opened",
      "the kernel module is loaded, but programs find no library to call it with",
      "install the driver's libraries in the module's version; for a container, the NVIDIA container toolkit", true,
@@ -212,9 +225,10 @@ const doctor_rule doctor_rules_driver[] = {
     {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
      "clocks, links, errors and refusals of peer access were not checked",
      "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true, judge_nvml},
-    {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "an old driver, in which threads wait for each other",
-     "with branch 525, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they did "
-     "not",
+    {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
+     "a driver of branch 525, with which threads may wait for each other",
+     "in a report of 525.60, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they "
+     "did not",
      "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, judge_branch},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
      "programs share one server: a fault of one ends the work of the others",

@@ -270,10 +270,11 @@ static bool judge_untested(doctor_case *c)
 
 const doctor_rule doctor_rules_peers[] = {
     {"pair-corrupt", DOCTOR_ERROR, DOCTOR_PAIR, AREA, "bytes do not arrive as they were sent",
-     "a test has moved bytes, and the owner saw other ones; programs that trust the driver compute wrong results",
-     "see the causes here (IOMMU, bridges, virtual machine), mend them, then heddle p2p --verdicts --again; until then "
-     "hd_copy goes another way, and NCCL needs NCCL_P2P_DISABLE=1",
-     false, judge_corrupt},
+     "a test has moved bytes, and the owner saw other ones; hd_copy goes another way, and other programs compute wrong "
+     "results",
+     "iommu=pt for the kernel, ACS off at the bridges (lspci -vvv), no virtual machine; then heddle p2p --verdicts "
+     "--again, and until then NCCL_P2P_DISABLE=1 for NCCL",
+     true, judge_corrupt},
     {"iommu", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU translates addresses of a device that has peers",
      "what one device writes into another one's memory may get lost, without any error",
      "start the kernel with iommu=pt (or amd_iommu=off, intel_iommu=off), then heddle p2p --verdicts", true,

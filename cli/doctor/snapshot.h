@@ -30,6 +30,9 @@ enum {
 /* The reason of what there is nothing of: a rule about it is answered, and has found nothing. */
 #define DOCTOR_UNSUPPORTED "the device does not have it"
 
+/* The reason of what the bus has of a device that NVML or CUDA lists alone. */
+#define DOCTOR_NOT_ON_BUS "/sys does not list this device, only NVML or CUDA does (look from outside a container)"
+
 typedef struct doctor_fact {
     char *key;
     char *value;  /* NULL: it is missing */

@@ -236,6 +236,26 @@ static void a_lost_device_is_found(void **unused)
     doctor_release(&s);
 }
 
+static void a_device_that_is_not_opened_is_found(void **unused)
+{
+    (void)unused;
+    for (int others = 0; others <= 1;
+         others++) { /* with another that is not opened, the codes are of no known device */
+        doctor_buses known = {.id = {"0000:1b:00.0", "0000:1c:00.0", "0000:9c:00.0"}, .n = 3};
+        doctor_snapshot s = {0};
+        nvml n = library();
+        memset(&plan, 0, sizeof plan);
+        plan.handle[1] = 999;
+        plan.handle[2] = others ? NVML_GPU_LOST : NVML_OK;
+        doctor_nvml_read(&n, &known, &s);
+        expect(&s, "gpu.0.nvml", "ok");
+        expect(&s, "gpu.1.nvml", others ? "absent" : "NVML's error 999");
+        assert_true(finds(&s, "gpu-unusable") == !others);
+        assert_false(finds(&s, "gpu-lost"));
+        doctor_release(&s);
+    }
+}
+
 static void a_library_of_another_version_is_found(void **unused)
 {
     (void)unused;
@@ -297,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_values),
         cmocka_unit_test(a_lost_device_is_found),
+        cmocka_unit_test(a_device_that_is_not_opened_is_found),
         cmocka_unit_test(a_library_of_another_version_is_found),
         cmocka_unit_test(nonsense_is_survived),
         cmocka_unit_test(only_five_entries_are_needed),

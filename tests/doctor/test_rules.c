@@ -1,7 +1,7 @@
 /* test_rules.c - each rule of the tables: the least facts for which it finds something, and the one change that makes it find nothing.
  *
  * Two more tables have facts that answer a rule, and the fact that a rule lacks which is not answered.
- * Facts are "key=value;key=value". The twin has the same, but for the change in the third column, which comes first and so stays.
+ * Facts are "key=value;key=value", or "key=?reason" for what is missing. The twin has the same, but for the change in the third column, which comes first and so stays.
  * Promise: Every rule finds its planted cause, with evidence, and nothing in the twin. A check that is not made names the missing fact.
  * Threads: one. Locks: none.
  */
@@ -23,6 +23,8 @@ static const struct {
     {"fabric-state", "gpus=1;gpu.0.fabric_state=2", "gpu.0.fabric_state=0"},
     {"fabric-state", "gpus=1;gpu.0.fabric_state=3;gpu.0.fabric_status=5", "gpu.0.fabric_status=0"},
     {"driver-init", "gpus=1;driver.init=999 (x)", "gpus=0"},
+    {"driver-count", "driver.init=0 (ok);driver.devices=2000000000", "driver.devices=2"},
+    {"driver-count", "driver.init=0 (ok);driver.devices=-1", "driver.init=100 (no device)"},
     {"libcuda-missing", "gpus=1;module.nvidia=yes;driver.library=cannot be opened", "module.nvidia=no"},
     {"driver-silent", "driver.end=no answer within 30 s", "driver.end=ordinary"},
     {"nvml-silent", "nvml.end=crashed with signal 11", "nvml.end=ordinary"},
@@ -33,7 +35,8 @@ static const struct {
     {"nvml-missing", "module.nvidia=yes;nvml.state=NVML's error 999", "nvml.state=ok"},
     {"nvml-missing", "module.nvidia=yes;nvml.library=cannot be used", "module.nvidia=no"},
     {"branch-contends", "gpus=2;driver.module=525.147.05", "driver.module=535.54.03"},
-    {"branch-contends", "gpus=2;driver.module=470.82", "gpus=1"},
+    {"branch-contends", "gpus=2;driver.module=525.60.11", "driver.module=470.82"},
+    {"branch-contends", "gpus=2;driver.module=525.60.11", "gpus=1"},
     {"mps", "mps.server=yes", "mps.server=no"},
     {"gpu-lost", "gpus=1;gpu.0.nvml=the device is lost", "gpu.0.nvml=ok"},
     {"gpu-lost", "gpus=1;gpu.0.config=gone", "gpu.0.config=ok"},
@@ -167,6 +170,11 @@ static const struct {
     {"link-narrow", "gpus=2;gpu.0.link_width=8;gpu.0.link_width_max=8;gpu.1.link_width=8", "gpu.1.link_width_max",
      "the system"},
     {"slot-narrow", "gpus=1;gpu.0.link_width_max=8", "gpu.0.slot_width_max", "the system has it"},
+    {"slot-narrow", "gpus=1;gpu.0.config=?" DOCTOR_NOT_ON_BUS, "gpu.0.link_width_max",
+     "/sys does not list this device"},
+    {"acs-hint", PAIR "gpu.1.config=?" DOCTOR_NOT_ON_BUS, "pair.N.N.path", "/sys does not list this device"},
+    {"slot-narrow", "gpus=1;system.bus=?no /sys", "gpu.0.link_width_max", "no /sys"},
+    {"driver-count", "driver.init=0 (ok)", "driver.devices", "the driver has it"},
     {"mig", "gpus=1;nvml.end=crashed with signal 11", "gpu.0.mig", "NVML: crashed with signal 11"},
     {"mig", "gpus=1;nvml.state=NVML's error 999", "gpu.0.mig", "NVML's error 999"},
     {"mig", "gpus=1;gpu.0.nvml=the device is lost", "gpu.0.mig", "this device: the device is lost"},
@@ -193,6 +201,8 @@ static void put_all(doctor_snapshot *s, const char *facts)
         *value = 0;
         if (strcmp(value + 1, "-") == 0) {
             doctor_miss(s, DOCTOR_UNSUPPORTED, "%s", one);
+        } else if (value[1] == '?') {
+            doctor_miss(s, value + 2, "%s", one);
         } else {
             doctor_put(s, value + 1, "%s", one);
         }

@@ -45,10 +45,13 @@ def report(name, *files):
 def doctor_file():
     path = os.path.join(WORK, "doctor.json")
     with open(path, "w") as out:
-        json.dump({"status": 2, "devices": 2, "areas": {"driver": "findings", "links": "not checked"}, "missing": {"nvml.state": "it cannot be opened"}, "findings": [
+        json.dump({"status": 2, "devices": 2, "areas": {"driver": "findings", "links": "not checked"}, "missing": {"nvml.state": "it cannot be opened",
+            "gpu.0.mig": "it is old", "gpu.1.mig": "it is old", "gpu.2.mig": "it is new"}, "not_checked": [
+            {"id": "mig", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}, None,
+            {"id": "mig-pending", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}], "findings": [
             {"id": "note", "severity": "note", "area": "limits", "title": "a note", "devices": [], "evidence": {}, "why": "it is one", "fix": "", "fix_needs_root": False},
             {"id": "acs", "severity": "error", "area": "peers", "title": "bridges send peers' bytes the long way", "pairs": [[0, 1]],
-             "evidence": {"bridge.acs": "on </script>"}, "why": "ACS is on", "fix": "setpci -s 00:01.0 ECAP_ACS+6.w=0", "fix_needs_root": True}]}, out)
+             "evidence": {"bridge.acs": "on </script>", "gpu.0.iommu": "DMA", "gpu.1.iommu": "DMA"}, "why": "ACS is on", "fix": "setpci -s 00:01.0 ECAP_ACS+6.w=0", "fix_needs_root": True}]}, out)
     return path
 
 
@@ -296,6 +299,12 @@ def try_other_views(driver):
     check("MiB" in page.run("document.getElementById('holders').innerText") or "GiB" in page.run("document.getElementById('holders').innerText"), "the peak has no holders")
     page.click_on("#peer-map button")
     check("atomic operations" in page.run("document.getElementById('pair').innerText"), "a click on a pair has no details")
+    check(["it is old", "mig, mig-pending", "gpu.N.mig"] in page.run(
+        "[...document.querySelectorAll('#doctor tr')].map(r => [...r.cells].map(c => c.textContent))"), "checks that lack a fact are not one row")
+    check("gpu.N.iommu (2 times): DMA" in page.run("document.querySelector('#doctor pre').textContent"), "facts that are alike are not one line")
+    page.click_on("#doctor details:not(article details) > summary")
+    rows = page.run("[...document.querySelectorAll('#doctor details:not(article details) tbody tr')].map(r => r.cells[0].textContent)")
+    equal(rows, ["nvml.state", "gpu.N.mig (2 times)", "gpu.2.mig"], "missing facts that are alike are one row")
     page.run("(() => { const s = document.getElementById('peer-figure'); s.value = 'kernel_load'; s.dispatchEvent(new Event('change')); })()")
     check("828 ns" in page.run("document.getElementById('peer-map').innerText"), "another figure of the pairs")
     dot = page.run("(() => { const c = document.querySelector('#transfers .canvas canvas'); c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect();"

@@ -53,15 +53,25 @@ done
 
 # ---- this machine: what heddle p2p has verified of host devices, and that a snapshot of it is judged alike
 run 0
-HEDDLE_HOST_CORRUPT='0>1' "$tool" p2p --verdicts >"$work/p2p" 2>&1
-[ $? -eq 3 ] || fail "p2p does not find the corrupt pair: $(cat "$work/p2p")"
-HEDDLE_HOST_CORRUPT='0>1' run 2 --snapshot "$work/snapshot.json"
-has 'error [pair-corrupt]' 'corrupt pair'
-has 'pair 0 -> 1' 'corrupt pair'
+export HEDDLE_HOST_CORRUPT='0>1'
+status=0
+if [ -x "$2/heddle-probe" ]; then
+    status=2
+    "$tool" p2p --verdicts >"$work/p2p" 2>&1
+    [ $? -eq 3 ] || fail "p2p does not find the corrupt pair: $(cat "$work/p2p")"
+else
+    echo "skipped: $2/heddle-probe is not built, so no pair is verified"
+fi
+run $status --snapshot "$work/snapshot.json"
+if [ $status -eq 2 ]; then
+    has 'error [pair-corrupt]' 'corrupt pair'
+    has 'pair 0 -> 1' 'corrupt pair'
+fi
 cp "$work/out" "$work/first"
-run 2 --from "$work/snapshot.json"
+run $status --from "$work/snapshot.json"
 cmp -s "$work/first" "$work/out" || fail "a snapshot is judged otherwise: $(diff "$work/first" "$work/out")"
-HEDDLE_HOST_CORRUPT='0>1' run 2 --snapshot -
+run $status --snapshot -
+unset HEDDLE_HOST_CORRUPT
 has '"heddle_snapshot": 1' 'snapshot to the output'
 has_not 'pair-corrupt' 'snapshot to the output'
 for secret in "$(uname -n)" "${USER:-no-such-user}" "$HOME" "$work"; do
@@ -127,6 +137,8 @@ if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/
     has '1 (0000:a2:00.0)' 'played NVML'
     has '[refused-registry]' 'played NVML'
     has_not 'NVML prints' 'played NVML'
+    has '/sys does not list this device' 'a device that NVML alone lists'
+    has_not 'not in the snapshot; the system has it' 'a device that NVML alone lists'
     PLAYED_NVML=mismatch run 2
     has '[version-skew]' 'an NVML of another version'
     PLAYED_NVML=crash run 2

@@ -124,13 +124,37 @@ function buildMachine(body, data) {
     }
 }
 
+/* Facts of several devices or pairs that have one text are one entry. */
+function alike(facts) {
+    const found = new Map();
+    for (const [key, value] of Object.entries(facts || {})) {
+        const pattern = key.replace(/\.\d+(?=\.)/g, '.N'), text = plain(value), same = found.get(pattern + ' ' + text);
+        if (same) same.count++;
+        else found.set(pattern + ' ' + text, { key, pattern, text, count: 1 });
+    }
+    return [...found.values()].map(fact => [fact.count > 1 ? fact.pattern + ' (' + fact.count + ' times)' : fact.key, fact.text]);
+}
+
+/* Checks that lack a fact, by the reason. */
+function uncheckedRows(gaps) {
+    const rows = new Map();
+    for (const gap of gaps) {
+        const reason = plain(gap.reason), row = rows.get(reason) || { facts: new Set(), checks: new Set() };
+        row.facts.add(plain(gap.fact));
+        row.checks.add(plain(gap.id));
+        rows.set(reason, row);
+    }
+    return [...rows].map(([reason, row]) => [reason, { text: [...row.checks].join(', '), class: 'text' }, { text: [...row.facts].join(', '), class: 'text' }]);
+}
+
 /* What `heddle doctor --json` found: the worst first; what could not be looked at. */
 function buildDoctor(body, data) {
     const rank = { error: 0, warning: 1 }, findings = (data.findings || []).filter(f => f && typeof f === 'object');
-    if (findings.length === 0) add(body, el('p', { class: 'quiet' }, 'Nothing is wrong.'));
+    const gaps = (Array.isArray(data.not_checked) ? data.not_checked : []).filter(gap => gap && typeof gap === 'object');
+    if (findings.length === 0) add(body, el('p', { class: 'quiet' }, 'Nothing is wrong' + (gaps.length > 0 ? ' in what was checked.' : '.')));
     for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
         const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
-        const evidence = Object.entries(finding.evidence || {}).map(([key, value]) => key + ': ' + plain(value)).join('\n');
+        const evidence = alike(finding.evidence).map(([key, text]) => key + ': ' + text).join('\n');
         const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
             (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
         add(body, findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
@@ -138,9 +162,11 @@ function buildDoctor(body, data) {
             finding.fix ? el('p', null, 'To do' + (finding.fix_needs_root ? ', as root' : '') + ': ', el('code', null, plain(finding.fix))) : null,
             evidence ? el('details', null, el('summary', null, 'Evidence'), el('pre', null, evidence)) : null]));
     }
-    const areas = Object.entries(data.areas || {}), missing = Object.entries(data.missing || {});
+    const areas = Object.entries(data.areas || {}), missing = Object.keys(data.missing || {}).length;
     if (areas.length > 0) add(body, table('What was looked at', ['area', 'outcome'], areas.map(([area, text]) => [area, { text: plain(text), class: 'text' }])));
-    if (missing.length > 0) {
-        add(body, asTable(() => table('', ['fact', 'why it is missing'], missing.map(([key, text]) => [key, { text: plain(text), class: 'text' }])), 'Facts that could not be had (' + missing.length + ')'));
+    if (gaps.length > 0) add(body, table('What was not checked', ['why', 'checks', 'facts that they lack'], uncheckedRows(gaps)));
+    if (missing > 0) {
+        add(body, asTable(() => table('', ['fact', 'why it is missing'], alike(data.missing).map(([key, text]) => [key, { text, class: 'text' }])),
+            'Facts that could not be had (' + missing + ')'));
     }
 }

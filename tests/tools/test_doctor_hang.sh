@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# test_doctor_hang.sh - `heddle doctor` with a libcuda that never answers: the wait is announced and has an end, and nothing is left behind.
+#
+# Promise: A libcuda that hangs is a finding, the wait for it is announced, and its process is gone when the tool ends.
+# Tier: full.
+set -u
+tool=$2/heddle
+[ -x "$tool" ] || {
+    echo "skipped: $tool is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(doctor)
+. "$1/tests/tools/support.sh"
+. "$1/tests/tools/played_libcuda.sh"
+export HEDDLE_CACHE=$work/cache
+unset CUDA_VISIBLE_DEVICES HEDDLE_PEERS
+play "$work" 2>"$work/err" || {
+    fail "the played libraries do not compile: $(cat "$work/err")"
+    exit $failed
+}
+PLAYED_CUDA=hang "$tool" doctor >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] || fail "the status is not that of an error: $(cat "$work/out" "$work/err")"
+for text in '[driver-silent]' 'driver.end = no answer within' 'warning [mig] MIG is on'; do
+    grep -qF -- "$text" "$work/out" || fail "no \"$text\" in: $(cat "$work/out")"
+done
+grep -qF 'driver does not answer' "$work/err" || fail "the wait is not announced: $(cat "$work/err")"
+for maps in /proc/[0-9]*/maps; do
+    grep -qF "$work/libcuda.so.1" "$maps" 2>/dev/null && fail "a process is left: $maps"
+done
+exit $failed
