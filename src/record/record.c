@@ -33,7 +33,6 @@ void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable)
     recorder->stable = stable;
     recorder->id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1;
     hdi_lock_init(&recorder->lock, HDI_RANKED(HDI_RANK_RECORD, 0));
-    hdi_quick_begin(&recorder->clock);
 }
 
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)

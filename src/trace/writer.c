@@ -453,6 +453,7 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
         return opened;
     }
     clear_rings(rt);
+    hdi_quick_begin(&rt->recorder.clock);
     write_first(w, detail);
     flush(w);
     int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
