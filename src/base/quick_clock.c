@@ -9,6 +9,8 @@
 #define TRIES 5             /* of which the shortest counts */
 #define LEAST_NS 1000000    /* for the first rate */
 #define AGAIN_NS 1000000000 /* the rate is that of the last one to two of these */
+#define GOOD_FOR 2          /* times as long as the rate was measured in: both moments are within some 50 ns */
+#define JUMP 0.001          /* a rate that changes by more is none: the counter jumped, or the clock */
 
 /* Whether the system itself takes its time from the counter: it does so only where all processors count alike. */
 static bool system_uses_it(void)
@@ -58,9 +60,30 @@ void hdi_quick_begin(hdi_quick_clock *clock)
 {
     atomic_store_explicit(&clock->turn, 0, memory_order_relaxed);
     clock->usable = is_invariant() && system_uses_it();
+    clock->rate = 0;
     if (clock->usable) {
         clock->from = clock->next = moment();
     }
+}
+
+/* From here on a look takes this one. */
+static void put_relation(hdi_quick_clock *clock, hdi_quick_moment now, double rate, uint64_t good)
+{
+    uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_relaxed) + 1;
+    turn += turn == 0; /* which is none */
+    hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
+    atomic_store_explicit(&r->ticks, now.ticks, memory_order_relaxed);
+    atomic_store_explicit(&r->ns, now.ns, memory_order_relaxed);
+    atomic_store_explicit(&r->rate, (int64_t)(rate * (double)((int64_t)1 << HDI_QUICK_SHIFT)), memory_order_relaxed);
+    atomic_store_explicit(&r->good, good, memory_order_relaxed);
+    atomic_store_explicit(&clock->turn, turn, memory_order_release); /* pairs with hdi_quick_ns */
+}
+
+static void measure_anew(hdi_quick_clock *clock, hdi_quick_moment now)
+{
+    clock->from = clock->next = now;
+    clock->rate = 0;
+    put_relation(clock, now, 0, 0);
 }
 
 void hdi_quick_relate(hdi_quick_clock *clock)
@@ -69,17 +92,21 @@ void hdi_quick_relate(hdi_quick_clock *clock)
         return;
     }
     hdi_quick_moment now = moment();
-    if (now.ns - clock->from.ns < LEAST_NS || now.ticks <= clock->from.ticks) {
+    if (now.ticks <= clock->from.ticks) {
+        measure_anew(clock, now);
         return;
     }
-    double rate = (double)(now.ns - clock->from.ns) / (double)(now.ticks - clock->from.ticks);
-    uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_relaxed) + 1;
-    turn += turn == 0; /* which is none */
-    hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
-    atomic_store_explicit(&r->ticks, now.ticks, memory_order_relaxed);
-    atomic_store_explicit(&r->ns, now.ns, memory_order_relaxed);
-    atomic_store_explicit(&r->rate, (int64_t)(rate * (double)((int64_t)1 << HDI_QUICK_SHIFT)), memory_order_relaxed);
-    atomic_store_explicit(&clock->turn, turn, memory_order_release); /* pairs with hdi_quick_ns */
+    if (now.ns - clock->from.ns < LEAST_NS) {
+        return;
+    }
+    uint64_t ticks = (uint64_t)(now.ticks - clock->from.ticks);
+    double rate = (double)(now.ns - clock->from.ns) / (double)ticks, change = rate - clock->rate;
+    if (clock->rate > 0 && (change > JUMP * clock->rate || -change > JUMP * clock->rate)) {
+        measure_anew(clock, now);
+        return;
+    }
+    clock->rate = rate;
+    put_relation(clock, now, rate, GOOD_FOR * ticks);
     if (now.ns - clock->next.ns > AGAIN_NS) {
         clock->from = clock->next;
         clock->next = now;

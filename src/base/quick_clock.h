@@ -1,10 +1,11 @@
 /* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for a quarter of its cost.
  *
- * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter is not
- * the same on all processors, or before the first relation, a look is one at the clock itself.
+ * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter differs
+ * between processors, or no relation is fresh, a look is one at the clock itself.
  *
  * Threads: hdi_quick_ns any; the others one at a time. Locks: none.
- * Always: a relation that is replaced while a thread uses it is not used.
+ * Always: a relation that is replaced while a thread uses it is not used. Nor is one for longer than its rate is exact enough, when the
+ * thread that relates is held up. Where the counter jumps, as in a machine that slept, its rate is measured anew.
  */
 #ifndef HDI_BASE_QUICK_CLOCK_H
 #define HDI_BASE_QUICK_CLOCK_H
@@ -20,6 +21,7 @@
 typedef struct hdi_quick_relation {
     _Atomic int64_t ticks, ns; /* at the same moment */
     _Atomic int64_t rate;      /* nanoseconds in 2^32 ticks */
+    _Atomic uint64_t good;     /* for so many ticks */
 } hdi_quick_relation;
 
 typedef struct hdi_quick_moment {
@@ -33,11 +35,13 @@ typedef struct hdi_quick_clock {
     /* of the thread that relates */
     bool usable;
     hdi_quick_moment from, next; /* the rate is measured from the first one; the next one takes its place */
+    double rate;                 /* the last one, nanoseconds a tick; 0: none */
 } hdi_quick_clock;
 
 /* Begins again, without a relation. No thread looks at it meanwhile. */
 void hdi_quick_begin(hdi_quick_clock *clock);
-/* Relates the ticks to the clock. At least every second while threads look at it; the first time, a millisecond after the beginning. */
+/* Relates the ticks to the clock, the first time a millisecond after the beginning. Then often: a relation is good for twice the time that its
+ * rate was measured in, which is up to two seconds. */
 void hdi_quick_relate(hdi_quick_clock *clock);
 
 static inline int64_t hdi_ticks(void)
@@ -57,9 +61,10 @@ static inline int64_t hdi_quick_ns(const hdi_quick_clock *clock)
         int64_t since = hdi_ticks() - atomic_load_explicit(&r->ticks, memory_order_relaxed);
         __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_relaxed);
         int64_t now = atomic_load_explicit(&r->ns, memory_order_relaxed) + (int64_t)(ns >> HDI_QUICK_SHIFT);
+        bool fresh = (uint64_t)since <= atomic_load_explicit(&r->good, memory_order_relaxed);
         atomic_thread_fence(memory_order_acquire); /* the relation was read before the turn is looked at again */
-        if (__builtin_expect(atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn < HDI_QUICK_RELATIONS - 1,
-                             1)) {
+        uint32_t replaced = atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn;
+        if (__builtin_expect(fresh && replaced < HDI_QUICK_RELATIONS - 1, 1)) {
             return now;
         }
     }
