@@ -1,0 +1,124 @@
+/* test_trace_budget.c - a trace with detail edges where events are slow: what the engine spends on them, and what spans are then.
+ *
+ * Promise: Slow events take a hundredth of a trace's time at most, and each operation is in one span all the same.
+ *
+ * Threads: the main one. Locks: none.
+ * Always: a delayed call takes its delay at least, so a number of them is a time that they took. No check is of how long anything else takes.
+ */
+#include "traces.h"
+
+enum { words = 512, bytes = words * 4, ROUNDS = 60, LANES = 8, OPERATIONS = ROUNDS * LANES };
+enum { DELAY_NS = 1000000, FIRST_NS = 1000000, SHARE = 100 };
+/* What is more: one of each lane before the first one was measured, and those of comparisons of clocks. */
+enum { MORE = LANES + 4 };
+
+/* When the program had begun to submit an operation, and had waited for its end. */
+typedef struct operation {
+    hd_ticket ticket;
+    int64_t from, to;
+} operation;
+
+static void work(hd_runtime *runtime, operation *all)
+{
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *lanes[LANES];
+    hd_buffer *buffers[LANES];
+    for (int i = 0; i < LANES; i++) {
+        CONF_OK(hd_lane_create(runtime, 0, &lanes[i]));
+        CONF_OK(hd_alloc(lanes[i], bytes, &buffers[i]));
+    }
+    for (int r = 0; r < ROUNDS; r++, all += LANES) {
+        for (int i = 0; i < LANES; i++) {
+            all[i].from = conf_now();
+            CONF_OK(conf_fill(lanes[i], k, buffers[i], 0, words, (uint32_t)r, &all[i].ticket));
+        }
+        for (int i = 0; i < LANES; i++) {
+            CONF_OK(hd_wait(all[i].ticket, 60 * CONF_SECOND));
+            all[i].to = conf_now();
+        }
+    }
+}
+
+static const hdi_record *only_span(const content *c, hd_ticket ticket)
+{
+    const hdi_record *found = NULL;
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(c, HDI_RECORD_SPAN, &at)) != NULL;) {
+        if (r->span.lane == global(ticket.lane) && r->span.before < ticket.sequence &&
+            ticket.sequence <= r->span.position) {
+            CONF_TRUE(found == NULL);
+            found = r;
+        }
+    }
+    CONF_TRUE(found != NULL);
+    return found;
+}
+
+/* Each operation has a span. What is by the clock lies between what the program saw, and overlaps nothing of its lane. */
+static void check_spans(const content *c, const operation *all)
+{
+    int64_t ended[LANES] = {0};
+    for (int i = 0; i < OPERATIONS; i++) {
+        const hdi_record *span = only_span(c, all[i].ticket);
+        CONF_EQUAL(span->span.op, HDI_RECORD_OP_LAUNCH);
+        CONF_TRUE(span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK); /* its lane was at rest */
+        CONF_TRUE(all[i].from <= span->span.began && span->span.began <= all[i].to);
+        CONF_TRUE(ended[i % LANES] <= span->span.began);
+        if (span->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) {
+            CONF_TRUE(span->span.began <= span->span.ended && span->span.ended <= all[i].to);
+            ended[i % LANES] = span->span.ended;
+        }
+    }
+}
+
+static void slow_events_are_few(const char *settings)
+{
+    hd_runtime *runtime = conf_open(settings);
+    operation *all = conf_memory(OPERATIONS * sizeof *all);
+    hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_EDGES};
+    hd_trace_info info = {.size = sizeof info};
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), &options));
+    int64_t from = conf_now();
+    work(runtime, all);
+    CONF_OK(hd_trace_stop(runtime, &info));
+    int64_t took = conf_now() - from;
+    CONF_EQUAL(info.dropped, 0);
+    content c = read_file(file_path);
+    CONF_EQUAL(count(&c, HDI_RECORD_DROPPED), 0);
+    check_spans(&c, all);
+    int64_t events = 0;
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(&c, HDI_RECORD_SPAN, &at)) != NULL;) {
+        events += (r->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) == 0;
+    }
+    if (conf_is_inline(runtime)) {
+        CONF_EQUAL(events, OPERATIONS); /* an end is seen there only when the program calls, so nothing is spared */
+    } else {
+        CONF_TRUE(events * DELAY_NS <= FIRST_NS + took / SHARE + MORE * DELAY_NS);
+    }
+    free(c.records);
+    free(all);
+    conf_close(runtime);
+}
+
+static void events_that_are_slow_to_record(void **state)
+{
+    (void)state;
+    slow_events_are_few("host_devices=1 delay=cuEventRecord:1+=1000");
+}
+
+static void times_that_are_slow_to_ask_for(void **state)
+{
+    (void)state;
+    slow_events_are_few("host_devices=1 delay=cuEventElapsedTime:1+=1000");
+}
+
+int main(void)
+{
+    conf_begin("test_trace_budget");
+    const struct CMUnitTest tests[] = {
+        FOLDER_CASE(events_that_are_slow_to_record),
+        FOLDER_CASE(times_that_are_slow_to_ask_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
