@@ -156,54 +156,76 @@ static int compare_copies(const void *a, const void *b)
     return (x->submitted > y->submitted) - (x->submitted < y->submitted);
 }
 
-/* A transfer of the program's began with the first copy that its thread submitted in the call. The copies are sorted. */
-static void time_transfer(trace_transfer *x, trace *t, const one_copy *copies, size_t n)
+/* The copies of all threads, sorted. */
+typedef struct copies {
+    one_copy *list;
+    size_t n;
+    uint32_t *taken; /* at the first copy of each thread: up to where its copies are of calls that were looked at */
+} copies;
+
+/* The first copy of a thread at a time or behind it. */
+static size_t copy_at(const copies *c, uint32_t thread, int64_t time)
 {
-    size_t low = 0, high = n;
-    while (low < high) { /* the thread's first copy in the call */
+    size_t low = 0, high = c->n;
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const one_copy *copy = &copies[middle];
-        if (copy->thread < x->thread || (copy->thread == x->thread && copy->submitted < x->called)) {
+        const one_copy *copy = &c->list[middle];
+        if (copy->thread < thread || (copy->thread == thread && copy->submitted < time)) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
+    return low;
+}
+
+/* A transfer of the program's has the copies that its thread submitted in the call, up to its own last one. Calls of a thread follow each
+ * other, so each copy is looked at once. It began with the first of them. */
+static void time_transfer(trace_transfer *x, trace *t, const copies *c)
+{
+    size_t first = copy_at(c, x->thread, INT64_MIN), at = copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
     x->ended = t->ops[x->op].ended;
     x->began = t->ops[x->op].began;
-    bool within = low < n && copies[low].thread == x->thread && copies[low].submitted <= x->returned;
-    int64_t began = within ? t->ops[copies[low].op].began : TRACE_UNSEEN;
-    if (began != TRACE_UNSEEN) {
-        x->began = x->began == TRACE_UNSEEN ? began : trace_least(x->began, began);
+    if (first == c->n) {
+        return;
     }
-    for (; x->way == HDI_RECORD_WAY_STAGED && low < n && copies[low].thread == x->thread; low++) {
-        trace_op *op = &t->ops[copies[low].op];
-        if (copies[low].submitted > x->returned || op->leg) {
-            break; /* calls of a thread do not overlap, so each copy is looked at once */
+    at = at > c->taken[first] ? at : c->taken[first];
+    bool last = false;
+    for (size_t n = 0; !last && at < c->n; n++, at++) {
+        trace_op *op = &t->ops[c->list[at].op];
+        if (c->list[at].thread != x->thread || c->list[at].submitted > x->returned + TRACE_THREADS_NS) {
+            break;
         }
-        op->leg = true;
+        if (n == 0 && op->began != TRACE_UNSEEN) {
+            x->began = x->began == TRACE_UNSEEN ? op->began : trace_least(x->began, op->began);
+        }
+        op->leg = op->leg || x->way == HDI_RECORD_WAY_STAGED;
+        last = c->list[at].op == x->op;
     }
+    c->taken[first] = (uint32_t)at;
 }
 
 static bool time_transfers(trace *t)
 {
-    one_copy *copies = trace_table(t->n_transfers > 0 ? t->n_ops : 0, sizeof *copies);
-    size_t n = 0;
-    for (size_t i = 0; copies && t->n_transfers > 0 && i < t->n_ops; i++) {
+    size_t most = t->n_transfers > 0 ? t->n_ops : 0;
+    copies c = {.list = trace_table(most, sizeof c.list[0]), .taken = trace_table(most, sizeof c.taken[0])};
+    bool ok = c.list && c.taken;
+    for (size_t i = 0; ok && i < most; i++) {
         if (t->ops[i].kind == HDI_RECORD_OP_COPY) {
-            copies[n++] = (one_copy){t->ops[i].submitted, t->ops[i].thread, (int32_t)i};
+            c.list[c.n++] = (one_copy){t->ops[i].submitted, t->ops[i].thread, (int32_t)i};
         }
     }
-    if (copies) {
-        trace_sort(copies, n, sizeof *copies, compare_copies);
+    if (ok) {
+        trace_sort(c.list, c.n, sizeof c.list[0], compare_copies);
     }
-    for (size_t i = 0; copies && i < t->n_transfers; i++) {
+    for (size_t i = 0; ok && i < t->n_transfers; i++) {
         if (t->transfers[i].op != TRACE_NONE) {
-            time_transfer(&t->transfers[i], t, copies, n);
+            time_transfer(&t->transfers[i], t, &c);
         }
     }
-    free(copies);
-    return copies != NULL;
+    free(c.list);
+    free(c.taken);
+    return ok;
 }
 
 /* -------------------------------------------------------------------------------------------------------- peaks -- */

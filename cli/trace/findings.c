@@ -122,11 +122,12 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
     one->op = g->op;
     one->wait = g->wait;
     one->label = g->label;
-    PUT(one->evidence, "%" PRIu64 " gaps%s; the longest, %s, before %.100s%s%.100s", g->count,
-        of_buffer(t, g, all, buffer), finding_time(g->longest, longest),
-        g->op == TRACE_NONE ? "no operation" : trace_op_name(t, g->op, name),
-        g->holder == TRACE_NONE || g->holder == g->op ? "" : ", which waited for ",
-        g->holder == TRACE_NONE || g->holder == g->op ? "" : trace_op_name(t, g->holder, holder));
+    bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
+    bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
+    PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
+        of_buffer(t, g, all, buffer), finding_time(g->longest, longest), g->op == TRACE_NONE ? "" : ", before ",
+        g->op == TRACE_NONE ? "" : trace_op_name(t, g->op, name), waits ? ", which waited for " : "",
+        waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
 static void idle_for_devices(finder *f, int d)

@@ -140,7 +140,7 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
     size_t at = 0;
     int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
     int64_t started = INT64_MIN;
-    int64_t within = d->clock_within; /* so far may the device's times be off the thread's */
+    int64_t within = d->clock_within + TRACE_THREADS_NS; /* so far may the device's times be off the thread's */
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         if (!is_empty(p)) {

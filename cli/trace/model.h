@@ -71,6 +71,8 @@ enum { TRACE_POSITION_BITS = 48 };
 typedef struct trace_wait {
     int32_t op, other; /* indices of ops; other TRACE_NONE: it is not in the trace */
     bool reads;
+    bool behind;   /* `other` is further than the bytes need: the lane's next event stands there */
+    uint32_t lane; /* of what it waits for, global */
     uint64_t buffer;
     int32_t label;      /* index of names, TRACE_NONE */
     uint64_t low, high; /* bytes of the buffer */
@@ -254,6 +256,7 @@ typedef struct trace {
     uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
+    uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */
     int n_devices;

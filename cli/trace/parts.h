@@ -12,6 +12,9 @@
 /* Beyond this many ns from the trace's beginning a time is no time: 52 days. Differences and a few sums stay far from the type's limits. */
 #define TRACE_TIME_MOST (INT64_C(1) << 52)
 
+/* Two times of threads may be out of order by so much, since each is within 200 ns of the clock. */
+#define TRACE_THREADS_NS 400
+
 enum { TRACE_DEVICES = 32, TRACE_LANE_NUMBERS = TRACE_DEVICES * HDI_RECORD_LANES };
 
 /* Where the rows of each lane are put in a table: lanes behind each other, each one's rows as they come. */
@@ -105,6 +108,9 @@ bool trace_match_activities(trace *t);
 bool trace_is_signal(const trace_activity *a);
 
 bool trace_split(trace *t);
+/* Whether work of that kind moves bytes: copies, and the kernels that do it in lanes for copies. Else it computes; fills do, wherever they
+ * run, since a stretch may have them among launches. */
+bool trace_moves(const trace *t, uint32_t lane, uint8_t kind);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);
 bool trace_figures(trace *t, const char *peaks, char error[512]);

@@ -479,6 +479,7 @@ static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uin
         .op = op,
         .other = other,
         .reads = r->kind == 1,
+        .lane = r->wait.other_lane,
         .buffer = r->wait.buffer,
         .label =
             r->wait.label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, r->wait.label, t->ops[op].submitted) : TRACE_NONE,
@@ -510,8 +511,69 @@ static void place_waits(trace *t, const trace_wait *waits)
         *put = waits[i];
         op->unknown_waits += waits[i].other == TRACE_NONE;
     }
-    for (size_t i = 0; i < t->n_ops; i++) {
-        t->unknown_ops += t->ops[i].unknown_waits > 0;
+}
+
+/* The wait of an operation that is for the furthest position of a lane; NULL: it has none for that lane. */
+static trace_wait *last_wait_for(trace *t, const trace_op *op, uint32_t lane)
+{
+    for (uint32_t i = op->n_waits; i-- > 0;) {
+        if (t->waits[op->first_wait + i].lane == lane) {
+            return &t->waits[op->first_wait + i];
+        }
+    }
+    return NULL;
+}
+
+/* The last operation of a lane that ends at a position or before it, in the runtime whose records these are; TRACE_NONE. */
+static int32_t last_op_at(const trace_source *s, const trace_lane *lane, uint64_t position)
+{
+    size_t behind = trace_op_behind(s->t, lane, trace_position(s, position));
+    bool has = behind > (size_t)lane->first_op && s->t->ops[behind - 1].position >> TRACE_POSITION_BITS == s->run;
+    return has ? (int32_t)(behind - 1) : TRACE_NONE;
+}
+
+/* A wait goes on to where the event stands. An operation or a wait that the trace does not have is counted elsewhere. */
+static void read_behind(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    const trace_lane *lane = trace_find_lane(t, r->behind.lane), *other = trace_find_lane(t, r->behind.other_lane);
+    if (lane == other || r->behind.before >> TRACE_POSITION_BITS != 0 ||
+        r->behind.other_position >> TRACE_POSITION_BITS != 0) {
+        t->ignored += lane != NULL;
+        return;
+    }
+    size_t at = lane ? trace_op_behind(t, lane, trace_position(s, r->behind.before)) : 0;
+    if (!lane || !other || at == (size_t)lane->first_op + (size_t)lane->n_ops ||
+        t->ops[at].position >> TRACE_POSITION_BITS != s->run) {
+        return;
+    }
+    trace_op *op = &t->ops[at];
+    trace_wait *w = last_wait_for(t, op, other->lane), *end = t->waits + op->first_wait + op->n_waits;
+    int32_t to = last_op_at(s, other, r->behind.other_position);
+    if (!w || to <= w->other) {
+        return;
+    }
+    op->unknown_waits -= w->other == TRACE_NONE; /* that one ends in front of it */
+    w->other = to;
+    w->behind = true;
+    for (; w + 1 < end && w[1].other < w->other; w++) { /* by what is waited for, as before */
+        trace_wait next = w[1];
+        w[1] = *w;
+        *w = next;
+    }
+}
+
+static void read_behinds(trace_source *s)
+{
+    uint32_t run = trace_record(s, 0).trace.run;
+    s->run = 0;
+    for (size_t k = 0; s->count[HDI_RECORD_BEHIND] > 0 && k < s->n_others; k++) {
+        hdi_record r = trace_record(s, s->others[k]);
+        if (r.type == HDI_RECORD_TRACE) {
+            trace_next_run(s, &r, &run);
+        } else if (r.type == HDI_RECORD_BEHIND) {
+            read_behind(s, &r);
+        }
     }
 }
 
@@ -531,6 +593,10 @@ static bool read_waits(trace_source *s)
     }
     if (waits && hints) {
         place_waits(s->t, waits);
+        read_behinds(s);
+    }
+    for (size_t i = 0; i < s->t->n_ops; i++) {
+        s->t->unknown_ops += s->t->ops[i].unknown_waits > 0;
     }
     bool ok = waits && hints;
     free(waits);

@@ -124,10 +124,16 @@ static int32_t label_of(trace_source *s, uint32_t label, int64_t time)
 
 /* -------------------------------------------------------------------------------------------------------- records -- */
 
+/* Both are times of one thread. */
+static int64_t end_of(int64_t begin, int64_t end)
+{
+    return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;
+}
+
 static void read_transfer(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t called = trace_time(s, r->time), returned = trace_time(s, r->transfer.returned);
+    int64_t called = trace_time(s, r->time), returned = end_of(called, trace_time(s, r->transfer.returned));
     if (called == TRACE_UNSEEN || returned < called || r->kind == 0 || r->kind >= HDI_RECORD_WAYS ||
         r->transfer.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -156,13 +162,14 @@ static void read_memory(trace_source *s, const hdi_record *r)
     trace *t = s->t;
     int64_t time = trace_time(s, r->time);
     bool is_alloc = r->type == HDI_RECORD_ALLOC;
-    if (time == TRACE_UNSEEN || (is_alloc && (r->alloc.took < 0 || r->alloc.took > TRACE_TIME_MOST)) || r->kind > 2) {
+    int64_t took = is_alloc ? end_of(0, r->alloc.took) : 0;
+    if (time == TRACE_UNSEEN || took < 0 || took > TRACE_TIME_MOST || r->kind > 2) {
         t->ignored++;
         return;
     }
     t->memory[t->n_memory++] = (trace_memory){
         .time = time,
-        .took = is_alloc ? r->alloc.took : 0,
+        .took = took,
         .is_alloc = is_alloc,
         .kind = r->kind,
         .device = r->device,
@@ -179,7 +186,7 @@ static void read_memory(trace_source *s, const hdi_record *r)
 static void read_pause(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t begin = trace_time(s, r->time), end = trace_time(s, r->pause.ended);
+    int64_t begin = trace_time(s, r->time), end = end_of(begin, trace_time(s, r->pause.ended));
     if (begin == TRACE_UNSEEN || end < begin || r->kind == 0 || r->kind >= HDI_RECORD_PAUSES ||
         r->pause.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -198,6 +205,24 @@ static void read_pause(trace_source *s, const hdi_record *r)
     };
 }
 
+/* A RESTART, until it is the end of a loss. */
+typedef struct comeback {
+    uint8_t device;
+    int64_t time, ended;
+} comeback;
+
+static int compare_losses(const void *a, const void *b)
+{
+    const trace_loss *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int compare_comebacks(const void *a, const void *b)
+{
+    const comeback *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
 static void read_loss(trace_source *s, size_t index, const hdi_record *r)
 {
     trace *t = s->t;
@@ -206,25 +231,60 @@ static void read_loss(trace_source *s, size_t index, const hdi_record *r)
         t->ignored += time != TRACE_UNSEEN;
         return;
     }
-    if (r->type == HDI_RECORD_RESTART) { /* of the last loss of the device */
-        int64_t ended = trace_time(s, r->loss.ended);
-        for (size_t i = t->n_losses; i-- > 0;) {
-            if (t->losses[i].device == r->device && t->losses[i].ended == TRACE_UNSEEN) {
-                t->losses[i].ended = ended >= t->losses[i].time ? ended : TRACE_UNSEEN;
-                return;
-            }
-            if (t->n_losses - i > TRACE_DEVICES) {
-                break;
-            }
-        }
-        return;
-    }
     trace_loss *loss = &t->losses[t->n_losses++];
     *loss = (trace_loss){.time = time, .ended = TRACE_UNSEEN, .device = r->device, .code = r->loss.code};
     loss->op = r->loss.position >> TRACE_POSITION_BITS
                    ? TRACE_NONE
                    : trace_find_op(t, r->loss.lane, trace_position(s, r->loss.position));
     trace_text(s, index, loss->message, sizeof loss->message);
+}
+
+/* Each return is the end of the last loss of its device before it. Both tables are sorted. */
+static void join_losses(trace *t, const comeback *returns, size_t n)
+{
+    trace_loss *last[TRACE_DEVICES] = {NULL};
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (; at < t->n_losses && t->losses[at].time <= returns[i].time + TRACE_THREADS_NS; at++) {
+            last[t->losses[at].device] = &t->losses[at];
+        }
+        trace_loss *loss = last[returns[i].device];
+        if (loss && loss->ended == TRACE_UNSEEN && returns[i].ended >= loss->time) {
+            loss->ended = returns[i].ended;
+        }
+    }
+}
+
+/* Of a lost process a LOSS has an earlier time and a later place in the file than the RESTART. */
+static bool read_losses(trace_source *s)
+{
+    trace *t = s->t;
+    comeback *returns = trace_table(s->count[HDI_RECORD_RESTART], sizeof *returns);
+    size_t n = 0;
+    uint32_t run = trace_record(s, 0).trace.run;
+    s->run = 0;
+    for (size_t k = 0; returns && k < s->n_others; k++) {
+        size_t i = s->others[k];
+        hdi_record r = trace_record(s, i);
+        if (r.type == HDI_RECORD_TRACE) {
+            trace_next_run(s, &r, &run);
+        } else if (r.type == HDI_RECORD_LOSS) {
+            read_loss(s, i, &r);
+        } else if (r.type == HDI_RECORD_RESTART) {
+            int64_t time = trace_time(s, r.time), ended = trace_time(s, r.loss.ended);
+            bool sense = time != TRACE_UNSEEN && ended != TRACE_UNSEEN && r.device < TRACE_DEVICES;
+            t->ignored += time != TRACE_UNSEEN && r.device >= TRACE_DEVICES;
+            returns[n] = (comeback){r.device, time, ended};
+            n += sense;
+        }
+    }
+    if (returns) {
+        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], compare_losses);
+        trace_sort(returns, n, sizeof *returns, compare_comebacks);
+        join_losses(t, returns, n);
+    }
+    free(returns);
+    return returns != NULL;
 }
 
 static void read_figure(trace_source *s, const hdi_record *r)
@@ -287,12 +347,14 @@ static int compare_ranges(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
 }
 
-/* One thread's, in order. `open` has room for all of them. A range whose end is missing ends with the trace. */
-static void join_ranges(trace *t, const edge *edges, size_t n, size_t *open, int64_t last)
+/* One thread's, in order; times that are not are a little off. `open` has room for all of them. A range whose end is missing ends with
+ * the trace. */
+static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
-        const edge *e = &edges[i];
+        edge *e = &edges[i];
+        e->time = i > 0 ? trace_most(e->time, edges[i - 1].time) : e->time;
         if (!e->push) {
             if (depth > 0) { /* else it was begun before the trace */
                 trace_range *range = &t->ranges[open[--depth]];
@@ -486,10 +548,6 @@ static void read_records(trace_source *s)
         case HDI_RECORD_PAUSE:
             read_pause(s, &r);
             break;
-        case HDI_RECORD_LOSS:
-        case HDI_RECORD_RESTART:
-            read_loss(s, i, &r);
-            break;
         case HDI_RECORD_MEMORY:
             read_figure(s, &r);
             break;
@@ -524,5 +582,5 @@ bool trace_read_tables(trace_source *s)
     trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
     trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
     trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
-    return match_memory(t) && read_threads(s) && read_ranges(s);
+    return match_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);
 }

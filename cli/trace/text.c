@@ -382,8 +382,9 @@ static void put_reason(const trace *t, int32_t op, FILE *out)
     }
     const trace_wait *w = &t->waits[wait];
     const char *label = trace_name(t, w->label);
-    fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s:\n", w->reads ? "it reads" : "it overwrites",
-            w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "");
+    fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s%s:\n", w->reads ? "it reads" : "it overwrites",
+            w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "",
+            w->behind ? ", and waits for what is behind them in that lane: the event stands there" : "");
 }
 
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512])
