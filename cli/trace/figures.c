@@ -1,4 +1,5 @@
-/* figures.c - figures of transfers and memory: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c.
+/* figures.c - figures of transfers: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c, those of memory
+ * of memory.c.
  *
  * A path is a way with its source and destination. What engines copied is taken from operations. What passed through chunks or was
  * copied by the host is taken from the program's calls.
@@ -305,121 +306,7 @@ static bool read_peaks(trace *t, const char *file, char error[512])
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------- memory -- */
-
-static int compare_keys(const trace_label *x, const trace_label *y)
-{
-    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
-    return p != q ? (p < q ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
-}
-
-static int compare_labels(const void *a, const void *b)
-{
-    return compare_keys(a, b);
-}
-
-static int compare_peaks(const void *a, const void *b)
-{
-    const trace_label *x = a, *y = b;
-    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
-    if (p != q) {
-        return p < q ? -1 : 1;
-    }
-    return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
-}
-
-static trace_label key_of(const trace_memory *m)
-{
-    return (trace_label){.kind = m->kind, .device = m->kind == 0 ? m->device : HDI_RECORD_NO_DEVICE, .label = m->label};
-}
-
-/* An event counts where it changes what is held: of a FREE whose ALLOC is not there the bytes are not known. */
-static bool counts(const trace_memory *m)
-{
-    return m->is_alloc ? (m->rungs & HDI_RECORD_RUNG_FAILED) == 0 : m->other != TRACE_NONE;
-}
-
-static void note_memory(trace_label *l, const trace_memory *m)
-{
-    if (!m->is_alloc) {
-        l->frees++;
-        l->left = l->left > m->bytes ? l->left - m->bytes : 0;
-        return;
-    }
-    l->allocs++;
-    trace_count(&l->left, m->bytes);
-    l->peak = l->left > l->peak ? l->left : l->peak;
-}
-
-/* The labels of a device with the most that it held in all: what each had at that time. */
-static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
-{
-    uint64_t held = 0, most = 0;
-    size_t when = 0;
-    for (size_t i = 0; i < t->n_memory; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        if (key.kind != kind || key.device != device || !counts(&t->memory[i])) {
-            continue;
-        }
-        if (t->memory[i].is_alloc) {
-            trace_count(&held, t->memory[i].bytes);
-        } else {
-            held = held > t->memory[i].bytes ? held - t->memory[i].bytes : 0;
-        }
-        if (held > most) {
-            most = held;
-            when = i + 1;
-        }
-    }
-    for (size_t i = 0; i < when; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        trace_label *l = key.kind == kind && key.device == device && counts(&t->memory[i])
-                             ? bsearch(&key, labels, n, sizeof key, compare_labels)
-                             : NULL;
-        if (l && t->memory[i].is_alloc) {
-            trace_count(&l->at_peak, t->memory[i].bytes);
-        } else if (l) {
-            l->at_peak = l->at_peak > t->memory[i].bytes ? l->at_peak - t->memory[i].bytes : 0;
-        }
-    }
-}
-
-static bool sum_labels(trace *t)
-{
-    t->labels = trace_table(t->n_memory, sizeof t->labels[0]);
-    if (!t->labels) {
-        return false;
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        t->labels[i] = key_of(&t->memory[i]);
-    }
-    trace_sort(t->labels, t->n_memory, sizeof t->labels[0], compare_labels);
-    for (size_t i = 0; i < t->n_memory; i++) {
-        if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
-            t->labels[t->n_labels++] = t->labels[i];
-        }
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, compare_labels);
-        if (counts(&t->memory[i])) {
-            note_memory(l, &t->memory[i]);
-        }
-        if (t->memory[i].is_alloc && t->memory[i].rungs > HDI_RECORD_RUNG_ARENA) {
-            l->beyond++;
-            trace_add(&l->paused, t->memory[i].took);
-        }
-    }
-    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few */
-        if (i == 0 || t->labels[i].kind != t->labels[i - 1].kind || t->labels[i].device != t->labels[i - 1].device) {
-            note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
-        }
-    }
-    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
-    return true;
-}
-
 bool trace_figures(trace *t, const char *peaks, char error[512])
 {
-    return time_transfers(t) && sum_all_moves(t) && sum_labels(t) && (!peaks || read_peaks(t, peaks, error));
+    return time_transfers(t) && sum_all_moves(t) && trace_sum_memory(t) && (!peaks || read_peaks(t, peaks, error));
 }

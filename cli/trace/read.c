@@ -79,14 +79,13 @@ const char *trace_name(const trace *t, int32_t name)
 
 /* ------------------------------------------------------------------------------------------------ head, devices -- */
 
-static bool check_head(trace_source *s, char error[512])
+/* Whether a file that begins so is a trace; an `error` says why not. */
+static bool is_trace(const void *bytes, size_t n, void *error)
 {
     hdi_record first = {.type = 0};
-    if (s->n > 0) {
-        first = trace_record(s, 0);
-    }
-    if (s->n == 0 || first.type != HDI_RECORD_TRACE || first.trace.magic != HDI_RECORD_MAGIC) {
-        bool turned = s->n > 0 && first.trace.magic == __builtin_bswap64(HDI_RECORD_MAGIC);
+    memcpy(&first, bytes, n < sizeof first ? 0 : sizeof first);
+    if (first.type != HDI_RECORD_TRACE || first.trace.magic != HDI_RECORD_MAGIC) {
+        bool turned = first.trace.magic == __builtin_bswap64(HDI_RECORD_MAGIC);
         snprintf(error, 512, "%s",
                  turned ? "it is a trace of a machine with another byte order; read it on such a machine"
                         : "it is no trace of Heddle; HEDDLE_TRACE=FILE makes one");
@@ -97,6 +96,12 @@ static bool check_head(trace_source *s, char error[512])
                  first.trace.version, HDI_RECORD_VERSION);
         return false;
     }
+    return true;
+}
+
+static void read_head(trace_source *s)
+{
+    const hdi_record first = trace_record(s, 0);
     s->begin = first.time;
     trace *t = s->t;
     t->detail = first.kind;
@@ -105,7 +110,6 @@ static bool check_head(trace_source *s, char error[512])
     t->since_1970 = first.trace.since_1970;
     t->n_devices = first.device <= TRACE_DEVICES ? first.device : TRACE_DEVICES;
     t->runs = 1;
-    return true;
 }
 
 static void read_device(trace_source *s, size_t index, const hdi_record *r)
@@ -700,9 +704,10 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
                  INT32_MAX / 4);
         return false;
     }
-    if (!check_head(&s, error)) {
+    if (!is_trace(bytes, n, error)) {
         return false;
     }
+    read_head(&s);
     bool ok = read_all(&s);
     out->length = s.last;
     ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&
@@ -744,12 +749,12 @@ bool trace_read(const char *file, const char *peaks, trace *out, char error[512]
 {
     memset(out, 0, sizeof *out);
     size_t n = 0;
-    void *bytes = cli_read_file(file, &n);
+    char what[512] = "";
+    void *bytes = cli_read_file_if(file, &n, HDI_RECORD_BYTES, is_trace, what); /* a device may have no end */
     if (!bytes) {
-        snprintf(error, 512, "%.300s: %s", file, strerror(errno));
+        snprintf(error, 512, "%.200s: %.300s", file, what[0] ? what : strerror(errno));
         return false;
     }
-    char what[512];
     snprintf(out->file, sizeof out->file, "%s", file);
     bool ok = read_bytes(bytes, n, peaks, out, what);
     free(bytes);

@@ -117,23 +117,17 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     return behind && behind->kind == kind && behind->number == number ? behind->name : TRACE_NONE;
 }
 
-static int32_t label_of(trace_source *s, uint32_t label, int64_t time)
+int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
 {
     return label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, label, time) : TRACE_NONE;
 }
 
 /* -------------------------------------------------------------------------------------------------------- records -- */
 
-/* Both are times of one thread. */
-static int64_t end_of(int64_t begin, int64_t end)
-{
-    return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;
-}
-
 static void read_transfer(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t called = trace_time(s, r->time), returned = end_of(called, trace_time(s, r->transfer.returned));
+    int64_t called = trace_time(s, r->time), returned = trace_end_of(called, trace_time(s, r->transfer.returned));
     if (called == TRACE_UNSEEN || returned < called || r->kind == 0 || r->kind >= HDI_RECORD_WAYS ||
         r->transfer.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -152,41 +146,15 @@ static void read_transfer(trace_source *s, const hdi_record *r)
         .returned = returned,
         .began = position ? TRACE_UNSEEN : called,
         .ended = position ? TRACE_UNSEEN : returned,
-        .src_label = label_of(s, r->transfer.src_label, called),
-        .dst_label = label_of(s, r->transfer.dst_label, called),
-    };
-}
-
-static void read_memory(trace_source *s, const hdi_record *r)
-{
-    trace *t = s->t;
-    int64_t time = trace_time(s, r->time);
-    bool is_alloc = r->type == HDI_RECORD_ALLOC;
-    int64_t took = is_alloc ? end_of(0, r->alloc.took) : 0;
-    if (time == TRACE_UNSEEN || took < 0 || took > TRACE_TIME_MOST || r->kind > 2) {
-        t->ignored++;
-        return;
-    }
-    t->memory[t->n_memory++] = (trace_memory){
-        .time = time,
-        .took = took,
-        .is_alloc = is_alloc,
-        .kind = r->kind,
-        .device = r->device,
-        .rungs = is_alloc ? r->alloc.rungs : 0,
-        .thread = r->thread,
-        .buffer = r->alloc.buffer,
-        .bytes = r->alloc.bytes,
-        .address = r->alloc.address,
-        .label = label_of(s, r->alloc.label, time),
-        .other = TRACE_NONE,
+        .src_label = trace_label_of(s, r->transfer.src_label, called),
+        .dst_label = trace_label_of(s, r->transfer.dst_label, called),
     };
 }
 
 static void read_pause(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t begin = trace_time(s, r->time), end = end_of(begin, trace_time(s, r->pause.ended));
+    int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->pause.ended));
     if (begin == TRACE_UNSEEN || end < begin || r->kind == 0 || r->kind >= HDI_RECORD_PAUSES ||
         r->pause.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -410,12 +378,6 @@ static int compare_transfers(const void *a, const void *b)
     return (x->called > y->called) - (x->called < y->called);
 }
 
-static int compare_memory(const void *a, const void *b)
-{
-    const trace_memory *x = a, *y = b;
-    return (x->time > y->time) - (x->time < y->time);
-}
-
 static int compare_figures(const void *a, const void *b)
 {
     const trace_figure *x = a, *y = b;
@@ -432,48 +394,6 @@ static int compare_activities(const void *a, const void *b)
 {
     const trace_activity *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-/* An ALLOC or FREE, by buffer. */
-typedef struct holder {
-    uint64_t buffer;
-    int64_t time;
-    int32_t index;
-    bool is_alloc;
-} holder;
-
-static int compare_holders(const void *a, const void *b)
-{
-    const holder *x = a, *y = b;
-    if (x->buffer != y->buffer) {
-        return x->buffer < y->buffer ? -1 : 1;
-    }
-    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
-}
-
-/* An allocation that failed has no buffer. */
-static bool match_memory(trace *t)
-{
-    holder *holders = trace_table(t->n_memory, sizeof *holders);
-    if (!holders) {
-        return false;
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        holders[i] = (holder){t->memory[i].buffer, t->memory[i].time, (int32_t)i, t->memory[i].is_alloc};
-    }
-    trace_sort(holders, t->n_memory, sizeof *holders, compare_holders);
-    for (size_t i = 1; i < t->n_memory; i++) {
-        const holder *a = &holders[i - 1], *f = &holders[i];
-        if (a->buffer == f->buffer && a->buffer != 0 && a->is_alloc && !f->is_alloc) {
-            trace_memory *alloc = &t->memory[a->index], *end = &t->memory[f->index];
-            alloc->other = f->index;
-            end->other = a->index;
-            end->kind = alloc->kind, end->device = alloc->device, end->label = alloc->label;
-            end->bytes = alloc->bytes, end->address = alloc->address;
-        }
-    }
-    free(holders);
-    return true;
 }
 
 static int compare_threads(const void *a, const void *b)
@@ -543,7 +463,8 @@ static void read_records(trace_source *s)
             break;
         case HDI_RECORD_ALLOC:
         case HDI_RECORD_FREE:
-            read_memory(s, &r);
+        case HDI_RECORD_LABEL:
+            trace_read_memory(s, &r);
             break;
         case HDI_RECORD_PAUSE:
             read_pause(s, &r);
@@ -564,7 +485,8 @@ bool trace_read_tables(trace_source *s)
 {
     trace *t = s->t;
     t->transfers = trace_table(s->count[HDI_RECORD_TRANSFER], sizeof t->transfers[0]);
-    t->memory = trace_table(s->count[HDI_RECORD_ALLOC] + s->count[HDI_RECORD_FREE], sizeof t->memory[0]);
+    size_t memory = s->count[HDI_RECORD_ALLOC] + s->count[HDI_RECORD_FREE] + 2 * s->count[HDI_RECORD_LABEL];
+    t->memory = trace_table(memory, sizeof t->memory[0]);
     t->pauses = trace_table(s->count[HDI_RECORD_PAUSE], sizeof t->pauses[0]);
     t->losses = trace_table(s->count[HDI_RECORD_LOSS], sizeof t->losses[0]);
     t->figures = trace_table(s->count[HDI_RECORD_MEMORY], sizeof t->figures[0]);
@@ -578,9 +500,8 @@ bool trace_read_tables(trace_source *s)
     read_records(s);
     read_options(s);
     trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
-    trace_sort(t->memory, t->n_memory, sizeof t->memory[0], compare_memory);
     trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
     trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
     trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
-    return match_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);
+    return trace_join_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);
 }

@@ -178,6 +178,7 @@ static void test_by_clock(void **state)
                "end at=100\n",
                &t);
     assert_int_equal(t.devices[0].compute, 45 * US);
+    assert_int_equal(t.spans_by_clock, 1);
     scene_check_split(&t);
     trace_release(&t);
     scene_read("trace devices=1\nlane 0.1 kind=program\nclock 0 at=0 own=3000\n"
@@ -259,6 +260,26 @@ static void test_critical_path(void **state)
     assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 18 * US);
     assert_int_equal(t.along[TRACE_ALONG_HOST], 10 * US);
     assert_int_equal(t.along[TRACE_ALONG_WAY], 10 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Fills compute, also in lanes for copies, where kernels that move bytes do not. */
+static void test_fills(void **state)
+{
+    (void)state;
+    scene_read("trace devices=1 detail=full\nlane 0.1\nlane 0.2 kind=on\nclock 0 at=0 own=0\n"
+               "op 0.2:1 fill at=0 span=1-11 done=12 bytes=64\n"
+               "op 0.2:2 launch at=0 span=11-31 done=32\n"
+               "op 0.2:3 fill at=0 done=72\n"
+               "op 0.2:4 fill at=0 done=72\n"
+               "span 0.2:4 from=2 op=1 span=31-71\n"
+               "end at=80\n",
+               &t);
+    assert_int_equal(t.devices[0].compute, 50 * US);
+    assert_int_equal(t.devices[0].transfer, 20 * US);
+    assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 50 * US);
+    assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 20 * US);
     scene_check_split(&t);
     trace_release(&t);
 }
@@ -364,7 +385,7 @@ static void test_behind_nothing(void **state)
     trace_release(&t);
 }
 
-/* Times of threads are within 200 ns of the clock: a claim seems to be submitted after what waits for it, and a launch after its call. */
+/* Times of threads are within 200 ns of the clock. So a claim seems to be submitted after what waits for it, and a launch after its call. */
 static void test_out_of_order(void **state)
 {
     (void)state;
@@ -402,8 +423,9 @@ int main(void)
         cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),
         cmocka_unit_test(test_by_clock),        cmocka_unit_test(test_critical_path),
         cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
-        cmocka_unit_test(test_losses),          cmocka_unit_test(test_behind),
-        cmocka_unit_test(test_behind_nothing),  cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_fills),           cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_behind),          cmocka_unit_test(test_behind_nothing),
+        cmocka_unit_test(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
