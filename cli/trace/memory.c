@@ -1,8 +1,8 @@
 /* memory.c - what buffers took, and under which label: allocations, frees and labels, joined by buffer, and sums by label. See model.h.
  *
- * A buffer's number is free for another one as soon as it has ended, and two threads' times may be out of order. So the rows of a thread
- * get the order of its records, and a number that is given anew before it is free is given a little later.
- * A buffer that gets another label has two more rows: it leaves the sum of the old label, and comes to that of the new one.
+ * A buffer's number is free for another one as soon as it has ended, and two threads' times may be out of order.
+ * So a thread's rows get the order of its records. A number that is given anew before it is free is given a little later.
+ * A buffer that gets another label has two more rows. It leaves the sum of the old label, and comes to that of the new one.
  *
  * Threads, Locks: see model.h.
  * Always: of a buffer's rows that count, the first one adds and the next one takes away, in turn.

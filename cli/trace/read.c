@@ -79,7 +79,7 @@ const char *trace_name(const trace *t, int32_t name)
 
 /* ------------------------------------------------------------------------------------------------ head, devices -- */
 
-/* Whether a file that begins so is a trace; an `error` says why not. */
+/* Whether a file that begins so is a trace; if not, `error` has why. */
 static bool is_trace(const void *bytes, size_t n, void *error)
 {
     hdi_record first = {.type = 0};

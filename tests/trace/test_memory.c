@@ -74,7 +74,7 @@ static void test_relabel(void **state)
     trace_release(&t);
 }
 
-/* A label that only the FREE has; a LABEL and a FREE of a buffer that is older than the trace; a number that is used again. */
+/* A label that only the FREE has. What a buffer has that is older than the trace, and its number, which is used again. */
 static void test_what_is_missing(void **state)
 {
     (void)state;
