@@ -210,6 +210,12 @@ bool cli_process_exists(const char *name)
 
 void *cli_read_file(const char *path, size_t *bytes)
 {
+    return cli_read_file_if(path, bytes, 0, NULL, NULL);
+}
+
+void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
+                       void *context)
+{
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
         return NULL;
@@ -232,6 +238,15 @@ void *cli_read_file(const char *path, size_t *bytes)
             break;
         }
         n += (size_t)got;
+        if (wants && n >= head) {
+            if (!wants(content, n, context)) {
+                free(content);
+                close(descriptor);
+                errno = 0;
+                return NULL;
+            }
+            wants = NULL;
+        }
         if (room - n < 2) {
             room *= 2;
             char *more = realloc(content, room);

@@ -34,6 +34,9 @@ bool cli_process_exists(const char *name);
 
 /* The content, malloc'd, with a zero behind it; NULL with errno. */
 void *cli_read_file(const char *path, size_t *bytes);
+/* The same of a file that is wanted by its first `head` bytes. Else NULL with errno 0, and no more of it is read; a shorter one is wanted. */
+void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
+                       void *context);
 
 /* malloc that ends the program where there is no memory. */
 void *cli_allocate(size_t bytes);

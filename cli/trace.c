@@ -201,8 +201,13 @@ static const struct option option_list[] = {{"all", no_argument, NULL, ALL},
                                             CLI_HELP,
                                             {NULL, 0, NULL, 0}};
 
-static int parse_option(int option, const char *value, options *out)
+/* `word`: the option as it was written. */
+static int parse_option(int option, const char *word, const char *value, options *out)
 {
+    bool wants = option == PEAKS || option == WHY || option == CHECK || option == EXPORT || option == 'o';
+    if (wants && value[0] == 0) {
+        return cli_usage("trace", "%s wants a value", word);
+    }
     switch (option) {
     case ALL:
         out->all = true;
@@ -247,7 +252,7 @@ static int parse(int argc, char **argv, options *out)
         }
         if (option == CLI_WORD) {
             out->files[out->n_files++] = words.word;
-        } else if (parse_option(option, words.value, out) != CLI_OK) {
+        } else if (parse_option(option, words.word, words.value, out) != CLI_OK) {
             return CLI_USAGE;
         }
     }

@@ -89,6 +89,17 @@ static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_b
     return ok;
 }
 
+/* Returns false. */
+static bool put_unknown(const page_file *file, const char *reason, char *error)
+{
+    snprintf(
+        error, PAGE_ERROR,
+        "%.200s: is no trace and no JSON that a report shows (%s); give a file of HEDDLE_TRACE, `heddle p2p --json`, "
+        "`heddle bench --json` or `heddle doctor --json`",
+        file->path, reason);
+    return false;
+}
+
 /* Takes `content` in any case. */
 static bool read_json(page_file *file, char *content, size_t bytes, char *error)
 {
@@ -109,18 +120,28 @@ static bool read_json(page_file *file, char *content, size_t bytes, char *error)
         return true;
     }
     free(content);
-    snprintf(
-        error, PAGE_ERROR,
-        "%.200s: is no trace and no JSON that a report shows (%s); give a file of HEDDLE_TRACE, `heddle p2p --json`, "
-        "`heddle bench --json` or `heddle doctor --json`",
-        file->path, whole ? "it has no member that names what it is" : reason);
-    return false;
+    return put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
+}
+
+/* Whether a file may be what a report shows, by its begin: a device may have no end. */
+static bool may_be(const void *begin, size_t bytes, void *unused)
+{
+    const char *text = begin;
+    size_t at = 0;
+    (void)unused;
+    while (at < bytes && memchr(" \t\r\n", text[at], 4)) {
+        at++;
+    }
+    return is_trace(begin, bytes) || at == bytes || text[at] == '{' || text[at] == '[';
 }
 
 static bool read_file(page_file *file, char *error)
 {
     size_t bytes = 0;
-    char *content = cli_read_file(file->path, &bytes);
+    char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), may_be, NULL);
+    if (!content && errno == 0) {
+        return put_unknown(file, "it begins as neither", error);
+    }
     if (!content) {
         snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", file->path, strerror(errno));
         return false;

@@ -42,7 +42,7 @@
 
 #define WAIT_MAP(X)                                                                                                    \
     X(waits, other, t->waits[i].other)                                                                                 \
-    X(waits, reads, t->waits[i].reads)                                                                                 \
+    X(waits, flags, (t->waits[i].reads ? 1 : 0) + (t->waits[i].behind ? 2 : 0))                                        \
     X(waits, label, t->waits[i].label)                                                                                 \
     X(waits, low, (int64_t)t->waits[i].low)                                                                            \
     X(waits, high, (int64_t)t->waits[i].high)
@@ -73,6 +73,8 @@
 #define MEMORY_MAP(X)                                                                                                  \
     X(memory, time, t->memory[i].time)                                                                                 \
     X(memory, is_alloc, t->memory[i].is_alloc)                                                                         \
+    X(memory, flags, (t->memory[i].counts ? 1 : 0) + (t->memory[i].renames ? 2 : 0))                                   \
+    X(memory, since, t->memory[i].since)                                                                               \
     X(memory, kind, t->memory[i].kind)                                                                                 \
     X(memory, device, t->memory[i].device)                                                                             \
     X(memory, rungs, t->memory[i].rungs)                                                                               \
@@ -255,6 +257,8 @@ static void put_device(hdi_json *j, const trace *t, const trace_device *d)
     report_put_string(j, "bus", d->bus);
     report_put_bool(j, "is_host", d->is_host);
     report_put_integer(j, "memory", d->memory);
+    report_put_integer(j, "in_use_most", d->in_use_most);
+    report_put_integer(j, "in_use_rest", trace_has_rest(d) ? d->in_use_rest : 0);
     put_signed(j, "begin", d->begin);
     put_signed(j, "end", d->end);
     put_signed(j, "compute", d->compute);
@@ -418,6 +422,7 @@ static void put_head(hdi_json *j, const trace *t)
     report_put_integer(j, "lost_waits", t->lost_waits);
     report_put_integer(j, "unknown_ops", t->unknown_ops);
     report_put_integer(j, "unplaced", t->unplaced);
+    report_put_integer(j, "spans_by_clock", t->spans_by_clock);
     put_numbers(j, "along", t->along, TRACE_ALONG);
     put_tables(j, t);
 }

@@ -106,9 +106,11 @@ static const char *run_name(const trace *t, const trace_op *op, char out[TRACE_T
     return out;
 }
 
-static const char *run_category(const trace_op *op)
+/* As the analysis divides time: kernels that move bytes in lanes for copies are copies. For HTA the name decides. */
+static const char *run_category(const writer *w, const trace_op *op)
 {
-    return op->kind == HDI_RECORD_OP_COPY ? "gpu_memcpy" : op->kind == HDI_RECORD_OP_FILL ? "gpu_memset" : "kernel";
+    bool moves = op->kind == HDI_RECORD_OP_COPY || (!w->hta && trace_moves(w->t, op->lane, op->kind));
+    return moves ? "gpu_memcpy" : op->kind == HDI_RECORD_OP_FILL ? "gpu_memset" : "kernel";
 }
 
 /* Correlations count from 1. */
@@ -123,7 +125,7 @@ static void put_run(writer *w, int32_t index)
     char name[TRACE_TEXT];
     int device = trace_lane_device(op->lane);
     int64_t took = op->ended - op->began;
-    put_event(w, "X", run_category(op), run_name(w->t, op, name), device_pid(w, device), lane_tid(w, op->lane),
+    put_event(w, "X", run_category(w, op), run_name(w->t, op, name), device_pid(w, device), lane_tid(w, op->lane),
               op->began);
     put_us(w, "dur", took);
     fprintf(w->out, ", \"args\": {\"device\": %d, \"context\": 1, \"stream\": %" PRId64 ", \"correlation\": %" PRIu64,
@@ -146,7 +148,8 @@ static void put_stretch(writer *w, const trace_stretch *s)
 {
     char name[TRACE_TEXT] = "work whose submits are missing", first[TRACE_TEXT];
     int device = trace_lane_device(s->lane);
-    const char *category = s->op == HDI_RECORD_OP_COPY ? "gpu_memcpy" : "kernel";
+    uint8_t kind = s->first_op != TRACE_NONE ? w->t->ops[s->first_op].kind : s->op;
+    const char *category = trace_moves(w->t, s->lane, kind) ? "gpu_memcpy" : "kernel";
     if (s->first_op != TRACE_NONE) {
         const trace_op *op = &w->t->ops[s->first_op];
         bool same = true;

@@ -70,8 +70,16 @@ static void put_frames(const trace *t, int32_t label, FILE *out)
 /* Unified and pinned memory is not of one device. */
 static bool is_of(const trace_memory *m, int device)
 {
-    return m->kind == 0 && m->device == device &&
-           (m->is_alloc ? (m->rungs & HDI_RECORD_RUNG_FAILED) == 0 : m->other != TRACE_NONE);
+    return m->kind == 0 && m->device == device && m->counts;
+}
+
+/* An entry of an allocation has one label: the first that the buffer got. */
+static int32_t label_of(const trace *t, const trace_memory *m)
+{
+    while (m->is_alloc && m->label == TRACE_NONE && m->other != TRACE_NONE && t->memory[m->other].renames) {
+        m = &t->memory[m->other + 1]; /* the new label's row stands right behind */
+    }
+    return m->label;
 }
 
 /* An address that no other buffer has meanwhile, also where the trace has none. */
@@ -91,7 +99,7 @@ static void put_entry(const trace *t, const trace_memory *m, const char *action,
     put_pair("stream", 0, out);
     int64_t since = (t->since_1970 > 0 ? t->since_1970 : 0) / 1000;
     put_pair("time_us", (uint64_t)trace_most(0, since + m->time / 1000), out);
-    put_frames(t, m->label, out);
+    put_frames(t, label_of(t, m), out);
     put_byte('u', out);
     put_byte('a', out);
 }
@@ -102,7 +110,7 @@ static void put_device(const trace *t, int device, FILE *out)
     put_byte(']', out);
     for (size_t i = 0; i < t->n_memory; i++) {
         const trace_memory *m = &t->memory[i];
-        if (!is_of(m, device)) {
+        if (!is_of(m, device) || m->renames) {
             continue;
         }
         if (m->is_alloc) {

@@ -1,4 +1,5 @@
-/* figures.c - figures of transfers and memory: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c.
+/* figures.c - figures of transfers: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c, those of memory
+ * of memory.c.
  *
  * A path is a way with its source and destination. What engines copied is taken from operations. What passed through chunks or was
  * copied by the host is taken from the program's calls.
@@ -156,54 +157,76 @@ static int compare_copies(const void *a, const void *b)
     return (x->submitted > y->submitted) - (x->submitted < y->submitted);
 }
 
-/* A transfer of the program's began with the first copy that its thread submitted in the call. The copies are sorted. */
-static void time_transfer(trace_transfer *x, trace *t, const one_copy *copies, size_t n)
+/* The copies of all threads, sorted. */
+typedef struct copies {
+    one_copy *list;
+    size_t n;
+    uint32_t *taken; /* at the first copy of each thread: up to where its copies are of calls that were looked at */
+} copies;
+
+/* The first copy of a thread at a time or behind it. */
+static size_t copy_at(const copies *c, uint32_t thread, int64_t time)
 {
-    size_t low = 0, high = n;
-    while (low < high) { /* the thread's first copy in the call */
+    size_t low = 0, high = c->n;
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const one_copy *copy = &copies[middle];
-        if (copy->thread < x->thread || (copy->thread == x->thread && copy->submitted < x->called)) {
+        const one_copy *copy = &c->list[middle];
+        if (copy->thread < thread || (copy->thread == thread && copy->submitted < time)) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
+    return low;
+}
+
+/* A transfer of the program's has the copies that its thread submitted in the call, up to its own last one. Calls of a thread follow each
+ * other, so each copy is looked at once. It began with the first of them. */
+static void time_transfer(trace_transfer *x, trace *t, const copies *c)
+{
+    size_t first = copy_at(c, x->thread, INT64_MIN), at = copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
     x->ended = t->ops[x->op].ended;
     x->began = t->ops[x->op].began;
-    bool within = low < n && copies[low].thread == x->thread && copies[low].submitted <= x->returned;
-    int64_t began = within ? t->ops[copies[low].op].began : TRACE_UNSEEN;
-    if (began != TRACE_UNSEEN) {
-        x->began = x->began == TRACE_UNSEEN ? began : trace_least(x->began, began);
+    if (first == c->n) {
+        return;
     }
-    for (; x->way == HDI_RECORD_WAY_STAGED && low < n && copies[low].thread == x->thread; low++) {
-        trace_op *op = &t->ops[copies[low].op];
-        if (copies[low].submitted > x->returned || op->leg) {
-            break; /* calls of a thread do not overlap, so each copy is looked at once */
+    at = at > c->taken[first] ? at : c->taken[first];
+    bool last = false;
+    for (size_t n = 0; !last && at < c->n; n++, at++) {
+        trace_op *op = &t->ops[c->list[at].op];
+        if (c->list[at].thread != x->thread || c->list[at].submitted > x->returned + TRACE_THREADS_NS) {
+            break;
         }
-        op->leg = true;
+        if (n == 0 && op->began != TRACE_UNSEEN) {
+            x->began = x->began == TRACE_UNSEEN ? op->began : trace_least(x->began, op->began);
+        }
+        op->leg = op->leg || x->way == HDI_RECORD_WAY_STAGED;
+        last = c->list[at].op == x->op;
     }
+    c->taken[first] = (uint32_t)at;
 }
 
 static bool time_transfers(trace *t)
 {
-    one_copy *copies = trace_table(t->n_transfers > 0 ? t->n_ops : 0, sizeof *copies);
-    size_t n = 0;
-    for (size_t i = 0; copies && t->n_transfers > 0 && i < t->n_ops; i++) {
+    size_t most = t->n_transfers > 0 ? t->n_ops : 0;
+    copies c = {.list = trace_table(most, sizeof c.list[0]), .taken = trace_table(most, sizeof c.taken[0])};
+    bool ok = c.list && c.taken;
+    for (size_t i = 0; ok && i < most; i++) {
         if (t->ops[i].kind == HDI_RECORD_OP_COPY) {
-            copies[n++] = (one_copy){t->ops[i].submitted, t->ops[i].thread, (int32_t)i};
+            c.list[c.n++] = (one_copy){t->ops[i].submitted, t->ops[i].thread, (int32_t)i};
         }
     }
-    if (copies) {
-        trace_sort(copies, n, sizeof *copies, compare_copies);
+    if (ok) {
+        trace_sort(c.list, c.n, sizeof c.list[0], compare_copies);
     }
-    for (size_t i = 0; copies && i < t->n_transfers; i++) {
+    for (size_t i = 0; ok && i < t->n_transfers; i++) {
         if (t->transfers[i].op != TRACE_NONE) {
-            time_transfer(&t->transfers[i], t, copies, n);
+            time_transfer(&t->transfers[i], t, &c);
         }
     }
-    free(copies);
-    return copies != NULL;
+    free(c.list);
+    free(c.taken);
+    return ok;
 }
 
 /* -------------------------------------------------------------------------------------------------------- peaks -- */
@@ -283,121 +306,7 @@ static bool read_peaks(trace *t, const char *file, char error[512])
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------- memory -- */
-
-static int compare_keys(const trace_label *x, const trace_label *y)
-{
-    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
-    return p != q ? (p < q ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
-}
-
-static int compare_labels(const void *a, const void *b)
-{
-    return compare_keys(a, b);
-}
-
-static int compare_peaks(const void *a, const void *b)
-{
-    const trace_label *x = a, *y = b;
-    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
-    if (p != q) {
-        return p < q ? -1 : 1;
-    }
-    return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
-}
-
-static trace_label key_of(const trace_memory *m)
-{
-    return (trace_label){.kind = m->kind, .device = m->kind == 0 ? m->device : HDI_RECORD_NO_DEVICE, .label = m->label};
-}
-
-/* An event counts where it changes what is held: of a FREE whose ALLOC is not there the bytes are not known. */
-static bool counts(const trace_memory *m)
-{
-    return m->is_alloc ? (m->rungs & HDI_RECORD_RUNG_FAILED) == 0 : m->other != TRACE_NONE;
-}
-
-static void note_memory(trace_label *l, const trace_memory *m)
-{
-    if (!m->is_alloc) {
-        l->frees++;
-        l->left = l->left > m->bytes ? l->left - m->bytes : 0;
-        return;
-    }
-    l->allocs++;
-    trace_count(&l->left, m->bytes);
-    l->peak = l->left > l->peak ? l->left : l->peak;
-}
-
-/* The labels of a device with the most that it held in all: what each had at that time. */
-static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
-{
-    uint64_t held = 0, most = 0;
-    size_t when = 0;
-    for (size_t i = 0; i < t->n_memory; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        if (key.kind != kind || key.device != device || !counts(&t->memory[i])) {
-            continue;
-        }
-        if (t->memory[i].is_alloc) {
-            trace_count(&held, t->memory[i].bytes);
-        } else {
-            held = held > t->memory[i].bytes ? held - t->memory[i].bytes : 0;
-        }
-        if (held > most) {
-            most = held;
-            when = i + 1;
-        }
-    }
-    for (size_t i = 0; i < when; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        trace_label *l = key.kind == kind && key.device == device && counts(&t->memory[i])
-                             ? bsearch(&key, labels, n, sizeof key, compare_labels)
-                             : NULL;
-        if (l && t->memory[i].is_alloc) {
-            trace_count(&l->at_peak, t->memory[i].bytes);
-        } else if (l) {
-            l->at_peak = l->at_peak > t->memory[i].bytes ? l->at_peak - t->memory[i].bytes : 0;
-        }
-    }
-}
-
-static bool sum_labels(trace *t)
-{
-    t->labels = trace_table(t->n_memory, sizeof t->labels[0]);
-    if (!t->labels) {
-        return false;
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        t->labels[i] = key_of(&t->memory[i]);
-    }
-    trace_sort(t->labels, t->n_memory, sizeof t->labels[0], compare_labels);
-    for (size_t i = 0; i < t->n_memory; i++) {
-        if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
-            t->labels[t->n_labels++] = t->labels[i];
-        }
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        trace_label key = key_of(&t->memory[i]);
-        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, compare_labels);
-        if (counts(&t->memory[i])) {
-            note_memory(l, &t->memory[i]);
-        }
-        if (t->memory[i].is_alloc && t->memory[i].rungs > HDI_RECORD_RUNG_ARENA) {
-            l->beyond++;
-            trace_add(&l->paused, t->memory[i].took);
-        }
-    }
-    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few */
-        if (i == 0 || t->labels[i].kind != t->labels[i - 1].kind || t->labels[i].device != t->labels[i - 1].device) {
-            note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
-        }
-    }
-    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
-    return true;
-}
-
 bool trace_figures(trace *t, const char *peaks, char error[512])
 {
-    return time_transfers(t) && sum_all_moves(t) && sum_labels(t) && (!peaks || read_peaks(t, peaks, error));
+    return time_transfers(t) && sum_all_moves(t) && trace_sum_memory(t) && (!peaks || read_peaks(t, peaks, error));
 }

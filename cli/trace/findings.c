@@ -15,12 +15,7 @@
 #include <string.h>
 #include "base/text.h"
 
-enum { MOST = 400, LEAST_NS = 1000000 };
-
-const char *finding_time(int64_t ns, char out[HDI_AMOUNT_BYTES])
-{
-    return hdi_duration_text(ns > 0 ? (uint64_t)ns : 0, out);
-}
+enum { LEAST_NS = 1000000 };
 
 int finding_percent(int64_t part, int64_t of)
 {
@@ -35,8 +30,15 @@ bool finding_counts(const finder *f, int64_t ns, int percent)
 trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain)
 {
     trace *t = f->t;
-    if (t->n_findings == MOST) {
-        return &f->spare;
+    if (t->n_findings == f->room) {
+        size_t room = f->room ? 2 * f->room : 64;
+        trace_finding *more = realloc(t->findings, room * sizeof *more);
+        if (!more) {
+            f->failed = true;
+            return &f->spare;
+        }
+        t->findings = more;
+        f->room = room;
     }
     trace_finding *one = &t->findings[t->n_findings++];
     *one = (trace_finding){.id = id,
@@ -122,11 +124,12 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
     one->op = g->op;
     one->wait = g->wait;
     one->label = g->label;
-    PUT(one->evidence, "%" PRIu64 " gaps%s; the longest, %s, before %.100s%s%.100s", g->count,
-        of_buffer(t, g, all, buffer), finding_time(g->longest, longest),
-        g->op == TRACE_NONE ? "no operation" : trace_op_name(t, g->op, name),
-        g->holder == TRACE_NONE || g->holder == g->op ? "" : ", which waited for ",
-        g->holder == TRACE_NONE || g->holder == g->op ? "" : trace_op_name(t, g->holder, holder));
+    bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
+    bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
+    PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
+        of_buffer(t, g, all, buffer), trace_time_text(g->longest, longest), g->op == TRACE_NONE ? "" : ", before ",
+        g->op == TRACE_NONE ? "" : trace_op_name(t, g->op, name), waits ? ", which waited for " : "",
+        waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
 static void idle_for_devices(finder *f, int d)
@@ -148,12 +151,12 @@ static void idle_for_devices(finder *f, int d)
         put_gaps(one, f->t, &g, ns);
         if (turns) {
             PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
-                finding_time(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
+                trace_time_text(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
             PUT(one->remedy,
                 "Divide the work so that neither needs the other's last result, for example into two halves. With "
                 "hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
         } else {
-            PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, finding_time(ns, time),
+            PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, trace_time_text(ns, time),
                 finding_percent(ns, f->window), e);
             PUT(one->remedy,
                 "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
@@ -181,12 +184,12 @@ static void idle_for_copies(finder *f, int d)
         gain = trace_least(gain, f->window);
         put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
         PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
-            finding_time(gain, time), finding_percent(gain, f->window));
+            trace_time_text(gain, time), finding_percent(gain, f->window));
         if (alone > 0) {
             PUT(one->evidence,
                 "copies ran alone for %s of %s of computing; standing still for copies elsewhere took %s",
-                finding_time(device->transfer, time), finding_time(device->compute, (char[HDI_AMOUNT_BYTES]){0}),
-                finding_time(waits, wait));
+                trace_time_text(device->transfer, time), trace_time_text(device->compute, (char[HDI_AMOUNT_BYTES]){0}),
+                trace_time_text(waits, wait));
         }
         PUT(one->remedy,
             "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
@@ -195,9 +198,9 @@ static void idle_for_copies(finder *f, int d)
     if (finding_counts(f, g.own, 3)) {
         trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound(f, g.own));
         PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
-            finding_time(g.own, time), finding_percent(g.own, f->window));
+            trace_time_text(g.own, time), finding_percent(g.own, f->window));
         PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
-            g.count, finding_time(g.longest, wait));
+            g.count, trace_time_text(g.longest, wait));
         PUT(one->remedy,
             "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, "
             "which returns at once.");
@@ -230,7 +233,7 @@ static void idle_for_rest(finder *f, int d)
         trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, finding_bound(f, ns));
         gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
         put_gaps(one, f->t, &g, ns);
-        PUT(one->title, "device %d stood still for %s (%d %%): %s", d, finding_time(ns, time),
+        PUT(one->title, "device %d stood still for %s (%d %%): %s", d, trace_time_text(ns, time),
             finding_percent(ns, f->window), kinds[i].why);
         PUT(one->remedy, "%s", kinds[i].remedy);
     }
@@ -258,7 +261,7 @@ static void find_losses(finder *f)
         trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
         one->op = first->op;
         PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
-            finding_time(down, time));
+            trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
         PUT(one->remedy, "Look at the operation that the message names; HEDDLE_LAUNCH_WAIT=on finds the one to blame.");
     }
@@ -273,18 +276,23 @@ static const char *place(uint8_t device, char out[32])
     return out;
 }
 
-static void slow_link(finder *f, const trace_link *l, double peak, int64_t gain)
+/* Where copies are so small, each one's way to the device counts as time of the path. */
+#define SMALL_BYTES (UINT64_C(512) << 10)
+
+/* `way`: the part of `busy` in which copies were on their way. */
+static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
 {
     char src[32], dst[32], mean[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
     uint64_t each = l->bytes / l->count;
-    bool small = each < UINT64_C(512) << 10;
+    bool small = each < SMALL_BYTES;
     int device = l->dst < TRACE_DEVICES ? l->dst : l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     int other = l->dst < TRACE_DEVICES && l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     trace_finding *one = finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
     PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), place(l->src, src), place(l->dst, dst),
         l->rate / 1e9, peak / 1e9);
-    PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s; %s", l->count,
-        hdi_bytes_text(each, mean), finding_time(l->busy, busy),
+    PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s%s%s; %s", l->count,
+        trace_bytes_text(each, mean), trace_time_text(l->busy - way, busy),
+        way > 0 ? ", and were on their way for " : "", way > 0 ? TRACE_NS(way) : "",
         l->peak > 0 ? "the peak is that of --peaks" : "the peak is the best large copy of this trace");
     if (small) {
         PUT(one->remedy,
@@ -305,48 +313,100 @@ static trace_link own_part(const trace_link *l)
     return own;
 }
 
-/* Only what a copy leaves idle can be gained. That halves of staged copies are slow is a matter of the staging. */
-static void find_slow_paths(finder *f)
+static int compare_paths(const void *a, const void *b)
+{
+    const trace_link *x = a, *y = b;
+    int p = x->way << 16 | x->src << 8 | x->dst, q = y->way << 16 | y->src << 8 | y->dst;
+    return p - q;
+}
+
+/* Idle time in which copies of each path were on their way to the device; of each link, NULL: no memory. The links are sorted. */
+static int64_t *ways_of_copies(const trace *t)
+{
+    int64_t *ways = trace_table(t->n_links, sizeof *ways);
+    for (int d = 0; ways && d < t->n_devices; d++) {
+        for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
+            const trace_piece *p = &t->devices[d].pieces[i];
+            const trace_op *op = p->op != TRACE_NONE ? &t->ops[p->op] : NULL;
+            if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || !op || op->kind != HDI_RECORD_OP_COPY ||
+                op->leg) {
+                continue;
+            }
+            const trace_link key = {.way = op->way, .src = op->src, .dst = op->dst};
+            const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
+            if (link) {
+                trace_add(&ways[link - t->links], p->end - p->begin);
+            }
+        }
+    }
+    return ways;
+}
+
+static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
+    int64_t gain = trace_least(l->busy, open);
+    char src[32], dst[32];
+    if (!finding_counts(f, gain, 3)) {
+        return;
+    }
+    trace_add(&f->slow[device], gain);
+    if (l->src < t->n_devices) { /* the first half of the way */
+        trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
+    }
+    trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
+    PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
+    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count, TRACE_BYTES(l->bytes), l->rate / 1e9,
+        TRACE_NS(l->busy));
+    PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.", l->dst, l->src);
+}
+
+/* A path whose copies are far below its peak. */
+static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64_t open, int64_t way)
+{
+    double peak = l->peak > 0 ? l->peak : l->best;
+    trace_link path = own_part(l);
+    bool small = path.count > 0 && path.bytes / path.count < SMALL_BYTES;
+    if (small) {
+        trace_add(&open, way);
+        trace_add(&path.busy, way);
+        path.rate = path.busy > 0 ? (double)path.bytes * 1e9 / (double)path.busy : 0;
+    }
+    bool slow = peak > 0 && path.count >= 16 && path.rate < 0.5 * peak;
+    int64_t gain = slow ? trace_least((int64_t)((double)path.busy * (1 - path.rate / peak)), open) : 0;
+    if (slow && finding_counts(f, gain, 5)) {
+        trace_add(&f->slow[device], trace_most(0, gain - (small ? way : 0)));
+        f->small[device] = f->small[device] || small;
+        slow_link(f, &path, peak, small ? way : 0, bound_copies(f, gain));
+    }
+}
+
+/* Only what a copy leaves idle can be gained. That halves of staged copies are slow is a matter of the staging. */
+static bool find_slow_paths(finder *f)
+{
+    const trace *t = f->t;
+    int64_t *ways = ways_of_copies(t);
+    if (!ways) {
+        return false;
+    }
     for (size_t i = 0; i < t->n_links; i++) {
         const trace_link *l = &t->links[i];
-        double peak = l->peak > 0 ? l->peak : l->best;
         uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;
         bool own = l->way == HDI_RECORD_WAY_WRITE || l->way == HDI_RECORD_WAY_READ || l->way == HDI_RECORD_WAY_HOST;
         if (l->busy == 0 || l->count == 0 || device >= t->n_devices || own) {
             continue;
         }
         const trace_device *d = &t->devices[device];
-        int64_t open = d->transfer, gain;
+        int64_t open = d->transfer;
         trace_add(&open, d->cause[TRACE_CAUSE_COPY]);
         if (l->way == HDI_RECORD_WAY_STAGED) {
-            gain = trace_least(l->busy, open);
-            char src[32], dst[32], bytes[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
-            if (finding_counts(f, gain, 3)) {
-                trace_add(&f->slow[device], gain);
-                if (l->src < t->n_devices) { /* the first half of the way */
-                    trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
-                }
-                trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
-                PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src),
-                    place(l->dst, dst));
-                PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count,
-                    hdi_bytes_text(l->bytes, bytes), l->rate / 1e9, finding_time(l->busy, busy));
-                PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.",
-                    l->dst, l->src);
-            }
+            find_staged(f, l, device, open);
             continue;
         }
-        const trace_link path = own_part(l);
-        bool slow = peak > 0 && path.count > 0 && path.rate < 0.5 * peak;
-        gain = slow ? (int64_t)((double)path.busy * (1 - path.rate / peak)) : 0;
-        gain = trace_least(gain, open);
-        if (slow && path.count >= 16 && finding_counts(f, gain, 5)) {
-            trace_add(&f->slow[device], gain);
-            slow_link(f, &path, peak, bound_copies(f, gain));
-        }
+        find_slow_path(f, l, device, open, ways[i]);
     }
+    free(ways);
+    return true;
 }
 
 /* ----------------------------------------------------------------------------------------------------- imbalance -- */
@@ -369,9 +429,9 @@ static void find_imbalance(finder *f)
     }
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
     trace_finding *one = finding_add(f, "imbalance", least, most, gain);
-    PUT(one->title, "device %d was busy for %s, device %d for %s", most, finding_time(f->busy[most], a), least,
-        finding_time(f->busy[least], b));
-    PUT(one->evidence, "the mean of %d devices is %s", f->n_used, finding_time(f->mean_busy, mean));
+    PUT(one->title, "device %d was busy for %s, device %d for %s", most, trace_time_text(f->busy[most], a), least,
+        trace_time_text(f->busy[least], b));
+    PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));
     PUT(one->remedy,
         "Give each device the same time of work: parts in proportion to the devices' speed, or smaller parts "
         "that whichever device is free takes next.");
@@ -410,17 +470,17 @@ static int compare_findings(const void *a, const void *b)
 /* Findings of one id follow each other by `next`, in the order of the table. */
 static void group(trace *t)
 {
+    int32_t last[TRACE_FINDING_IDS]; /* of each id */
+    memset(last, 0xff, sizeof last); /* TRACE_NONE */
     for (size_t i = 0; i < t->n_findings; i++) {
         trace_finding *one = &t->findings[i];
-        one->first = (int32_t)i;
+        int id = trace_finding_number(one->id);
+        one->first = last[id] == TRACE_NONE ? (int32_t)i : t->findings[last[id]].first;
         one->next = TRACE_NONE;
-        for (size_t k = i; k-- > 0;) {
-            if (strcmp(t->findings[k].id, one->id) == 0) {
-                one->first = t->findings[k].first;
-                t->findings[k].next = (int32_t)i;
-                break;
-            }
+        if (last[id] != TRACE_NONE) {
+            t->findings[last[id]].next = (int32_t)i;
         }
+        last[id] = (int32_t)i;
     }
 }
 
@@ -433,13 +493,11 @@ bool trace_find(trace *t)
     f->t = t;
     f->window = t->end - t->begin;
     f->by_name = trace_table(t->n_names + 1, sizeof *f->by_name);
-    t->findings = trace_table(MOST, sizeof t->findings[0]);
-    bool ok = f->by_name && t->findings;
+    bool ok = f->by_name != NULL;
     if (ok) {
         prepare(f);
         find_losses(f);
-        find_slow_paths(f);
-        ok = finding_memory(f);
+        ok = find_slow_paths(f) && finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
                 idle_for_devices(f, d);
@@ -449,6 +507,7 @@ bool trace_find(trace *t)
             }
         }
         find_imbalance(f);
+        ok = ok && !f->failed;
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
             if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0) {

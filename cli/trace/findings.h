@@ -5,7 +5,6 @@
 #ifndef CLI_TRACE_FINDINGS_H
 #define CLI_TRACE_FINDINGS_H
 
-#include "base/text.h"
 #include "cli/trace/parts.h"
 
 typedef struct finder {
@@ -14,18 +13,20 @@ typedef struct finder {
     int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
     int64_t slow[TRACE_DEVICES];   /* time of copies that findings about paths explain */
     int64_t memory[TRACE_DEVICES]; /* idle time for memory that finding_memory explains */
+    bool small[TRACE_DEVICES];     /* its copies are small, and small-transfers has the ways of them */
     bool used[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum of each name */
-    trace_finding spare;
+    size_t room;
+    bool failed;         /* no memory */
+    trace_finding spare; /* written, and shown by none, then */
 } finder;
 
-/* Adds one; gain: what the window may be shorter by, at most. */
+/* Adds one, which is valid until the next; gain: what the window may be shorter by, at most. */
 trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain);
 /* Whether so much time of a device is worth a finding: a share of the window, and a time. */
 bool finding_counts(const finder *f, int64_t ns, int percent);
 
-const char *finding_time(int64_t ns, char out[HDI_AMOUNT_BYTES]);
 int finding_percent(int64_t part, int64_t of);
 
 /* A device's idle time of one cause, before each of its pieces. */

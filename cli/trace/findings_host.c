@@ -140,7 +140,7 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
     size_t at = 0;
     int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
     int64_t started = INT64_MIN;
-    int64_t within = d->clock_within; /* so far may the device's times be off the thread's */
+    int64_t within = d->clock_within + TRACE_THREADS_NS; /* so far may the device's times be off the thread's */
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         if (!is_empty(p)) {
@@ -210,7 +210,7 @@ static void put_turns(finder *f, int d, int e, int64_t ns)
     int64_t gain = trace_least(ns, f->window - f->mean_busy);
     trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
     PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for device %d", d,
-        finding_time(ns, time), finding_percent(ns, f->window), e);
+        trace_time_text(ns, time), finding_percent(ns, f->window), e);
     PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for device %d meanwhile",
         d, e);
     PUT(one->remedy,
@@ -223,9 +223,9 @@ static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
     char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, bound(f, ns));
     PUT(one->title, "device %d stood still for %s (%d %%): its thread waits for each operation before the next", d,
-        finding_time(ns, time), finding_percent(ns, f->window));
+        trace_time_text(ns, time), finding_percent(ns, f->window));
     PUT(one->evidence, "%" PRIu64 " gaps of %s each, from the end of work that a thread waited for to the next submit",
-        n, finding_time(ns / (int64_t)(n > 0 ? n : 1), each));
+        n, trace_time_text(ns / (int64_t)(n > 0 ? n : 1), each));
     PUT(one->remedy,
         "Submit the next operations before hd_wait. Instead of hd_read, hd_copy into pinned memory and look with "
         "hd_done.");
@@ -240,19 +240,29 @@ static uint64_t count_operations(const trace *t, int d)
     return count;
 }
 
+/* Those that compute: see trace_moves. */
+static uint64_t count_computing(const trace *t, int d)
+{
+    uint64_t count = 0;
+    for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
+        count += trace_is_work(t->ops[i].kind) && !trace_moves(t, t->ops[i].lane, t->ops[i].kind);
+    }
+    return count;
+}
+
 static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
-    uint64_t launches = count_operations(t, d);
-    PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, finding_time(ns, time),
+    uint64_t launches = count_computing(t, d);
+    PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
     PUT(one->evidence,
         "%" PRIu64 " operations with %s of computing each; %s on the way to the device, and %" PRIu64
         " short gaps before submits",
-        launches, finding_time(t->devices[d].compute / (int64_t)(launches > 0 ? launches : 1), each),
-        finding_time(on_the_way, way), n);
+        launches, trace_time_text(t->devices[d].compute / (int64_t)(launches > 0 ? launches : 1), each),
+        trace_time_text(on_the_way, way), n);
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
         "where one cannot keep up, and leave the option chains on.");
@@ -269,9 +279,10 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
             finding_percent(trace_least(within, m->before[m->d->n_pieces]), m->before[m->d->n_pieces]),
             trace_name(f->t, name));
     }
-    PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, finding_time(ns, time),
+    PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
-    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, finding_time(s->longest, longest), range);
+    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, trace_time_text(s->longest, longest),
+        range);
     PUT(one->remedy,
         "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
         "and hd_range_pop name what the program does meanwhile.");
@@ -284,7 +295,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     if (finding_counts(f, code, 3)) {
         trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, code));
         PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
-            finding_time(code, time), finding_percent(code, f->window));
+            trace_time_text(code, time), finding_percent(code, f->window));
         PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
         PUT(one->remedy, "Set the option modules=all (HEDDLE_MODULES), or launch each kernel once before the loop.");
     }
@@ -318,8 +329,9 @@ static size_t row_of(const trace *t, const trace_op *op)
                                                                         : SIZE_MAX;
 }
 
-/* The way of a kernel's first launch on a device loads code, and is long once. `first` has room for each name and one more. */
-static int64_t ways_to_device(const trace *t, int device, int32_t *first)
+/* The way of a kernel's first launch on a device loads code, and is long once. `small`: those of copies are a matter of another finding,
+ * small-transfers. `first` has room for each name and one more. */
+static int64_t ways_to_device(const trace *t, int device, bool small, int32_t *first)
 {
     const trace_device *d = &t->devices[device];
     int64_t sum = 0;
@@ -335,7 +347,8 @@ static int64_t ways_to_device(const trace *t, int device, int32_t *first)
     }
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD) {
+        bool copies = p->op != TRACE_NONE && t->ops[p->op].kind == HDI_RECORD_OP_COPY;
+        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && small)) {
             size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
             sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
         }
@@ -353,7 +366,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.way = ways_to_device(t, device, first)};
+        sums s = {.way = ways_to_device(t, device, f->small[device], first)};
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);

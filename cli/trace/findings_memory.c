@@ -65,11 +65,20 @@ static int64_t explained(const trace *t, const measure *m, const reasons *r)
     return sum;
 }
 
+/* What labels do not have is named, so that their sum is understood. */
+static void put_use(trace_finding *one, const trace_device *d, uint64_t most, uint64_t limit)
+{
+    bool rest = trace_has_rest(d);
+    PUT(one->evidence, "buffers had up to %s%s%s%s%s%s", TRACE_BYTES(most), limit > 0 ? " of " : "",
+        limit > 0 ? TRACE_BYTES(limit) : "", rest ? ", " : "", rest ? TRACE_BYTES(d->in_use_rest) : "",
+        rest ? " of it " TRACE_REST_TEXT : "");
+}
+
 static void state(finder *f, int d, reasons *r)
 {
     const trace *t = f->t;
     uint64_t most = 0, limit = 0;
-    char time[HDI_AMOUNT_BYTES], a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES];
+    char time[HDI_AMOUNT_BYTES];
     for (size_t i = 0; i < t->n_figures; i++) {
         if (t->figures[i].device == d && t->figures[i].in_use > most) {
             most = t->figures[i].in_use;
@@ -80,8 +89,8 @@ static void state(finder *f, int d, reasons *r)
         trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, finding_bound(f, r->gain[d][FULL]));
         r->stated[d][FULL] = true;
         PUT(one->title, "memory of device %d was full: threads waited %s for it", d,
-            finding_time(r->paused[d][FULL], time));
-        PUT(one->evidence, "buffers had up to %s of %s", hdi_bytes_text(most, a), hdi_bytes_text(limit, b));
+            trace_time_text(r->paused[d][FULL], time));
+        put_use(one, &t->devices[d], most, limit);
         PUT(one->remedy, "Free what is not needed, give a callback with hd_memory_on_reclaim, or raise memory_limit. "
                          "`heddle trace --all` has the holders by label.");
     }
@@ -89,25 +98,58 @@ static void state(finder *f, int d, reasons *r)
         trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, finding_bound(f, r->gain[d][MOVED]));
         r->stated[d][MOVED] = true;
         PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
-            finding_time(r->paused[d][MOVED], time));
-        PUT(one->evidence, "buffers had up to %s", hdi_bytes_text(most, a));
+            trace_time_text(r->paused[d][MOVED], time));
+        put_use(one, &t->devices[d], most, 0);
         PUT(one->remedy, "Allocate the large and lasting buffers first, and keep sizes alike.");
     }
+}
+
+/* By device, reason and thread, then by begin. */
+static int compare_pauses(const void *a, const void *b)
+{
+    const trace_pause *x = a, *y = b;
+    bool p = x->kind == HDI_RECORD_PAUSE_MAP, q = y->kind == HDI_RECORD_PAUSE_MAP;
+    if (x->device != y->device || p != q) {
+        return x->device != y->device ? x->device - y->device : p - q;
+    }
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* How long threads were held up. A thread's pauses lie within each other: for memory it asks the program, too. Its time counts once. */
+static bool sum_pauses(const trace *t, reasons *r, bool *any)
+{
+    trace_pause *list = trace_table(t->n_pauses, sizeof *list);
+    size_t n = 0;
+    for (size_t i = 0; list && i < t->n_pauses; i++) {
+        if (reason_of(t, &t->pauses[i]) != REASONS) {
+            list[n++] = t->pauses[i];
+        }
+    }
+    if (list) {
+        trace_sort(list, n, sizeof *list, compare_pauses);
+    }
+    int64_t until = INT64_MIN;
+    for (size_t i = 0; i < n; i++) {
+        const trace_pause *p = &list[i];
+        reason why = reason_of(t, p);
+        bool goes_on = i > 0 && p->device == p[-1].device && p->thread == p[-1].thread && why == reason_of(t, p - 1);
+        int64_t from = goes_on ? trace_most(p->begin, until) : p->begin;
+        trace_add(&r->paused[p->device][why], trace_most(0, p->end - from));
+        until = goes_on ? trace_most(until, p->end) : p->end;
+    }
+    *any = n > 0;
+    free(list);
+    return list != NULL;
 }
 
 bool finding_memory(finder *f)
 {
     const trace *t = f->t;
     reasons r = {.paused = {{0}}};
-    bool any = false, ok = true;
-    for (size_t i = 0; i < t->n_pauses; i++) {
-        const trace_pause *p = &t->pauses[i];
-        reason why = reason_of(t, p);
-        if (why != REASONS) {
-            trace_add(&r.paused[p->device][why], p->end - p->begin);
-            any = true;
-        }
-    }
+    bool any = false, ok = sum_pauses(t, &r, &any);
     for (int pass = 0; any && ok && pass < 2; pass++) { /* first what counts, then what that explains */
         for (int d = 0; ok && d < t->n_devices; d++) {
             measure m;

@@ -87,6 +87,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_integer(j, "runtimes", t->runs);
     put_count(j, "reported_by_cupti", t->n_activities);
     put_count(j, "reported_of_operations", t->n_reported);
+    put_count(j, "spans_by_clock", t->spans_by_clock);
     hdi_json_key(j, "missing");
     hdi_json_object(j);
     put_count(j, "dropped", t->dropped);
@@ -166,6 +167,8 @@ static void put_devices(hdi_json *j, const trace *t)
         put_delays(j, &d->delays);
         put_number(j, "queue_mean", d->queue_mean);
         put_count(j, "queue_most", d->queue_most);
+        put_count(j, "in_use_most_bytes", d->in_use_most);
+        put_count(j, "in_use_without_allocation_bytes", d->in_use_rest);
         hdi_json_key(j, "idle_by_cause_ns");
         hdi_json_object(j);
         for (int c = 0; c < TRACE_CAUSES; c++) {
@@ -303,6 +306,7 @@ static void put_labels(hdi_json *j, const trace *t)
         put_count(j, "left_bytes", l->left);
         put_count(j, "allocations", l->allocs);
         put_count(j, "frees", l->frees);
+        put_count(j, "labelled_later", l->named);
         put_count(j, "longer_ways", l->beyond);
         put_integer(j, "longer_ways_ns", l->paused);
         hdi_json_object_end(j);

@@ -6,7 +6,8 @@
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
  *    launches.c   launches by kernel, their way to the device, how much was queued
- *    figures.c    transfers, memory by label
+ *    memory.c     allocations and frees of each buffer, its labels, memory by label
+ *    figures.c    transfers
  *    findings.c   what is worth a person's time, ranked
  *
  * Threads: one at a time. Locks: none.
@@ -71,6 +72,8 @@ enum { TRACE_POSITION_BITS = 48 };
 typedef struct trace_wait {
     int32_t op, other; /* indices of ops; other TRACE_NONE: it is not in the trace */
     bool reads;
+    bool behind;   /* `other` is further than the bytes need: the lane's next event stands there */
+    uint32_t lane; /* of what it waits for, global */
     uint64_t buffer;
     int32_t label;      /* index of names, TRACE_NONE */
     uint64_t low, high; /* bytes of the buffer */
@@ -107,6 +110,8 @@ typedef struct trace_device {
     trace_delays delays; /* of its launches */
     double queue_mean;   /* operations that were submitted and had not ended, over the window */
     uint64_t queue_most;
+    uint64_t in_use_most,
+        in_use_rest;      /* what buffers took at most, of MEMORY records; what of that no allocation here is of */
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 
@@ -137,8 +142,10 @@ typedef struct trace_transfer {
 
 /* Memory of one kind; sorted by time. */
 typedef struct trace_memory {
-    int64_t time, took;
+    int64_t time, took, since; /* since: when the buffer came, if the trace has that */
     bool is_alloc;
+    bool renames; /* a buffer has another label: no ALLOC or FREE, but the end of one label or the begin of the next */
+    bool counts;  /* changes what is held: an allocation did not fail, and the buffer's ALLOC is in the trace */
     uint8_t kind, device; /* kind: 0 of a device, 1 pinned, 2 unified */
     uint32_t rungs, thread;
     uint64_t buffer, bytes, address;
@@ -177,10 +184,11 @@ typedef struct trace_thread {
 /* Memory of one label on one device (kind 0), or of the host (1, 2). */
 typedef struct trace_label {
     uint8_t kind, device;
-    int32_t label;                  /* index of names, TRACE_NONE */
-    uint64_t peak, at_peak, left;   /* bytes: the most of it, when its device had most, when the trace ended */
-    uint64_t allocs, frees, beyond; /* beyond: allocations that took a rung above the arena's */
-    int64_t paused;                 /* ns that these took */
+    int32_t label;                 /* index of names, TRACE_NONE */
+    uint64_t peak, at_peak, left;  /* bytes: the most of it, when its device had most, when the trace ended */
+    uint64_t allocs, frees, named; /* named: buffers that got the label later */
+    uint64_t beyond;               /* beyond: allocations that took a rung above the arena's */
+    int64_t paused;                /* ns that these took */
 } trace_label;
 
 typedef struct trace_loss {
@@ -254,6 +262,7 @@ typedef struct trace {
     uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
+    uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */
     int n_devices;
@@ -300,6 +309,12 @@ int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
 
 /* The lane of that number, NULL. */
 const trace_lane *trace_find_lane(const trace *t, uint32_t lane);
+
+/* Whether buffers take much that the rows of memory do not have. Less than a hundredth is how sizes are rounded up. */
+static inline bool trace_has_rest(const trace_device *d)
+{
+    return d->in_use_rest > d->in_use_most / 100;
+}
 
 const char *trace_name(const trace *t, int32_t name); /* "" for TRACE_NONE */
 const char *trace_op_text(uint8_t kind);

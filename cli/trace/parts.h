@@ -7,10 +7,14 @@
 #define CLI_TRACE_PARTS_H
 
 #include <string.h>
+#include "base/text.h"
 #include "cli/trace/model.h"
 
 /* Beyond this many ns from the trace's beginning a time is no time: 52 days. Differences and a few sums stay far from the type's limits. */
 #define TRACE_TIME_MOST (INT64_C(1) << 52)
+
+/* Two times of threads may be out of order by so much, since each is within 200 ns of the clock. */
+#define TRACE_THREADS_NS 400
 
 enum { TRACE_DEVICES = 32, TRACE_LANE_NUMBERS = TRACE_DEVICES * HDI_RECORD_LANES };
 
@@ -95,6 +99,12 @@ bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run);
 bool trace_read_names(trace_source *s);
 int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time);
 bool trace_read_tables(trace_source *s);
+int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time);
+
+/* memory.c: ALLOC, FREE and LABEL; afterwards each buffer's rows are joined. */
+void trace_read_memory(trace_source *s, const hdi_record *r);
+bool trace_join_memory(trace *t);
+bool trace_sum_memory(trace *t);
 
 /* times.c */
 bool trace_place(trace_source *s);
@@ -105,10 +115,26 @@ bool trace_match_activities(trace *t);
 bool trace_is_signal(const trace_activity *a);
 
 bool trace_split(trace *t);
+/* Whether work of that kind moves bytes: copies, and the kernels that do it in lanes for copies. Else it computes; fills do, wherever they
+ * run, since a stretch may have them among launches. */
+bool trace_moves(const trace *t, uint32_t lane, uint8_t kind);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);
 bool trace_figures(trace *t, const char *peaks, char error[512]);
 bool trace_find(trace *t);
+
+/* "12.9 ms": rounded to tenths of its unit, as the page rounds. */
+const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES]);
+const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
+#define TRACE_NS(ns) trace_time_text(ns, (char[HDI_AMOUNT_BYTES]){0})
+#define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
+
+/* The number of an id among those that findings have, TRACE_NONE. */
+enum { TRACE_FINDING_IDS = 18 };
+int trace_finding_number(const char *id);
+
+/* What a device's `in_use_rest` is. */
+#define TRACE_REST_TEXT "in buffers that are older than the trace, unified, or the library's own"
 
 /* calloc of at least one item; NULL: no memory. */
 void *trace_table(size_t n, size_t item);
@@ -134,6 +160,12 @@ static inline int64_t trace_most(int64_t a, int64_t b)
 static inline int64_t trace_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Both are times of one thread, and the second one is no earlier but for what they are off. */
+static inline int64_t trace_end_of(int64_t begin, int64_t end)
+{
+    return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;
 }
 
 /* Sums of many times may not fit. */

@@ -43,10 +43,11 @@ static trace_pause *sort_waits(const trace *t, size_t *n)
     return waits;
 }
 
-/* The last wait of a thread that ended at `time` or before. */
+/* The last wait of a thread that ended before it submitted at `time`. */
 static const trace_pause *last_wait(const trace_pause *waits, size_t n, uint32_t thread, int64_t time)
 {
     size_t low = 0, high = n;
+    time += TRACE_THREADS_NS;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (waits[middle].thread < thread || (waits[middle].thread == thread && waits[middle].end <= time)) {
@@ -75,11 +76,11 @@ static void go_back(walker *w, int64_t from, trace_along along)
     }
 }
 
-static trace_along kind_of(const trace_op *op)
+static trace_along kind_of(const trace *t, const trace_op *op)
 {
-    return op->kind == HDI_RECORD_OP_COPY    ? TRACE_ALONG_TRANSFER
-           : op->kind == HDI_RECORD_OP_CLAIM ? TRACE_ALONG_CLAIM
-                                             : TRACE_ALONG_COMPUTE;
+    return trace_moves(t, op->lane, op->kind) ? TRACE_ALONG_TRANSFER
+           : op->kind == HDI_RECORD_OP_CLAIM  ? TRACE_ALONG_CLAIM
+                                              : TRACE_ALONG_COMPUTE;
 }
 
 /* What the thread had waited for before it submitted, TRACE_NONE: nothing. */
@@ -93,7 +94,9 @@ static int32_t before_submit(const walker *w, const trace_op *op)
     }
     int32_t other = (int32_t)behind - 1;
     int64_t ended = w->t->ops[other].ended;
-    return ended != TRACE_UNSEEN && ended <= op->submitted && ended >= p->begin ? other : TRACE_NONE;
+    return ended != TRACE_UNSEEN && ended <= op->submitted + TRACE_THREADS_NS && ended >= p->begin - TRACE_THREADS_NS
+               ? other
+               : TRACE_NONE;
 }
 
 /* The operation before one on the path. */
@@ -101,7 +104,7 @@ static int32_t step(walker *w, int32_t at)
 {
     const trace *t = w->t;
     const trace_op *op = &t->ops[at];
-    go_back(w, op->began, kind_of(op));
+    go_back(w, op->began, kind_of(t, op));
     if (!op->measured && op->stretch != TRACE_NONE) { /* all of a stretch at once */
         int32_t first = t->stretches[op->stretch].first_op;
         op = first >= 0 && first < at ? &t->ops[first] : op;

@@ -79,14 +79,13 @@ const char *trace_name(const trace *t, int32_t name)
 
 /* ------------------------------------------------------------------------------------------------ head, devices -- */
 
-static bool check_head(trace_source *s, char error[512])
+/* Whether a file that begins so is a trace; if not, `error` has why. */
+static bool is_trace(const void *bytes, size_t n, void *error)
 {
     hdi_record first = {.type = 0};
-    if (s->n > 0) {
-        first = trace_record(s, 0);
-    }
-    if (s->n == 0 || first.type != HDI_RECORD_TRACE || first.trace.magic != HDI_RECORD_MAGIC) {
-        bool turned = s->n > 0 && first.trace.magic == __builtin_bswap64(HDI_RECORD_MAGIC);
+    memcpy(&first, bytes, n < sizeof first ? 0 : sizeof first);
+    if (first.type != HDI_RECORD_TRACE || first.trace.magic != HDI_RECORD_MAGIC) {
+        bool turned = first.trace.magic == __builtin_bswap64(HDI_RECORD_MAGIC);
         snprintf(error, 512, "%s",
                  turned ? "it is a trace of a machine with another byte order; read it on such a machine"
                         : "it is no trace of Heddle; HEDDLE_TRACE=FILE makes one");
@@ -97,6 +96,12 @@ static bool check_head(trace_source *s, char error[512])
                  first.trace.version, HDI_RECORD_VERSION);
         return false;
     }
+    return true;
+}
+
+static void read_head(trace_source *s)
+{
+    const hdi_record first = trace_record(s, 0);
     s->begin = first.time;
     trace *t = s->t;
     t->detail = first.kind;
@@ -105,7 +110,6 @@ static bool check_head(trace_source *s, char error[512])
     t->since_1970 = first.trace.since_1970;
     t->n_devices = first.device <= TRACE_DEVICES ? first.device : TRACE_DEVICES;
     t->runs = 1;
-    return true;
 }
 
 static void read_device(trace_source *s, size_t index, const hdi_record *r)
@@ -479,6 +483,7 @@ static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uin
         .op = op,
         .other = other,
         .reads = r->kind == 1,
+        .lane = r->wait.other_lane,
         .buffer = r->wait.buffer,
         .label =
             r->wait.label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, r->wait.label, t->ops[op].submitted) : TRACE_NONE,
@@ -510,8 +515,69 @@ static void place_waits(trace *t, const trace_wait *waits)
         *put = waits[i];
         op->unknown_waits += waits[i].other == TRACE_NONE;
     }
-    for (size_t i = 0; i < t->n_ops; i++) {
-        t->unknown_ops += t->ops[i].unknown_waits > 0;
+}
+
+/* The wait of an operation that is for the furthest position of a lane; NULL: it has none for that lane. */
+static trace_wait *last_wait_for(trace *t, const trace_op *op, uint32_t lane)
+{
+    for (uint32_t i = op->n_waits; i-- > 0;) {
+        if (t->waits[op->first_wait + i].lane == lane) {
+            return &t->waits[op->first_wait + i];
+        }
+    }
+    return NULL;
+}
+
+/* The last operation of a lane that ends at a position or before it, in the runtime whose records these are; TRACE_NONE. */
+static int32_t last_op_at(const trace_source *s, const trace_lane *lane, uint64_t position)
+{
+    size_t behind = trace_op_behind(s->t, lane, trace_position(s, position));
+    bool has = behind > (size_t)lane->first_op && s->t->ops[behind - 1].position >> TRACE_POSITION_BITS == s->run;
+    return has ? (int32_t)(behind - 1) : TRACE_NONE;
+}
+
+/* A wait goes on to where the event stands. An operation or a wait that the trace does not have is counted elsewhere. */
+static void read_behind(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    const trace_lane *lane = trace_find_lane(t, r->behind.lane), *other = trace_find_lane(t, r->behind.other_lane);
+    if (lane == other || r->behind.before >> TRACE_POSITION_BITS != 0 ||
+        r->behind.other_position >> TRACE_POSITION_BITS != 0) {
+        t->ignored += lane != NULL;
+        return;
+    }
+    size_t at = lane ? trace_op_behind(t, lane, trace_position(s, r->behind.before)) : 0;
+    if (!lane || !other || at == (size_t)lane->first_op + (size_t)lane->n_ops ||
+        t->ops[at].position >> TRACE_POSITION_BITS != s->run) {
+        return;
+    }
+    trace_op *op = &t->ops[at];
+    trace_wait *w = last_wait_for(t, op, other->lane), *end = t->waits + op->first_wait + op->n_waits;
+    int32_t to = last_op_at(s, other, r->behind.other_position);
+    if (!w || to <= w->other) {
+        return;
+    }
+    op->unknown_waits -= w->other == TRACE_NONE; /* that one ends in front of it */
+    w->other = to;
+    w->behind = true;
+    for (; w + 1 < end && w[1].other < w->other; w++) { /* by what is waited for, as before */
+        trace_wait next = w[1];
+        w[1] = *w;
+        *w = next;
+    }
+}
+
+static void read_behinds(trace_source *s)
+{
+    uint32_t run = trace_record(s, 0).trace.run;
+    s->run = 0;
+    for (size_t k = 0; s->count[HDI_RECORD_BEHIND] > 0 && k < s->n_others; k++) {
+        hdi_record r = trace_record(s, s->others[k]);
+        if (r.type == HDI_RECORD_TRACE) {
+            trace_next_run(s, &r, &run);
+        } else if (r.type == HDI_RECORD_BEHIND) {
+            read_behind(s, &r);
+        }
     }
 }
 
@@ -531,6 +597,10 @@ static bool read_waits(trace_source *s)
     }
     if (waits && hints) {
         place_waits(s->t, waits);
+        read_behinds(s);
+    }
+    for (size_t i = 0; i < s->t->n_ops; i++) {
+        s->t->unknown_ops += s->t->ops[i].unknown_waits > 0;
     }
     bool ok = waits && hints;
     free(waits);
@@ -634,9 +704,10 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
                  INT32_MAX / 4);
         return false;
     }
-    if (!check_head(&s, error)) {
+    if (!is_trace(bytes, n, error)) {
         return false;
     }
+    read_head(&s);
     bool ok = read_all(&s);
     out->length = s.last;
     ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&
@@ -678,12 +749,12 @@ bool trace_read(const char *file, const char *peaks, trace *out, char error[512]
 {
     memset(out, 0, sizeof *out);
     size_t n = 0;
-    void *bytes = cli_read_file(file, &n);
+    char what[512] = "";
+    void *bytes = cli_read_file_if(file, &n, HDI_RECORD_BYTES, is_trace, what); /* a device may have no end */
     if (!bytes) {
-        snprintf(error, 512, "%.300s: %s", file, strerror(errno));
+        snprintf(error, 512, "%.200s: %.300s", file, what[0] ? what : strerror(errno));
         return false;
     }
-    char what[512];
     snprintf(out->file, sizeof out->file, "%s", file);
     bool ok = read_bytes(bytes, n, peaks, out, what);
     free(bytes);

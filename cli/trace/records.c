@@ -117,7 +117,7 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     return behind && behind->kind == kind && behind->number == number ? behind->name : TRACE_NONE;
 }
 
-static int32_t label_of(trace_source *s, uint32_t label, int64_t time)
+int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
 {
     return label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, label, time) : TRACE_NONE;
 }
@@ -127,7 +127,7 @@ static int32_t label_of(trace_source *s, uint32_t label, int64_t time)
 static void read_transfer(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t called = trace_time(s, r->time), returned = trace_time(s, r->transfer.returned);
+    int64_t called = trace_time(s, r->time), returned = trace_end_of(called, trace_time(s, r->transfer.returned));
     if (called == TRACE_UNSEEN || returned < called || r->kind == 0 || r->kind >= HDI_RECORD_WAYS ||
         r->transfer.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -146,40 +146,15 @@ static void read_transfer(trace_source *s, const hdi_record *r)
         .returned = returned,
         .began = position ? TRACE_UNSEEN : called,
         .ended = position ? TRACE_UNSEEN : returned,
-        .src_label = label_of(s, r->transfer.src_label, called),
-        .dst_label = label_of(s, r->transfer.dst_label, called),
-    };
-}
-
-static void read_memory(trace_source *s, const hdi_record *r)
-{
-    trace *t = s->t;
-    int64_t time = trace_time(s, r->time);
-    bool is_alloc = r->type == HDI_RECORD_ALLOC;
-    if (time == TRACE_UNSEEN || (is_alloc && (r->alloc.took < 0 || r->alloc.took > TRACE_TIME_MOST)) || r->kind > 2) {
-        t->ignored++;
-        return;
-    }
-    t->memory[t->n_memory++] = (trace_memory){
-        .time = time,
-        .took = is_alloc ? r->alloc.took : 0,
-        .is_alloc = is_alloc,
-        .kind = r->kind,
-        .device = r->device,
-        .rungs = is_alloc ? r->alloc.rungs : 0,
-        .thread = r->thread,
-        .buffer = r->alloc.buffer,
-        .bytes = r->alloc.bytes,
-        .address = r->alloc.address,
-        .label = label_of(s, r->alloc.label, time),
-        .other = TRACE_NONE,
+        .src_label = trace_label_of(s, r->transfer.src_label, called),
+        .dst_label = trace_label_of(s, r->transfer.dst_label, called),
     };
 }
 
 static void read_pause(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
-    int64_t begin = trace_time(s, r->time), end = trace_time(s, r->pause.ended);
+    int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->pause.ended));
     if (begin == TRACE_UNSEEN || end < begin || r->kind == 0 || r->kind >= HDI_RECORD_PAUSES ||
         r->pause.position >> TRACE_POSITION_BITS != 0) {
         t->ignored++;
@@ -198,6 +173,24 @@ static void read_pause(trace_source *s, const hdi_record *r)
     };
 }
 
+/* A RESTART, until it is the end of a loss. */
+typedef struct comeback {
+    uint8_t device;
+    int64_t time, ended;
+} comeback;
+
+static int compare_losses(const void *a, const void *b)
+{
+    const trace_loss *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int compare_comebacks(const void *a, const void *b)
+{
+    const comeback *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
 static void read_loss(trace_source *s, size_t index, const hdi_record *r)
 {
     trace *t = s->t;
@@ -206,25 +199,60 @@ static void read_loss(trace_source *s, size_t index, const hdi_record *r)
         t->ignored += time != TRACE_UNSEEN;
         return;
     }
-    if (r->type == HDI_RECORD_RESTART) { /* of the last loss of the device */
-        int64_t ended = trace_time(s, r->loss.ended);
-        for (size_t i = t->n_losses; i-- > 0;) {
-            if (t->losses[i].device == r->device && t->losses[i].ended == TRACE_UNSEEN) {
-                t->losses[i].ended = ended >= t->losses[i].time ? ended : TRACE_UNSEEN;
-                return;
-            }
-            if (t->n_losses - i > TRACE_DEVICES) {
-                break;
-            }
-        }
-        return;
-    }
     trace_loss *loss = &t->losses[t->n_losses++];
     *loss = (trace_loss){.time = time, .ended = TRACE_UNSEEN, .device = r->device, .code = r->loss.code};
     loss->op = r->loss.position >> TRACE_POSITION_BITS
                    ? TRACE_NONE
                    : trace_find_op(t, r->loss.lane, trace_position(s, r->loss.position));
     trace_text(s, index, loss->message, sizeof loss->message);
+}
+
+/* Each return is the end of the last loss of its device before it. Both tables are sorted. */
+static void join_losses(trace *t, const comeback *returns, size_t n)
+{
+    trace_loss *last[TRACE_DEVICES] = {NULL};
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (; at < t->n_losses && t->losses[at].time <= returns[i].time + TRACE_THREADS_NS; at++) {
+            last[t->losses[at].device] = &t->losses[at];
+        }
+        trace_loss *loss = last[returns[i].device];
+        if (loss && loss->ended == TRACE_UNSEEN && returns[i].ended >= loss->time) {
+            loss->ended = returns[i].ended;
+        }
+    }
+}
+
+/* Of a lost process a LOSS has an earlier time and a later place in the file than the RESTART. */
+static bool read_losses(trace_source *s)
+{
+    trace *t = s->t;
+    comeback *returns = trace_table(s->count[HDI_RECORD_RESTART], sizeof *returns);
+    size_t n = 0;
+    uint32_t run = trace_record(s, 0).trace.run;
+    s->run = 0;
+    for (size_t k = 0; returns && k < s->n_others; k++) {
+        size_t i = s->others[k];
+        hdi_record r = trace_record(s, i);
+        if (r.type == HDI_RECORD_TRACE) {
+            trace_next_run(s, &r, &run);
+        } else if (r.type == HDI_RECORD_LOSS) {
+            read_loss(s, i, &r);
+        } else if (r.type == HDI_RECORD_RESTART) {
+            int64_t time = trace_time(s, r.time), ended = trace_time(s, r.loss.ended);
+            bool sense = time != TRACE_UNSEEN && ended != TRACE_UNSEEN && r.device < TRACE_DEVICES;
+            t->ignored += time != TRACE_UNSEEN && r.device >= TRACE_DEVICES;
+            returns[n] = (comeback){r.device, time, ended};
+            n += sense;
+        }
+    }
+    if (returns) {
+        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], compare_losses);
+        trace_sort(returns, n, sizeof *returns, compare_comebacks);
+        join_losses(t, returns, n);
+    }
+    free(returns);
+    return returns != NULL;
 }
 
 static void read_figure(trace_source *s, const hdi_record *r)
@@ -287,12 +315,14 @@ static int compare_ranges(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
 }
 
-/* One thread's, in order. `open` has room for all of them. A range whose end is missing ends with the trace. */
-static void join_ranges(trace *t, const edge *edges, size_t n, size_t *open, int64_t last)
+/* One thread's, in order; times that are not are a little off. `open` has room for all of them. A range whose end is missing ends with
+ * the trace. */
+static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
-        const edge *e = &edges[i];
+        edge *e = &edges[i];
+        e->time = i > 0 ? trace_most(e->time, edges[i - 1].time) : e->time;
         if (!e->push) {
             if (depth > 0) { /* else it was begun before the trace */
                 trace_range *range = &t->ranges[open[--depth]];
@@ -348,12 +378,6 @@ static int compare_transfers(const void *a, const void *b)
     return (x->called > y->called) - (x->called < y->called);
 }
 
-static int compare_memory(const void *a, const void *b)
-{
-    const trace_memory *x = a, *y = b;
-    return (x->time > y->time) - (x->time < y->time);
-}
-
 static int compare_figures(const void *a, const void *b)
 {
     const trace_figure *x = a, *y = b;
@@ -370,48 +394,6 @@ static int compare_activities(const void *a, const void *b)
 {
     const trace_activity *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-/* An ALLOC or FREE, by buffer. */
-typedef struct holder {
-    uint64_t buffer;
-    int64_t time;
-    int32_t index;
-    bool is_alloc;
-} holder;
-
-static int compare_holders(const void *a, const void *b)
-{
-    const holder *x = a, *y = b;
-    if (x->buffer != y->buffer) {
-        return x->buffer < y->buffer ? -1 : 1;
-    }
-    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
-}
-
-/* An allocation that failed has no buffer. */
-static bool match_memory(trace *t)
-{
-    holder *holders = trace_table(t->n_memory, sizeof *holders);
-    if (!holders) {
-        return false;
-    }
-    for (size_t i = 0; i < t->n_memory; i++) {
-        holders[i] = (holder){t->memory[i].buffer, t->memory[i].time, (int32_t)i, t->memory[i].is_alloc};
-    }
-    trace_sort(holders, t->n_memory, sizeof *holders, compare_holders);
-    for (size_t i = 1; i < t->n_memory; i++) {
-        const holder *a = &holders[i - 1], *f = &holders[i];
-        if (a->buffer == f->buffer && a->buffer != 0 && a->is_alloc && !f->is_alloc) {
-            trace_memory *alloc = &t->memory[a->index], *end = &t->memory[f->index];
-            alloc->other = f->index;
-            end->other = a->index;
-            end->kind = alloc->kind, end->device = alloc->device, end->label = alloc->label;
-            end->bytes = alloc->bytes, end->address = alloc->address;
-        }
-    }
-    free(holders);
-    return true;
 }
 
 static int compare_threads(const void *a, const void *b)
@@ -481,14 +463,11 @@ static void read_records(trace_source *s)
             break;
         case HDI_RECORD_ALLOC:
         case HDI_RECORD_FREE:
-            read_memory(s, &r);
+        case HDI_RECORD_LABEL:
+            trace_read_memory(s, &r);
             break;
         case HDI_RECORD_PAUSE:
             read_pause(s, &r);
-            break;
-        case HDI_RECORD_LOSS:
-        case HDI_RECORD_RESTART:
-            read_loss(s, i, &r);
             break;
         case HDI_RECORD_MEMORY:
             read_figure(s, &r);
@@ -506,7 +485,8 @@ bool trace_read_tables(trace_source *s)
 {
     trace *t = s->t;
     t->transfers = trace_table(s->count[HDI_RECORD_TRANSFER], sizeof t->transfers[0]);
-    t->memory = trace_table(s->count[HDI_RECORD_ALLOC] + s->count[HDI_RECORD_FREE], sizeof t->memory[0]);
+    size_t memory = s->count[HDI_RECORD_ALLOC] + s->count[HDI_RECORD_FREE] + 2 * s->count[HDI_RECORD_LABEL];
+    t->memory = trace_table(memory, sizeof t->memory[0]);
     t->pauses = trace_table(s->count[HDI_RECORD_PAUSE], sizeof t->pauses[0]);
     t->losses = trace_table(s->count[HDI_RECORD_LOSS], sizeof t->losses[0]);
     t->figures = trace_table(s->count[HDI_RECORD_MEMORY], sizeof t->figures[0]);
@@ -520,9 +500,8 @@ bool trace_read_tables(trace_source *s)
     read_records(s);
     read_options(s);
     trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
-    trace_sort(t->memory, t->n_memory, sizeof t->memory[0], compare_memory);
     trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
     trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
     trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
-    return match_memory(t) && read_threads(s) && read_ranges(s);
+    return trace_join_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);
 }

@@ -250,7 +250,8 @@ static bool count_figure(checker *c)
             return true;
         }
     }
-    if (strncmp(name, "finding.", 8) == 0 && name[8] && c->r->unit == UNIT_NUMBER) {
+    if (strncmp(name, "finding.", 8) == 0 && trace_finding_number(name + 8) != TRACE_NONE &&
+        c->r->unit == UNIT_NUMBER) {
         judge(c, "", (double)found);
         return true;
     }
@@ -433,8 +434,10 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
         rule r;
         checker c = {.t = t, .r = &r, .line = number, .out = out};
         if (length >= sizeof line || !parse_rule(line, &r) || !check_rule(&c)) {
-            snprintf(error, 512, "line %d is no rule (%.100s); write FIGURE < VALUE, such as idle.device < 5 %%",
-                     number, line);
+            bool unknown = strncmp(line, "finding.", 8) == 0 && trace_finding_number(r.name + 8) == TRACE_NONE;
+            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line,
+                     unknown ? "no finding has that name; `heddle trace` prints those that there are"
+                             : "write FIGURE < VALUE, such as idle.device < 5 %");
             return CLI_USAGE;
         }
         broken = broken || c.broken;

@@ -262,13 +262,24 @@ static void add_transfer(splitter *s, const trace_transfer *x)
     }
 }
 
+/* A loss without a return is over with the device's next one: it had come back by then. */
+static int64_t loss_ends(const trace *t, size_t loss)
+{
+    for (size_t i = loss + 1; i < t->n_losses; i++) {
+        if (t->losses[i].device == t->losses[loss].device) {
+            return t->losses[i].time;
+        }
+    }
+    return t->end;
+}
+
 static void see_threads(splitter *s)
 {
     const trace *t = s->t;
     for (size_t i = 0; i < t->n_losses; i++) {
         const trace_loss *l = &t->losses[i];
         if (l->device == s->device) {
-            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(t->end, l->time) : l->ended;
+            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(loss_ends(t, i), l->time) : l->ended;
             add_cover(s, &s->threads[TRACE_CAUSE_LOSS],
                       (cover){l->time, end, TRACE_NONE, l->op, TRACE_NONE, TRACE_NONE});
         }
@@ -377,12 +388,6 @@ static int compare_events(const void *a, const void *b)
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-static bool is_transfer(const trace *t, const trace_stretch *stretch)
-{
-    const trace_lane *lane = trace_find_lane(t, stretch->lane);
-    return stretch->op == HDI_RECORD_OP_COPY || (lane && trace_is_copy_lane(lane->kind));
-}
-
 /* The first stretch of a device, or of one behind it: stretches are sorted by lane. */
 static size_t first_stretch(const trace *t, int device)
 {
@@ -398,6 +403,12 @@ static size_t first_stretch(const trace *t, int device)
     return low;
 }
 
+/* Of a stretch the SPAN has one kind for launches and fills, so the operations are looked at. */
+static bool stretch_moves(const trace *t, const trace_stretch *x)
+{
+    return trace_moves(t, x->lane, x->first_op != TRACE_NONE ? t->ops[x->first_op].kind : x->op);
+}
+
 static event *make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
@@ -409,7 +420,7 @@ static event *make_events(const splitter *s, size_t *n)
         if (x->began == x->ended) {
             continue;
         }
-        bool moves = is_transfer(t, x);
+        bool moves = stretch_moves(t, x);
         events[(*n)++] = (event){x->began, !moves, moves, x->first_op};
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
     }
@@ -507,6 +518,12 @@ static bool split_device(trace *t, int device)
     t->devices[device].pieces = s.pieces;
     t->devices[device].n_pieces = s.n;
     return ok && !s.failed;
+}
+
+bool trace_moves(const trace *t, uint32_t lane, uint8_t kind)
+{
+    const trace_lane *l = trace_find_lane(t, lane);
+    return kind == HDI_RECORD_OP_COPY || (kind == HDI_RECORD_OP_LAUNCH && l && trace_is_copy_lane(l->kind));
 }
 
 bool trace_split(trace *t)

@@ -12,12 +12,6 @@
 
 enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40, QUEUES_SHOWN = 2 };
 
-static const char *duration(int64_t ns, char out[HDI_AMOUNT_BYTES])
-{
-    return hdi_duration_text(ns > 0 ? (uint64_t)ns : 0, out);
-}
-#define TIME(ns) duration(ns, (char[HDI_AMOUNT_BYTES]){0})
-
 /* 12.3 */
 static double percent(int64_t part, int64_t of)
 {
@@ -84,12 +78,15 @@ static void put_reported(const trace *t, FILE *out)
     }
 }
 
-static void put_head(const trace *t, FILE *out)
+static void put_head(const trace *t, bool all, FILE *out)
 {
     fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
-            TIME(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
+            TRACE_NS(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
             t->runs > 1 ? ", of several runtimes one after the other" : "");
     put_reported(t, out);
+    if (all && t->spans_by_clock > 0) {
+        fprintf(out, "%" PRIu64 " stretches end when the engine saw the end, 1 to 2 us late\n", t->spans_by_clock);
+    }
     put_notes(t, out);
 }
 
@@ -117,10 +114,11 @@ static void put_device(const trace *t, int d, FILE *out)
 static void put_delays(const trace_delays *d, FILE *out)
 {
     if (d->issued > 0) {
-        fprintf(out, "given to the driver %s after the submit (99 %%: %s)", TIME(d->issue_p50), TIME(d->issue_p99));
+        fprintf(out, "given to the driver %s after the submit (99 %%: %s)", TRACE_NS(d->issue_p50),
+                TRACE_NS(d->issue_p99));
     }
     if (d->begun > 0) {
-        fprintf(out, ", begun %s after that (99 %%: %s)", TIME(d->begin_p50), TIME(d->begin_p99));
+        fprintf(out, ", begun %s after that (99 %%: %s)", TRACE_NS(d->begin_p50), TRACE_NS(d->begin_p99));
     }
 }
 
@@ -155,7 +153,7 @@ static void put_devices(const trace *t, bool all, FILE *out)
     const char *comma = "";
     for (int a = 0; a < TRACE_ALONG; a++) {
         if (t->along[a] > 0) {
-            fprintf(out, "%s %s %s (%.0f %%)", comma, trace_along_text((trace_along)a), TIME(t->along[a]),
+            fprintf(out, "%s %s %s (%.0f %%)", comma, trace_along_text((trace_along)a), TRACE_NS(t->along[a]),
                     percent(t->along[a], t->end - t->begin));
             comma = ",";
         }
@@ -170,7 +168,7 @@ static void put_again(const trace *t, const trace_finding *first, FILE *out)
     size_t n = 0;
     for (int32_t i = first->next; i != TRACE_NONE; i = t->findings[i].next) {
         if (n++ < DEVICES_SHOWN) {
-            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TIME(t->findings[i].gain));
+            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TRACE_NS(t->findings[i].gain));
             comma = ",";
         }
     }
@@ -192,7 +190,7 @@ static void put_findings(const trace *t, bool all, FILE *out)
         if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
             continue;
         }
-        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TIME(f->gain), f->evidence,
+        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TRACE_NS(f->gain), f->evidence,
                 f->remedy);
         if (!all) {
             put_again(t, f, out);
@@ -214,18 +212,18 @@ static void put_launches(const trace *t, bool all, FILE *out)
         const char *name = trace_name(t, l->kernel);
         fprintf(out, "  %.60s: %" PRIu64 " launches", name[0] ? name : "(no name)", l->count);
         if (l->measured > 0) {
-            fprintf(out, ", %s; median %s, 99 %% %s", TIME(l->total), TIME(l->median), TIME(l->p99));
+            fprintf(out, ", %s; median %s, 99 %% %s", TRACE_NS(l->total), TRACE_NS(l->median), TRACE_NS(l->p99));
         }
         if (l->shared > 0) {
-            fprintf(out, ", %s in stretches%s", TIME(l->shared), l->mixed ? " with other kernels, by number" : "");
+            fprintf(out, ", %s in stretches%s", TRACE_NS(l->shared), l->mixed ? " with other kernels, by number" : "");
         }
         if (all && l->delays.issued > 0) {
             fprintf(out, "; ");
             put_delays(&l->delays, out);
             fprintf(out, "\n");
         } else {
-            fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TIME(l->submit_to_begin_p50),
-                    TIME(l->submit_to_begin_p99));
+            fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TRACE_NS(l->submit_to_begin_p50),
+                    TRACE_NS(l->submit_to_begin_p99));
         }
     }
     put_more(t->n_launches, ROWS_SHOWN, all, out);
@@ -252,8 +250,8 @@ static void put_links(const trace *t, bool all, FILE *out)
         put_end(l->src, out);
         fprintf(out, " -> ");
         put_end(l->dst, out);
-        fprintf(out, ": %" PRIu64 " of %s in all, busy %s, %.1f GB/s", l->count, HDI_BYTES(l->bytes), TIME(l->busy),
-                l->rate / 1e9);
+        fprintf(out, ": %" PRIu64 " of %s in all, busy %s, %.1f GB/s", l->count, TRACE_BYTES(l->bytes),
+                TRACE_NS(l->busy), l->rate / 1e9);
         if (l->peak > 0) {
             fprintf(out, ", %.0f %% of the measured peak", l->rate * 100 / l->peak);
         } else if (l->best > 0) {
@@ -279,18 +277,27 @@ static void put_labels(const trace *t, bool all, FILE *out)
             fprintf(out, "  %s, ", l->kind == 1 ? "pinned" : "unified");
         }
         fprintf(out, "%.60s: at most %s, %s when all had most, %" PRIu64 " allocations", name[0] ? name : "(no label)",
-                HDI_BYTES(l->peak), HDI_BYTES(l->at_peak), l->allocs);
+                TRACE_BYTES(l->peak), TRACE_BYTES(l->at_peak), l->allocs);
+        if (l->named > 0) {
+            fprintf(out, ", and %" PRIu64 " that got the label later", l->named);
+        }
         if (l->beyond > 0) {
-            fprintf(out, ", %" PRIu64 " of them took longer ways: %s", l->beyond, TIME(l->paused));
+            fprintf(out, ", %" PRIu64 " of them took longer ways: %s", l->beyond, TRACE_NS(l->paused));
         }
         fprintf(out, "\n");
     }
     put_more(t->n_labels, LABELS_SHOWN, all, out);
+    for (size_t d = 0; d < shown((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
+        if (trace_has_rest(&t->devices[d])) {
+            fprintf(out, "  device %zu, the rest: %s of %s at most, " TRACE_REST_TEXT "\n", d,
+                    TRACE_BYTES(t->devices[d].in_use_rest), TRACE_BYTES(t->devices[d].in_use_most));
+        }
+    }
 }
 
 static void put_all(const trace *t, bool all, FILE *out)
 {
-    put_head(t, out);
+    put_head(t, all, out);
     put_devices(t, all, out);
     put_findings(t, all, out);
     put_launches(t, all, out);
@@ -382,8 +389,9 @@ static void put_reason(const trace *t, int32_t op, FILE *out)
     }
     const trace_wait *w = &t->waits[wait];
     const char *label = trace_name(t, w->label);
-    fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s:\n", w->reads ? "it reads" : "it overwrites",
-            w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "");
+    fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s%s:\n", w->reads ? "it reads" : "it overwrites",
+            w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "",
+            w->behind ? ", and waits for what is behind them in that lane: the event stands there" : "");
 }
 
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512])

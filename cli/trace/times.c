@@ -206,6 +206,7 @@ static bool convert_spans(trace_source *s)
             s->t->ignored++;
             continue;
         }
+        s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
         hold_begin(&r, find_issue(s, &r, &issue), n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL);
         s->spans[n++] = r;
     }
@@ -383,17 +384,6 @@ static bool make_stretches(trace_source *s)
 
 /* ------------------------------------------------------------------------------------------- what held operations up -- */
 
-typedef struct by_submit {
-    int64_t time;
-    int32_t op;
-} by_submit;
-
-static int compare_by_submit(const void *a, const void *b)
-{
-    const by_submit *x = a, *y = b;
-    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
-}
-
 /* Whether `other` ended later than what is known so far. What never ended counts as the last. */
 static void consider(const trace *t, trace_op *op, int32_t other, int32_t wait)
 {
@@ -437,30 +427,69 @@ static void end_without_work(trace_op *op)
     op->began = op->ended;
 }
 
-/* In the order of submission, since what an operation waits for was submitted before it. */
+/* Operations whose ends come from what they wait for. */
+typedef struct holder {
+    trace *t;
+    uint8_t *state; /* of each operation */
+    int32_t *stack;
+    size_t n;
+} holder;
+
+enum { NEW, OPEN, HELD };
+
+/* Work has its end from elsewhere. */
+static void push_mark(holder *h, int32_t op)
+{
+    if (op != TRACE_NONE && h->state[op] == NEW && !trace_is_work(h->t->ops[op].kind)) {
+        h->stack[h->n++] = op;
+    }
+}
+
+/* The operation on top is held once what it waits for is. In a circle, which no recorder writes, one of them comes first. */
+static void hold_top(holder *h)
+{
+    int32_t at = h->stack[h->n - 1];
+    trace_op *op = &h->t->ops[at];
+    if (h->state[at] == NEW) {
+        h->state[at] = OPEN;
+        for (uint32_t i = 0; i < op->n_waits; i++) {
+            push_mark(h, h->t->waits[op->first_wait + i].other);
+        }
+        push_mark(h, op->before);
+        return;
+    }
+    h->n--;
+    if (h->state[at] == HELD) {
+        return; /* it was there twice */
+    }
+    h->state[at] = HELD;
+    hold(h->t, op);
+    if (!trace_is_work(op->kind)) {
+        end_without_work(op);
+    }
+    if (op->began != TRACE_UNSEEN && op->ready > op->began && op->holder != TRACE_NONE) {
+        op->ready = op->began; /* of neighbours in one stretch, or as far as clocks are apart */
+    }
+}
+
+/* Submits are no order for that: those of several threads, and an event that stands further back, may be later than what waits. */
 static bool hold_all(trace *t)
 {
-    by_submit *order = trace_table(t->n_ops, sizeof *order);
-    if (!order) {
-        return false;
-    }
-    for (size_t i = 0; i < t->n_ops; i++) {
-        order[i] = (by_submit){t->ops[i].submitted, (int32_t)i};
-    }
-    trace_sort(order, t->n_ops, sizeof *order, compare_by_submit);
-    for (size_t i = 0; i < t->n_ops; i++) {
-        trace_op *op = &t->ops[order[i].op];
-        bool work = trace_is_work(op->kind);
-        hold(t, op);
-        if (!work) {
-            end_without_work(op);
+    holder h = {.t = t,
+                .state = trace_table(t->n_ops, sizeof h.state[0]),
+                .stack = trace_table(2 * t->n_ops + t->n_waits, sizeof h.stack[0])};
+    bool ok = h.state && h.stack;
+    for (size_t i = 0; ok && i < t->n_ops; i++) {
+        if (h.state[i] == NEW) {
+            h.stack[h.n++] = (int32_t)i;
         }
-        if (op->began != TRACE_UNSEEN && op->ready > op->began && op->holder != TRACE_NONE) {
-            op->ready = op->began; /* of neighbours in one stretch, or as far as clocks are apart */
+        while (h.n > 0) {
+            hold_top(&h);
         }
     }
-    free(order);
-    return true;
+    free(h.state);
+    free(h.stack);
+    return ok;
 }
 
 /* ------------------------------------------------------------------------------------------------------- window -- */

@@ -4,7 +4,61 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include "cli/trace/parts.h"
+
+/* A number of units that has one digit behind the point at most. */
+static uint64_t round_to(uint64_t value, uint64_t unit)
+{
+    uint64_t whole = value / unit, tenths = (value % unit * 10 + unit / 2) / unit;
+    return whole * unit + (tenths * unit + 9) / 10; /* up, since the text is cut off */
+}
+
+const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES])
+{
+    uint64_t value = ns > 0 ? (uint64_t)ns : 0, unit = 1;
+    while (unit < 1000000000 && value / unit >= 1000) {
+        unit *= 1000;
+    }
+    return hdi_duration_text(round_to(value, unit), out);
+}
+
+const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES])
+{
+    int bits = 0;
+    while (bits < 40 && bytes >> bits >= 1024) {
+        bits += 10;
+    }
+    bool fits = bytes < UINT64_MAX - (UINT64_C(1) << bits);
+    return hdi_bytes_text(fits ? round_to(bytes, UINT64_C(1) << bits) : bytes, out);
+}
+
+int trace_finding_number(const char *id)
+{
+    static const char *const ids[TRACE_FINDING_IDS] = {"idle-nothing-submitted",
+                                                       "host-wait",
+                                                       "launch-overhead",
+                                                       "code-loading",
+                                                       "idle-for-device",
+                                                       "serialized-devices",
+                                                       "idle-for-copy",
+                                                       "program-memory",
+                                                       "slow-path",
+                                                       "small-transfers",
+                                                       "staged-peer",
+                                                       "idle-for-claim",
+                                                       "ring-full",
+                                                       "memory-pauses",
+                                                       "memory-near-limit",
+                                                       "memory-fragmented",
+                                                       "imbalance",
+                                                       "losses"};
+    int number = 0;
+    while (number < TRACE_FINDING_IDS && strcmp(id, ids[number]) != 0) {
+        number++;
+    }
+    return number < TRACE_FINDING_IDS ? number : TRACE_NONE;
+}
 
 const char *trace_cause_id(trace_cause cause)
 {

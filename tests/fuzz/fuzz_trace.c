@@ -51,6 +51,9 @@ static void check_tables(void)
         fuzz_check(s->began <= s->ended && s->first_op <= s->last_op && s->last_op < (int64_t)t.n_ops);
         fuzz_check(i == 0 || s[-1].lane < s->lane || (s[-1].lane == s->lane && s[-1].began <= s->began));
     }
+    for (size_t i = 0; i < t.n_waits; i++) {
+        fuzz_check(t.waits[i].other >= TRACE_NONE && t.waits[i].other < (int64_t)t.n_ops);
+    }
     for (size_t i = 0; i < t.n_activities; i++) {
         fuzz_check(t.activities[i].op >= TRACE_NONE && t.activities[i].op < (int64_t)t.n_ops);
     }
@@ -58,6 +61,27 @@ static void check_tables(void)
         const trace_finding *f = &t.findings[i];
         fuzz_check(f->first >= 0 && (size_t)f->first <= i);
         fuzz_check(f->next == TRACE_NONE || ((size_t)f->next > i && (size_t)f->next < t.n_findings));
+    }
+}
+
+/* Of a buffer's rows that count, the first one adds what the next one takes away. */
+static void check_memory(void)
+{
+    for (size_t i = 0; i < t.n_memory; i++) {
+        const trace_memory *m = &t.memory[i];
+        fuzz_check(i == 0 || m[-1].time <= m->time);
+        fuzz_check(m->other >= TRACE_NONE && m->other < (int64_t)t.n_memory);
+        if (m->other != TRACE_NONE) {
+            const trace_memory *other = &t.memory[m->other];
+            fuzz_check(other->other == (int32_t)i && other->is_alloc != m->is_alloc && other->counts == m->counts);
+            fuzz_check(other->bytes == m->bytes && other->label == m->label && other->buffer == m->buffer);
+            fuzz_check((m->is_alloc ? m : other) < (m->is_alloc ? other : m));
+        }
+        fuzz_check(!m->counts || m->is_alloc || m->other != TRACE_NONE);
+    }
+    for (size_t i = 0; i < t.n_losses; i++) {
+        const trace_loss *l = &t.losses[i];
+        fuzz_check((i == 0 || l[-1].time <= l->time) && (l->ended == TRACE_UNSEEN || l->ended >= l->time));
     }
 }
 
@@ -113,6 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
             check_split(&t.devices[d]);
         }
         check_tables();
+        check_memory();
         check_outputs();
         check_rules(copy, n + head);
     } else {

@@ -610,6 +610,53 @@ static void cupti(void)
     end(START + 1000000);
 }
 
+/* A launch waits for what is behind its bytes. A buffer gets its label later. A loss has its return in front of it. */
+static void later(void)
+{
+    int64_t t = START + 100000;
+    begin(2, HDI_RECORD_DETAIL_FULL);
+    put_device(0, "NVIDIA H200");
+    put_device(1, "NVIDIA H200");
+    put_usual_names();
+    put_memory(0, true, 1, 40 * MIB, 1, 0, t - 5000);
+    put_figure(0, 62 * MIB, 64 * MIB, t - 4000);
+    work w = {.kind = HDI_RECORD_OP_LAUNCH, .kernel = 1, .other = -1, .thread = MAIN, .ring = 2};
+    for (int i = 0; i < 2; i++) {
+        w.submitted = t + i * 2000, w.began = t + 5000 + i * 400000, w.ended = w.began + 400000;
+        put_work(&w);
+    }
+    w = (work){.device = 1,
+               .kind = HDI_RECORD_OP_LAUNCH,
+               .kernel = 2,
+               .other = 0,
+               .buffer = 1,
+               .label = 1,
+               .submitted = t + 1000,
+               .began = t + 809000,
+               .ended = t + 900000,
+               .thread = MAIN,
+               .ring = 2};
+    positions[0] -= 2; /* the bytes are those of the first launch */
+    put_work(&w);
+    positions[0] += 2;
+    hdi_record r = record(HDI_RECORD_BEHIND, 0, 1, 0, t + 1500);
+    r.behind.lane = HDI_RECORD_LANES;
+    r.behind.before = 1;
+    r.behind.other_position = positions[0];
+    put(r, NULL);
+    r = record(HDI_RECORD_LABEL, 0, 0, MAIN, t + 300000);
+    r.alloc.buffer = 1, r.alloc.bytes = 40 * MIB, r.alloc.label = 2;
+    put(r, NULL);
+    r = record(HDI_RECORD_RESTART, 0, 1, MAIN, t + 950000);
+    r.loss.ended = t + 960000;
+    put(r, NULL);
+    put_loss(1, 0, t + 940000, 0);
+    w.device = 0, w.kernel = 1, w.other = -1;
+    w.submitted = t + 970000, w.began = t + 980000, w.ended = t + 990000;
+    put_work(&w);
+    end(t + 1000000);
+}
+
 typedef struct shape {
     const char *name, *what;
 } shape;
@@ -626,6 +673,7 @@ static const shape shapes[] = {
     {"wide", "32 devices"},
     {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
     {"cupti", "what CUPTI reports, of the program and of another library"},
+    {"later", "what stands later than it is: an event, a label, a loss"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
 
@@ -663,6 +711,9 @@ static void make(int which, int count)
         break;
     case 10:
         cupti();
+        break;
+    case 11:
+        later();
         break;
     default:
         odd();

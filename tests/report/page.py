@@ -535,6 +535,43 @@ def try_shapes(driver):
         finish(page, "the shape " + shape)
 
 
+def try_later(driver):
+    page = opened(driver, report("later", trace_file("later")))
+    page.run(DRAW)
+    page.run("selectOp(trace().col('ops', 'kernel').findIndex(k => k === trace().info.names.indexOf('scatter')), true)")
+    details = page.run("document.getElementById('details').innerText")
+    check("buffer “grid”" in details and "waits for what is behind that: the event stands there" in details, "where an event stands: " + details[:400])
+    equal(page.run("app.selected.chain.map(op => trace().col('ops', 'position')[op])"), [2, 4, 2], "the chain to the event")
+    for moment, label in (("100000", "grid"), ("700000", "halo")):
+        holders = page.run("(t => { const d = holdersTable(t, 'd0', t.begin + %s); return d.textContent; })(trace())" % moment)
+        check(label in holders and "1 buffer" in holders and "40.0 MiB" in holders, "holders under a label: " + holders)
+        check(page.run("moment(trace(), trace().col('memory', 'since')[0])") in holders, "the buffer is not since its allocation: " + holders)
+    page.click_on("#peak")
+    check("halo" in page.run("document.getElementById('holders').innerText"), "the label at the peak")
+    check("of 62.0 MiB at most 22.0 MiB are in buffers that are older" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
+    check("allocations and frees" in page.run("document.getElementById('summary').innerText"), "the tiles")
+    equal(page.run("memoryCount(trace())"), 1, "allocations and frees")
+    check("gone for 20.0 µs" in page.run("document.getElementById('losses').innerText"), "a loss whose return stands in front of it")
+    finish(page, "later")
+
+
+def try_ways(driver):
+    """The way of launches to the device, as `heddle trace` has it."""
+    path = trace_file("usual")
+    analysis = json.loads(subprocess.run([TOOL, "trace", path, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    page = opened(driver, report("ways", path))
+    page.run(DRAW)
+    tables = page.run("[...document.querySelectorAll('#submits table')].map(t => [...t.tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)))")
+    text = lambda ns: page.run("duration(%s)" % json.dumps(ns))
+    keys = ["submit_to_issue_p50_ns", "submit_to_issue_p99_ns", "issue_to_begin_p50_ns", "issue_to_begin_p99_ns"]
+    devices = [["device %d" % d["device"]] + [text(d[k]) for k in keys] + [page.run("significant(%r)" % d["queue_mean"]), str(d["queue_most"])] for d in analysis["devices"]]
+    check(devices in tables, "the way to each device: %s in %s" % (devices, tables))
+    kernels = sorted(([k["name"], str(k["launches"])] + [text(k[key]) for key in keys] for k in analysis["kernels"]), key=lambda row: -int(row[1]))
+    check(len(kernels) == 2 and kernels in tables, "the way of each kernel: %s in %s" % (kernels, tables))
+    check(all("–" not in row for row in devices + kernels), "a way that the trace has is missing: %s" % (devices + kernels))
+    finish(page, "ways")
+
+
 def try_files_without_traces(driver):
     lines = [os.path.join(RESULTS, name) for name in ("2026-11-21-1xH200-cupy.jsonl", "2026-11-21-1xH200-torch.jsonl")]
     names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json")]

@@ -63,6 +63,7 @@ head -c 63 "$work/one.trace" >"$work/short.trace"
 for file in other.json half.jsonl nothing zeros short.trace; do
     refused 1 "$file: is no trace and no JSON that a report shows" -o "$work/x.html" "$work/$file"
 done
+refused 1 '/dev/zero: is no trace and no JSON' -o "$work/x.html" /dev/zero
 refused 1 'cannot be read' -o "$work/x.html" "$work"
 refused 1 "cannot write '$work/no/x.html'" -o "$work/no/x.html" "$work/one.trace"
 [ -e "$work/x.html" ] && fail "a refused file leaves a page"

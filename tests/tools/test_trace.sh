@@ -45,6 +45,19 @@ prints 'unknown 62.5 %' "$work/waits"
 prints 'with 2 more waits that the trace does not have' "$work/waits" --why 0.1:1
 prints '"waits": 2' "$work/waits" --json
 
+# an event that stands further back, a loss whose return stands first, a label that comes later, spans that end by the clock
+printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'name label 8 halo' 'alloc 1 at=0 bytes=100 label=7' 'relabel 1 at=1 bytes=100 label=8' \
+    'op 0.1:1 launch at=0 span=2-30 clock=3 done=31' 'op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 span=8000-9000 clock=3 done=9001' \
+    'op 0.1:2 launch at=20 span=30-7990 clock=3 done=7991' 'behind 1.1:2 at=25 other=0.1:2' 'restart 1 at=40-50' 'loss 1 at=35 gone' 'end at=9100' |
+    "$maker" script >"$work/behind" || exit 1
+prints 'of the buffer '"'weights'"', and waits for what is behind them in that lane: the event stands there' "$work/behind" --why 1.1:3
+prints 'waited for 0.1:2' "$work/behind" --why 1.1:3
+prints 'which waited for 0.1:2 launch, where the event for it stands' "$work/behind"
+prints '"spans_by_clock": 3' "$work/behind" --json
+prints '3 stretches end when the engine saw the end' "$work/behind" --all
+prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
+prints 'halo: at most 100 bytes, 100 bytes when all had most, 0 allocations, and 1 that got the label later' "$work/behind"
+
 # rules
 printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 90%' 'findings <= 3' 'dropped == 0' 'gap.max < 20 ms' 'window > 1 ms' \
     'finding.idle-for-device == 1' 'critical.host < 5 %' 'losses == 0' >"$work/rules"
@@ -75,7 +88,21 @@ for rule in 'queue.mean < 5 us' 'submit-to-issue.p50 < 5 %' 'idle <' 'idle < 5 a
     refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 done
 
+for rule in 'finding.nonsense == 0' 'finding. == 0' 'idle.nonsense < 5 %' 'critical.nonsense < 5 %' 'transfer.nonsense(0->1) > 1 GB/s' 'gap.nonsense < 1 ms'; do
+    printf '\n%s\n' "$rule" >"$work/rules"
+    refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
+done
+printf '%s\n' 'finding.nonsense == 0' >"$work/rules"
+refused 2 'no finding has that name' "$work/trace" --check "$work/rules"
+# each finding that the documents have is one that a rule may name
+sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
+[ "$(wc -l <"$work/rules")" -eq 18 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
+prints '18 rules kept' "$work/trace" --check "$work/rules"
+
 refused 2 'is missing'
+for option in --why --check --peaks --export -o; do
+    refused 2 "$option wants a value" "$work/trace" "$option"
+done
 # of several files each by itself
 prints '2 of 2 files' "$work/trace" "$work/bare"
 [ "$(grep -c 'of work on' "$work/out")" -eq 2 ] || fail "two files have not two analyses: $(cat "$work/out")"
@@ -96,6 +123,7 @@ refused 2 'is for --export' "$work/trace" -o "$work/x"
 refused 2 'at a time' "$work/trace" --why 0.1:1 --check "$work/rules"
 refused 1 'No such file' "$work/none"
 refused 1 'is no trace' "$1/README.md"
+refused 1 'is no trace' /dev/zero # which has no end
 refused 1 'is no operation' "$work/trace" --why elsewhere
 refused 1 'no operation that ends' "$work/trace" --why 0.1:9999
 refused 1 'cannot write' "$work/trace" --export chrome -o "$work/none/x"

@@ -33,7 +33,8 @@ static uint64_t any(maker *m, uint64_t value)
 
 static void head(maker *m)
 {
-    script_run(m->s, "trace devices=1 detail=full\nname kernel 1 axpy\nname label 7 weights\nname range 3 load\n");
+    script_run(m->s, "trace devices=1 detail=full\nname kernel 1 axpy\nname label 7 weights\nname label 8 halo\n"
+                     "name range 3 load\n");
     m->s->records[0].device = (uint8_t)m->devices;
     for (int d = 0; d < m->devices; d++) {
         for (int l = 0; l < LANES; l++) {
@@ -69,6 +70,12 @@ static int64_t put_waits(maker *m, int lane, uint64_t position, uint16_t *n)
         r->wait.other_position = any(m, m->at[other]);
         r->wait.label = 7;
         ready = ready > m->ended[other] ? ready : m->ended[other];
+        if (roll(&m->d, 3) == 0) { /* the event stands further back */
+            r = script_add(m->s, HDI_RECORD_BEHIND, m->now);
+            r->behind.lane = (uint32_t)any(m, number_of(lane)), r->behind.before = any(m, position - 1);
+            r->behind.other_lane = number_of(other);
+            r->behind.other_position = any(m, m->at[other] + roll(&m->d, 9));
+        }
     }
     return ready;
 }
@@ -135,9 +142,10 @@ static void put_op(maker *m)
 
 static void put_rest(maker *m)
 {
-    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC, HDI_RECORD_FREE,  HDI_RECORD_PAUSE,
-                                    HDI_RECORD_PUSH,     HDI_RECORD_POP,   HDI_RECORD_LOSS,  HDI_RECORD_RESTART,
-                                    HDI_RECORD_MEMORY,   HDI_RECORD_CLOCK, HDI_RECORD_ISSUE, HDI_RECORD_ACTIVITY};
+    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC,  HDI_RECORD_FREE,  HDI_RECORD_PAUSE,
+                                    HDI_RECORD_LABEL,    HDI_RECORD_PUSH,   HDI_RECORD_POP,   HDI_RECORD_LOSS,
+                                    HDI_RECORD_RESTART,  HDI_RECORD_MEMORY, HDI_RECORD_CLOCK, HDI_RECORD_ISSUE,
+                                    HDI_RECORD_ACTIVITY};
     uint8_t type = types[roll(&m->d, m->sane ? 6 : sizeof types)];
     int lane = (int)roll(&m->d, (uint64_t)m->devices * LANES);
     hdi_record *r = script_add(m->s, type, m->now);
@@ -152,9 +160,10 @@ static void put_rest(maker *m)
         r->transfer.lane = number_of(lane), r->transfer.position = any(m, m->at[lane]);
         r->transfer.returned = (int64_t)any(m, (uint64_t)end), r->transfer.dst = r->device, r->transfer.src = 255;
         r->transfer.bytes = any(m, 1 << 20);
-    } else if (type == HDI_RECORD_ALLOC || type == HDI_RECORD_FREE) {
+    } else if (type == HDI_RECORD_ALLOC || type == HDI_RECORD_FREE || type == HDI_RECORD_LABEL) {
         r->kind = 0;
-        r->alloc.buffer = 1 + roll(&m->d, 20), r->alloc.bytes = any(m, 1 << 20), r->alloc.label = 7;
+        r->alloc.buffer = 1 + roll(&m->d, 20), r->alloc.bytes = any(m, 1 << 20),
+        r->alloc.label = 6 + (uint32_t)roll(&m->d, 3);
         r->alloc.took = (int64_t)any(m, roll(&m->d, 90000)), r->alloc.rungs = (uint32_t)roll(&m->d, 64);
     } else if (type == HDI_RECORD_ACTIVITY) {
         r->activity.ended = (int64_t)any(m, (uint64_t)end), r->activity.stream = (uint32_t)roll(&m->d, 6);

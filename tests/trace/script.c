@@ -319,6 +319,14 @@ static void do_pause(script *s, const statement *st, const char *word)
     r->pause.detail = (uint32_t)number(st, "detail", 0);
 }
 
+static void do_behind(script *s, const statement *st, const char *word)
+{
+    hdi_record *r = add(s, st, HDI_RECORD_BEHIND, at_of(st));
+    const char *other = value_of(st, "other");
+    r->behind.lane = lane_of(st, word, &r->behind.before);
+    r->behind.other_lane = lane_of(st, other ? other : "", &r->behind.other_position);
+}
+
 static void do_rest(script *s, const statement *st, const char *verb, const char *word)
 {
     double begin = 0, end = 0;
@@ -389,6 +397,10 @@ static void run_line(script *s, const char *line, size_t length)
         do_memory(s, &st, word, HDI_RECORD_ALLOC);
     } else if (strcmp(verb, "free") == 0) {
         do_memory(s, &st, word, HDI_RECORD_FREE);
+    } else if (strcmp(verb, "relabel") == 0) {
+        do_memory(s, &st, word, HDI_RECORD_LABEL);
+    } else if (strcmp(verb, "behind") == 0) {
+        do_behind(s, &st, word);
     } else if (strcmp(verb, "memory") == 0) {
         do_memory(s, &st, word, HDI_RECORD_MEMORY);
     } else if (strcmp(verb, "pause") == 0) {

@@ -13,9 +13,11 @@
  *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock; 2: ends by it; 3: both
  *                                     written=WHEN: the engine had its times; without it 1 us behind the end
+ *    behind 0.1:2 at=12 other=1.1:9   what ends next behind 2 waits for 9 of the other lane
  *    transfer 0.2:4 at=1 returned=3 way=7 bytes=5 src=255 dst=0
  *    alloc 1 at=5 took=2 bytes=100 label=7 device=0 rungs=2
- *    free 1 at=9 device=0
+ *    relabel 1 at=7 label=8 bytes=100 device=0
+ *    free 1 at=9 device=0 label=8
  *    pause wait at=1-5 lane=0.1 position=4 device=0   room, wait, memory, map, code, chunk, callback
  *    memory 0 at=1 use=10 held=20 limit=30
  *    loss 0 at=5 message

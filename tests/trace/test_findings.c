@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include "cli/trace/parts.h"
 #include "trace/planted.h"
 
 static trace t;
@@ -31,6 +32,8 @@ static void test_planted(void **state)
         }
         for (size_t f = 0; f < t.n_findings; f++) {
             assert_in_range(t.findings[f].gain, 0, t.end - t.begin);
+            assert_int_not_equal(trace_finding_number(t.findings[f].id), TRACE_NONE);
+            assert_null(strstr(t.findings[f].evidence, "no operation"));
             assert_true(t.findings[f].title[0] && t.findings[f].evidence[0] && t.findings[f].remedy[0]);
             assert_true(f == 0 || t.findings[f].gain <= t.findings[f - 1].gain);
         }
@@ -191,10 +194,97 @@ static void test_groups(void **state)
     script_release(&s);
 }
 
+/* A thread that waits for memory asks the program meanwhile, and maps some: its time counts once, that of two threads twice. */
+static void test_nested_pauses(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "memory 0 at=1 use=990 held=1000 limit=1000\n"
+                           "alloc 1 at=0 bytes=980\n"
+                           "op 0.1:1 launch at=0 span=3-1000 done=1001\n"
+                           "pause callback at=1100-60000\n"
+                           "pause map at=2000-3000 detail=1\n"
+                           "pause memory at=1000-81000\n"
+                           "pause callback at=70000-80000\n"
+                           "pause memory at=90000-91000 thread=6\n"
+                           "pause memory at=90000-91000 thread=7\n"
+                           "op 0.1:2 launch at=91100 span=91110-92000 done=92001\n"
+                           "end at=92100\n",
+               &t);
+    const trace_finding *f = scene_find(&t, "memory-near-limit");
+    assert_non_null(f);
+    assert_non_null(strstr(f->title, "threads waited 82 ms"));
+    assert_string_equal(f->evidence, "buffers had up to 990 bytes of 1000 bytes, 10 bytes of it " TRACE_REST_TEXT);
+    trace_release(&t);
+}
+
+/* 32 devices compute in turns, and each waits for each of the others: none of so many findings is left out. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { N = 32, TURN = 2000 };
+    script s;
+    char error[512], line[200];
+    script_begin(&s);
+    script_run(&s, "trace devices=32 detail=full\nname kernel 1 axpy\n");
+    for (int d = 0; d < N; d++) {
+        char wait[32] = "";
+        if (d > 0) {
+            snprintf(wait, sizeof wait, "wait=%d.1:1", d - 1);
+        }
+        snprintf(line, sizeof line, "lane %d.1\nclock %d at=0 own=0\nop %d.1:1 launch at=0 span=%d-%d done=%d %s\n", d,
+                 d, d, d * TURN, (d + 1) * TURN, (d + 1) * TURN, wait);
+        script_run(&s, line);
+        snprintf(line, sizeof line, "op %d.1:2 launch at=0 span=%d-%d done=%d wait=%d.1:1\n", d, N * TURN, N * TURN + 9,
+                 N * TURN + 9, N - 1);
+        script_run(&s, line);
+    }
+    script_run(&s, "end at=99999\n");
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    size_t pairs = 0, listed = 0;
+    for (size_t i = 0; i < t.n_findings; i++) {
+        pairs += strcmp(t.findings[i].id, "idle-for-device") == 0;
+    }
+    assert_int_equal(pairs, N * (N - 1));
+    const trace_finding *f = scene_find(&t, "idle-for-device");
+    assert_int_equal(f->first, f - t.findings);
+    for (int32_t i = f->first; i != TRACE_NONE; i = t.findings[i].next) {
+        listed++;
+    }
+    assert_int_equal(listed, pairs);
+    trace_release(&t);
+    script_release(&s);
+}
+
+static const char *time_text(int64_t ns)
+{
+    static char out[HDI_AMOUNT_BYTES];
+    return trace_time_text(ns, out);
+}
+
+/* Numbers are rounded as the page rounds them. */
+static void test_rounding(void **state)
+{
+    (void)state;
+    char out[HDI_AMOUNT_BYTES];
+    assert_string_equal(time_text(0), "0 ns");
+    assert_string_equal(time_text(999), "999 ns");
+    assert_string_equal(time_text(12860), "12.9 us");
+    assert_string_equal(time_text(12849), "12.8 us");
+    assert_string_equal(time_text(12030), "12 us");
+    assert_string_equal(time_text(999960), "1 ms");
+    assert_string_equal(time_text(INT64_C(1290000000)), "1.3 s");
+    assert_string_equal(trace_bytes_text(40898, out), "39.9 KiB");
+    assert_string_equal(trace_bytes_text(1048575, out), "1 MiB");
+    assert_string_equal(trace_bytes_text(1000, out), "1000 bytes");
+    assert_non_null(trace_bytes_text(UINT64_MAX, out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),       cmocka_unit_test(test_evidence),
                                        cmocka_unit_test(test_groups),        cmocka_unit_test(test_once),
-                                       cmocka_unit_test(test_full_but_busy), cmocka_unit_test(test_first_launches)};
+                                       cmocka_unit_test(test_full_but_busy), cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_nested_pauses), cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

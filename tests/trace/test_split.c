@@ -178,6 +178,7 @@ static void test_by_clock(void **state)
                "end at=100\n",
                &t);
     assert_int_equal(t.devices[0].compute, 45 * US);
+    assert_int_equal(t.spans_by_clock, 1);
     scene_check_split(&t);
     trace_release(&t);
     scene_read("trace devices=1\nlane 0.1 kind=program\nclock 0 at=0 own=3000\n"
@@ -263,6 +264,156 @@ static void test_critical_path(void **state)
     trace_release(&t);
 }
 
+/* Fills compute, also in lanes for copies, where kernels that move bytes do not. */
+static void test_fills(void **state)
+{
+    (void)state;
+    scene_read("trace devices=1 detail=full\nlane 0.1\nlane 0.2 kind=on\nclock 0 at=0 own=0\n"
+               "op 0.2:1 fill at=0 span=1-11 done=12 bytes=64\n"
+               "op 0.2:2 launch at=0 span=11-31 done=32\n"
+               "op 0.2:3 fill at=0 done=72\n"
+               "op 0.2:4 fill at=0 done=72\n"
+               "span 0.2:4 from=2 op=1 span=31-71\n"
+               "end at=80\n",
+               &t);
+    assert_int_equal(t.devices[0].compute, 50 * US);
+    assert_int_equal(t.devices[0].transfer, 20 * US);
+    assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 50 * US);
+    assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 20 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+static const trace_loss *loss_at(int64_t us)
+{
+    for (size_t i = 0; i < t.n_losses; i++) {
+        if (t.losses[i].time == us * US) {
+            return &t.losses[i];
+        }
+    }
+    fail_msg("no loss at %d us", (int)us);
+    return NULL;
+}
+
+/* In a file a RESTART may stand before its LOSS, whose time is earlier. Each is of the last loss of its device before it. */
+static void test_losses(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=0-10 clock=3 done=11\n"
+                           "op 1.1:1 launch at=0 span=0-200 clock=3 done=201\n"
+                           "restart 0 at=60-70\n"
+                           "loss 0 at=50 again\n"
+                           "restart 1 at=31-35\n"
+                           "restart 0 at=30-40\n"
+                           "loss 1 at=25 the other\n"
+                           "loss 0 at=20 first\n"
+                           "op 0.1:2 launch at=90 span=90-100 clock=3 done=101\n"
+                           "end at=220\n",
+               &t);
+    assert_int_equal(t.n_losses, 3);
+    assert_int_equal(loss_at(20)->ended, 40 * US);
+    assert_int_equal(loss_at(50)->ended, 70 * US);
+    assert_int_equal(loss_at(25)->ended, 35 * US);
+    assert_string_equal(loss_at(50)->message, "again");
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_LOSS], 40 * US);
+    assert_int_equal(t.ignored, 0);
+    scene_check_split(&t);
+    trace_release(&t);
+    /* the first return is missing, and the second loss has none */
+    scene_read(TWO_DEVICES "op 1.1:1 launch at=0 span=0-200 done=201\n"
+                           "restart 0 at=10-15\n"
+                           "loss 0 at=20 first\n"
+                           "loss 0 at=50 again\n"
+                           "end at=220\n",
+               &t);
+    assert_int_equal(loss_at(20)->ended, TRACE_UNSEEN);
+    assert_int_equal(loss_at(50)->ended, TRACE_UNSEEN);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_LOSS], 180 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+#define BEHIND_SCENE                                                                                                   \
+    TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"                                                     \
+                "op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 issue=26 span=83-90 done=91\n"                       \
+                "op 0.1:2 launch at=20 issue=21 span=30-80 done=81\n"                                                  \
+                "op 0.1:3 launch at=22 issue=50 span=80-95 done=96\n"
+
+/* The event stands behind the second launch, which was submitted later than what waits. */
+static void test_behind(void **state)
+{
+    (void)state;
+    scene_read(BEHIND_SCENE "end at=120\n", &t);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_DEVICE], 20 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_OVERHEAD], 53 * US);
+    trace_release(&t);
+    scene_read(BEHIND_SCENE "behind 1.1:2 at=25 other=0.1:2\nend at=120\n", &t);
+    const trace_op *op = &t.ops[trace_find_op(&t, SCRIPT_LANE(1, 1), 3)];
+    assert_int_equal(t.devices[1].for_device[0], 70 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_OVERHEAD], 3 * US);
+    assert_int_equal(op->holder, trace_find_op(&t, SCRIPT_LANE(0, 1), 2));
+    assert_true(t.waits[op->held_by].behind);
+    assert_string_equal(trace_name(&t, t.waits[op->held_by].label), "weights");
+    assert_int_equal(t.ignored, 0);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Without an operation or a wait that it can be of, and where it is no further, nothing changes. One that makes no sense is counted. */
+static void test_behind_nothing(void **state)
+{
+    (void)state;
+    scene_read(BEHIND_SCENE "behind 1.1:3 at=25 other=0.1:2\n"  /* no operation */
+                            "behind 0.1:1 at=25 other=1.1:3\n"  /* no wait */
+                            "behind 1.1:2 at=25 other=0.2:9\n"  /* none for that lane */
+                            "behind 1.1:2 at=25 other=0.1:0\n"  /* no further */
+                            "behind 31.9:2 at=25 other=0.1:2\n" /* no lane */
+                            "behind 1.1:2 at=25 other=1.1:9\n"  /* its own */
+                            "end at=120\n",
+               &t);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_DEVICE], 20 * US);
+    assert_int_equal(t.ignored, 1);
+    trace_release(&t);
+    /* what the bytes need is not in the trace, but lies in front of the event */
+    scene_read(TWO_DEVICES "op 1.1:3 launch at=10 wait=0.1:1 issue=26 span=83-90 done=91\n"
+                           "op 0.1:2 launch at=0 issue=21 span=30-80 done=81\n"
+                           "behind 1.1:2 at=25 other=0.1:2\nend at=120\n",
+               &t);
+    assert_int_equal(t.unknown_ops, 0);
+    assert_int_equal(t.devices[1].for_device[0], 70 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Times of threads are within 200 ns of the clock. So a claim seems to be submitted after what waits for it, and a launch after its call. */
+static void test_out_of_order(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.4:2 claim at=5.2 claimed=5.3 done=60\n"
+                           "op 0.1:1 launch at=5 wait=0.4:2 label=7 issue=4.9-5.1 span=62-70 done=71\n"
+                           "op 1.1:1 mark at=5.3 wait=0.1:1 done=72\n"
+                           "op 1.1:2 launch at=5.1 span=73-80 done=81\n"
+                           "pause wait at=75-90.3 lane=1.1 position=2\n"
+                           "op 0.1:2 launch at=90 issue=89.9 span=91-95 done=96\n"
+                           "pause map at=95.2-95\n"
+                           "transfer 0.2:0 at=95.2 returned=95 way=7 dst=0 bytes=100\n"
+                           "end at=120\n",
+               &t);
+    assert_int_equal(t.ignored, 0);
+    assert_int_equal(t.unknown_ops, 0);
+    assert_int_equal(t.unplaced, 0);
+    assert_int_equal(t.n_pauses, 2);
+    assert_int_equal(t.n_transfers, 1);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_CLAIM], 55 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_CLAIM] + t.devices[1].for_device[0], 65 * US - 100);
+    assert_int_equal(t.along[TRACE_ALONG_CLAIM], 55 * US - 300);
+    assert_int_equal(t.devices[0].delays.issue_p50, 0);
+    assert_int_equal(t.n_critical,
+                     5); /* the claim, a launch, the other device's two, and what was submitted after them */
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +423,9 @@ int main(void)
         cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),
         cmocka_unit_test(test_by_clock),        cmocka_unit_test(test_critical_path),
         cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
+        cmocka_unit_test(test_fills),           cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_behind),          cmocka_unit_test(test_behind_nothing),
+        cmocka_unit_test(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

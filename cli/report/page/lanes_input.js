@@ -75,8 +75,10 @@ function refold() {
 
 function waitText(t, wait) {
     const label = t.nameOf(t.col('waits', 'label')[wait]), low = t.col('waits', 'low')[wait], high = t.col('waits', 'high')[wait];
-    return (t.col('waits', 'reads')[wait] ? 'reads what it writes' : 'follows it') + ': buffer ' + (label ? '“' + label + '”' : '(no label)') +
-        (high > low ? ', bytes ' + low.toLocaleString('en-US') + ' to ' + high.toLocaleString('en-US') : '');
+    const flags = t.col('waits', 'flags')[wait];
+    return (flags & 1 ? 'reads what it writes' : 'follows it') + ': buffer ' + (label ? '“' + label + '”' : '(no label)') +
+        (high > low ? ', bytes ' + low.toLocaleString('en-US') + ' to ' + high.toLocaleString('en-US') : '') +
+        (flags & 2 ? ', and waits for what is behind that: the event stands there' : '');
 }
 
 function opLine(t, op) {

@@ -16,11 +16,11 @@ function poolEvents(t, id) {
     const key = 'pool' + id;
     if (t.cache.has(key)) return t.cache.get(key);
     const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), label = t.col('memory', 'label');
-    const isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), rungs = t.col('memory', 'rungs'), other = t.col('memory', 'other');
+    const isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), flags = t.col('memory', 'flags');
     const events = [], now = new Map(), most = new Map();
     for (let i = 0; i < kind.length; i++) {
         const of = kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified';
-        if (of !== id || rungs[i] & 32 || (!isAlloc[i] && other[i] < 0)) continue; /* what failed, or is of before the trace, holds nothing */
+        if (of !== id || !(flags[i] & 1)) continue; /* what failed, or is of before the trace, holds nothing */
         events.push(i);
         const sum = (now.get(label[i]) || 0) + (isAlloc[i] ? bytes[i] : -bytes[i]);
         now.set(label[i], sum);
@@ -230,22 +230,22 @@ function holdersTable(t, id, at) {
         if (bytes[i] > bytes[entry.most]) entry.most = i;
         byLabel.set(label[i], entry);
     }
-    const sum = live.reduce((total, i) => total + bytes[i], 0), time = t.col('memory', 'time'), thread = t.col('memory', 'thread'), rungs = t.col('memory', 'rungs');
+    const sum = live.reduce((total, i) => total + bytes[i], 0), since = t.col('memory', 'since'), thread = t.col('memory', 'thread'), rungs = t.col('memory', 'rungs');
     const { slot } = poolEvents(t, id), letter = index => slot.get(index) < STACKED ? String.fromCharCode(65 + slot.get(index)) + ' ' : '';
     return el('div', null, el('h3', null, 'Holders at ' + moment(t, at) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
             [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
         table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
-            [labelName(t, label[i]), bytesText(bytes[i]), moment(t, time[i]), t.threadName(thread[i]),
+            [labelName(t, label[i]), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
 
 function peakTime(t, id) {
-    const { events } = poolEvents(t, id), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), time = t.col('memory', 'time');
+    const { events } = poolEvents(t, id), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), time = t.col('memory', 'time'), flags = t.col('memory', 'flags');
     let sum = 0, most = -1, at = t.begin;
     for (const i of events) {
         sum += isAlloc[i] ? bytes[i] : -bytes[i];
-        if (sum > most) {
+        if (sum > most || (sum === most && isAlloc[i] && flags[i] & 2)) { /* a label that a buffer gets then is the one to name */
             most = sum;
             at = time[i];
         }
@@ -289,7 +289,7 @@ function buildMemory(body) {
     add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
         el('p', { class: 'quiet screen' }, 'A click lists the holders then; so do the arrows left and right, once the chart has the focus. The span is that of the timeline.'), frame, names,
         el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
-        holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
+        restNote(t), holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
     const draw = frame.redraw;
     let span = [app.from, app.to].join();
@@ -303,6 +303,12 @@ function buildMemory(body) {
     };
     frame.afterPrint = () => paper.replaceChildren();
     return frame;
+}
+
+/* What all buffers took at most, where the labels lack a part of it. */
+function restNote(t) {
+    return t.info.devices.map((device, d) => device.in_use_rest > 0 ? el('p', { class: 'quiet' }, 'Device ' + d + ': of ' + bytesText(device.in_use_most) + ' at most ' +
+        bytesText(device.in_use_rest) + ' are in buffers that are older than the trace, unified, or the library’s own.') : null).filter(Boolean);
 }
 
 const PAPER_POOLS = 8;

@@ -76,7 +76,7 @@ function buildSummary(body) {
         tile(whole > 0 ? percent(busy / whole) : '–', 'of their time busy'),
         tile(t.count('ops').toLocaleString('en-US'), 'operations'),
         tile(count(transferCount(t)), 'transfers'),
-        tile(t.count('memory').toLocaleString('en-US'), 'allocations and frees'),
+        tile(count(memoryCount(t)), 'allocations and frees'),
         tile(String(info.losses.length), info.losses.length === 1 ? 'loss' : 'losses')));
     add(body, gaps(info).map(text => el('p', { class: 'note' }, text)));
     add(body, splitBars(t), categoryLegend(usedCategories([t])));
@@ -105,10 +105,10 @@ function launchTable(t) {
     if (t.info.launches.length === 0) return null;
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
     const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
-        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99', 'to the driver, median', 'p99', 'from there to begin, median', 'p99'],
+        ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
         launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
-            (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99, l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)])), 'Kernels (' + launches.length + ')');
+            (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99].map(duration)])), 'Kernels (' + launches.length + ')');
     return details;
 }
 
@@ -124,6 +124,11 @@ function showFinding(t, finding) {
     } else if (finding.device >= 0) {
         longestGap(t, finding.device);
     }
+}
+
+/* A buffer that gets another label has two rows that are neither. */
+function memoryCount(t) {
+    return t.col('memory', 'flags').reduce((sum, flags) => sum + (flags & 2 ? 0 : 1), 0);
 }
 
 /* Copies, and what the host moved. */

@@ -1,0 +1,333 @@
+/* memory.c - what buffers took, and under which label: allocations, frees and labels, joined by buffer, and sums by label. See model.h.
+ *
+ * A buffer's number is free for another one as soon as it has ended, and two threads' times may be out of order.
+ * So a thread's rows get the order of its records. A number that is given anew before it is free is given a little later.
+ * A buffer that gets another label has two more rows. It leaves the sum of the old label, and comes to that of the new one.
+ *
+ * Threads, Locks: see model.h.
+ * Always: of a buffer's rows that count, the first one adds and the next one takes away, in turn.
+ */
+#include <stdlib.h>
+#include "cli/trace/parts.h"
+
+static bool failed(const trace_memory *m)
+{
+    return m->is_alloc && (m->rungs & HDI_RECORD_RUNG_FAILED) != 0;
+}
+
+static trace_memory *add_row(trace *t, const trace_memory *row)
+{
+    t->memory[t->n_memory] = *row;
+    return &t->memory[t->n_memory++];
+}
+
+void trace_read_memory(trace_source *s, const hdi_record *r)
+{
+    int64_t time = trace_time(s, r->time);
+    bool is_alloc = r->type == HDI_RECORD_ALLOC;
+    int64_t took = is_alloc ? trace_end_of(0, r->alloc.took) : 0;
+    if (time == TRACE_UNSEEN || took < 0 || took > TRACE_TIME_MOST || r->kind > 2) {
+        s->t->ignored++;
+        return;
+    }
+    const trace_memory row = {
+        .time = time,
+        .since = time,
+        .took = took,
+        .is_alloc = is_alloc,
+        .renames = r->type == HDI_RECORD_LABEL,
+        .kind = r->kind,
+        .device = r->device,
+        .rungs = is_alloc ? r->alloc.rungs : 0,
+        .thread = r->thread,
+        .buffer = r->alloc.buffer,
+        .bytes = r->alloc.bytes,
+        .address = r->alloc.address,
+        .label = trace_label_of(s, r->alloc.label, time),
+        .other = TRACE_NONE,
+    };
+    add_row(s->t, &row);
+    if (row.renames) {
+        add_row(s->t, &row)->is_alloc = true;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- joined -- */
+
+/* A row, by its thread or its buffer. */
+typedef struct reference {
+    uint64_t key;
+    int64_t time;
+    int32_t index;
+} reference;
+
+static int compare_places(const void *a, const void *b)
+{
+    const reference *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
+}
+
+static int compare_references(const void *a, const void *b)
+{
+    const reference *x = a, *y = b;
+    if (x->key != y->key) {
+        return x->key < y->key ? -1 : 1;
+    }
+    return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const trace_memory *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* Rows stand as their records do: those of a thread in their order. */
+static void straighten_threads(trace *t, reference *list)
+{
+    for (size_t i = 0; i < t->n_memory; i++) {
+        list[i] = (reference){t->memory[i].thread, 0, (int32_t)i};
+    }
+    trace_sort(list, t->n_memory, sizeof *list, compare_places);
+    for (size_t i = 1; i < t->n_memory; i++) {
+        int64_t *time = &t->memory[list[i].index].time, before = t->memory[list[i - 1].index].time;
+        if (list[i].key == list[i - 1].key) {
+            *time = trace_end_of(before, *time);
+        }
+    }
+}
+
+static void sort_by_buffer(const trace *t, reference *list)
+{
+    for (size_t i = 0; i < t->n_memory; i++) {
+        list[i] = (reference){t->memory[i].buffer, t->memory[i].time, (int32_t)i};
+    }
+    trace_sort(list, t->n_memory, sizeof *list, compare_references);
+}
+
+/* A number that one thread gets before another one has freed it: the free comes first. */
+static void straighten_buffers(trace *t, reference *list)
+{
+    bool live = false;
+    sort_by_buffer(t, list);
+    for (size_t i = 0; i < t->n_memory; i++) {
+        trace_memory *m = &t->memory[list[i].index];
+        trace_memory *next =
+            i + 1 < t->n_memory && list[i + 1].key == list[i].key ? &t->memory[list[i + 1].index] : NULL;
+        live = live && i > 0 && list[i - 1].key == list[i].key;
+        if (live && m->is_alloc && !m->renames && next && !next->is_alloc && !next->renames &&
+            next->time <= m->time + TRACE_THREADS_NS) {
+            m->time = next->time + 1;
+            reference other = list[i];
+            list[i] = list[i + 1];
+            list[i + 1] = other;
+            m = next;
+        }
+        live = m->is_alloc;
+    }
+}
+
+/* The row behind an ALLOC in its buffer. */
+static void join_row(trace *t, int32_t alloc, int32_t end)
+{
+    trace_memory *a = &t->memory[alloc], *e = &t->memory[end];
+    int32_t label = e->label;
+    a->other = end;
+    e->other = alloc;
+    e->counts = a->counts;
+    e->kind = a->kind, e->device = a->device, e->since = a->since;
+    e->bytes = a->bytes, e->address = a->address;
+    if (a->label == TRACE_NONE && !a->renames && !e->renames) {
+        a->label = label; /* only its end has it */
+    }
+    e->label = a->label;
+}
+
+/* The new label's row gets what the old one's has. */
+static void rename_row(trace *t, int32_t old, int32_t renamed)
+{
+    const trace_memory *from = &t->memory[old];
+    trace_memory *to = &t->memory[renamed];
+    to->counts = from->counts;
+    to->kind = from->kind, to->device = from->device, to->since = from->since;
+    to->bytes = from->bytes, to->address = from->address;
+    to->rungs = from->counts ? t->memory[from->other].rungs : 0;
+    to->thread = from->counts ? t->memory[from->other].thread : to->thread;
+}
+
+/* An allocation that failed has no buffer. Without its ALLOC a buffer's bytes are not known to have come, so its rows do not count. */
+static void join_buffers(trace *t, reference *list)
+{
+    sort_by_buffer(t, list);
+    for (size_t i = 0; i < t->n_memory; i++) {
+        trace_memory *m = &t->memory[list[i].index];
+        bool follows = i > 0 && list[i - 1].key == list[i].key && list[i].key != 0;
+        const trace_memory *before = follows ? &t->memory[list[i - 1].index] : NULL;
+        m->counts = m->is_alloc && !m->renames && !failed(m);
+        if (before && before->is_alloc && !m->is_alloc) {
+            join_row(t, list[i - 1].index, list[i].index);
+        } else if (before && m->is_alloc && m->renames) {
+            rename_row(t, list[i - 1].index, list[i].index);
+        }
+    }
+}
+
+bool trace_join_memory(trace *t)
+{
+    reference *list = trace_table(t->n_memory, sizeof *list);
+    if (list) {
+        straighten_threads(t, list);
+        straighten_buffers(t, list);
+        trace_sort(t->memory, t->n_memory, sizeof t->memory[0], compare_rows);
+        join_buffers(t, list);
+    }
+    free(list);
+    return list != NULL;
+}
+
+/* --------------------------------------------------------------------------------------------------------- labels -- */
+
+static int compare_keys(const trace_label *x, const trace_label *y)
+{
+    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
+    return p != q ? (p < q ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
+}
+
+static int compare_labels(const void *a, const void *b)
+{
+    return compare_keys(a, b);
+}
+
+static int compare_peaks(const void *a, const void *b)
+{
+    const trace_label *x = a, *y = b;
+    int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
+    if (p != q) {
+        return p < q ? -1 : 1;
+    }
+    return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
+}
+
+static trace_label key_of(const trace_memory *m)
+{
+    return (trace_label){.kind = m->kind, .device = m->kind == 0 ? m->device : HDI_RECORD_NO_DEVICE, .label = m->label};
+}
+
+static void note_memory(trace_label *l, const trace_memory *m)
+{
+    if (!m->is_alloc) {
+        l->frees += !m->renames;
+        l->left = l->left > m->bytes ? l->left - m->bytes : 0;
+        return;
+    }
+    l->allocs += !m->renames;
+    l->named += m->renames;
+    trace_count(&l->left, m->bytes);
+    l->peak = l->left > l->peak ? l->left : l->peak;
+}
+
+/* The labels of a device with the most that it held in all: what each had at that time. */
+static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
+{
+    uint64_t held = 0, most = 0;
+    size_t when = 0;
+    for (size_t i = 0; i < t->n_memory; i++) {
+        trace_label key = key_of(&t->memory[i]);
+        if (key.kind != kind || key.device != device || !t->memory[i].counts) {
+            continue;
+        }
+        if (t->memory[i].is_alloc) {
+            trace_count(&held, t->memory[i].bytes);
+        } else {
+            held = held > t->memory[i].bytes ? held - t->memory[i].bytes : 0;
+        }
+        /* a label that a buffer gets at its peak is the one to name */
+        if (held > most || (held == most && t->memory[i].renames && t->memory[i].is_alloc)) {
+            most = held;
+            when = i + 1;
+        }
+    }
+    for (size_t i = 0; i < when; i++) {
+        trace_label key = key_of(&t->memory[i]);
+        trace_label *l = key.kind == kind && key.device == device && t->memory[i].counts
+                             ? bsearch(&key, labels, n, sizeof key, compare_labels)
+                             : NULL;
+        if (l && t->memory[i].is_alloc) {
+            trace_count(&l->at_peak, t->memory[i].bytes);
+        } else if (l) {
+            l->at_peak = l->at_peak > t->memory[i].bytes ? l->at_peak - t->memory[i].bytes : 0;
+        }
+    }
+}
+
+static bool sum_labels(trace *t)
+{
+    t->labels = trace_table(t->n_memory, sizeof t->labels[0]);
+    if (!t->labels) {
+        return false;
+    }
+    size_t rows = 0;
+    for (size_t i = 0; i < t->n_memory; i++) {
+        if (t->memory[i].counts || failed(&t->memory[i])) {
+            t->labels[rows++] = key_of(&t->memory[i]);
+        }
+    }
+    trace_sort(t->labels, rows, sizeof t->labels[0], compare_labels);
+    for (size_t i = 0; i < rows; i++) {
+        if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
+            t->labels[t->n_labels++] = t->labels[i];
+        }
+    }
+    for (size_t i = 0; i < t->n_memory; i++) {
+        const trace_memory *m = &t->memory[i];
+        trace_label key = key_of(m);
+        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, compare_labels);
+        if (m->counts) {
+            note_memory(l, m);
+        }
+        if (m->is_alloc && !m->renames && m->rungs > HDI_RECORD_RUNG_ARENA) {
+            l->beyond++;
+            trace_add(&l->paused, m->took);
+        }
+    }
+    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few */
+        if (i == 0 || t->labels[i].kind != t->labels[i - 1].kind || t->labels[i].device != t->labels[i - 1].device) {
+            note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
+        }
+    }
+    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
+    return true;
+}
+
+/* When a device's buffers took most, as far as it was looked at: how much, and what of it the rows do not have. */
+static void sum_rest(trace *t, int device)
+{
+    trace_device *d = &t->devices[device];
+    int64_t when = 0;
+    uint64_t seen = 0;
+    for (size_t i = 0; i < t->n_figures; i++) {
+        if (t->figures[i].device == device && t->figures[i].in_use > d->in_use_most) {
+            d->in_use_most = t->figures[i].in_use;
+            when = t->figures[i].time;
+        }
+    }
+    for (size_t i = 0; i < t->n_memory && t->memory[i].time <= when; i++) {
+        const trace_memory *m = &t->memory[i];
+        if (m->counts && m->kind == 0 && m->device == device) {
+            if (m->is_alloc) {
+                trace_count(&seen, m->bytes);
+            } else {
+                seen = seen > m->bytes ? seen - m->bytes : 0;
+            }
+        }
+    }
+    d->in_use_rest = d->in_use_most > seen ? d->in_use_most - seen : 0;
+}
+
+bool trace_sum_memory(trace *t)
+{
+    for (int d = 0; d < t->n_devices; d++) {
+        sum_rest(t, d);
+    }
+    return sum_labels(t);
+}

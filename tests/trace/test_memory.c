@@ -1,0 +1,185 @@
+/* test_memory.c - what buffers took, and under which label.
+ *
+ * Promise: Each buffer counts under the label in force, from its ALLOC to its FREE, also where two threads' times are out of order.
+ * Threads: one.
+ */
+#include "trace/scene.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "cli/trace/output.h"
+
+static trace t;
+
+#define US 1000
+#define LABELS TWO_DEVICES "name label 8 halo\nop 0.1:1 launch at=0 span=3-50 done=51\n"
+
+static const trace_label *label(const char *name)
+{
+    for (size_t i = 0; i < t.n_labels; i++) {
+        if (strcmp(trace_name(&t, t.labels[i].label), name) == 0) {
+            return &t.labels[i];
+        }
+    }
+    return NULL;
+}
+
+/* Bytes of a label at a time, as the page sums them; NULL: of all. */
+static int64_t held(const char *name, int64_t us)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < t.n_memory && t.memory[i].time <= us * US; i++) {
+        const trace_memory *m = &t.memory[i];
+        bool is = m->counts && (!name || strcmp(trace_name(&t, m->label), name) == 0);
+        sum += !is ? 0 : m->is_alloc ? (int64_t)m->bytes : -(int64_t)m->bytes;
+    }
+    return sum;
+}
+
+static void test_relabel(void **state)
+{
+    (void)state;
+    scene_read(LABELS "alloc 1 at=5 bytes=100 label=7 rungs=3 took=2\n"
+                      "alloc 2 at=6 bytes=50 label=8\n"
+                      "relabel 1 at=10 bytes=100 label=8 thread=6\n"
+                      "free 1 at=20 label=8\n"
+                      "end at=60\n",
+               &t);
+    assert_int_equal(held("weights", 9), 100);
+    assert_int_equal(held("weights", 10), 0);
+    assert_int_equal(held("halo", 10), 150);
+    assert_int_equal(held("halo", 20), 50);
+    assert_int_equal(held(NULL, 10), 150);
+    assert_int_equal(label("weights")->peak, 100);
+    assert_int_equal(label("weights")->allocs, 1);
+    assert_int_equal(label("weights")->frees, 0);
+    assert_int_equal(label("weights")->beyond, 1);
+    assert_int_equal(label("weights")->left, 0);
+    assert_int_equal(label("halo")->peak, 150);
+    assert_int_equal(label("halo")->allocs, 1);
+    assert_int_equal(label("halo")->named, 1);
+    assert_int_equal(label("halo")->frees, 1);
+    assert_int_equal(label("halo")->beyond, 0);
+    assert_int_equal(label("halo")->left, 50);
+    /* when all had most, the label that the buffer got then */
+    assert_int_equal(label("weights")->at_peak, 0);
+    assert_int_equal(label("halo")->at_peak, 150);
+    for (size_t i = 0; i < t.n_memory; i++) { /* the holder is known by its allocation */
+        if (t.memory[i].renames && t.memory[i].is_alloc) {
+            assert_int_equal(t.memory[i].since, 5 * US);
+            assert_int_equal(t.memory[i].thread, 5);
+            assert_int_equal(t.memory[i].rungs, 3);
+        }
+    }
+    trace_release(&t);
+}
+
+/* A label that only the FREE has. What a buffer has that is older than the trace, and its number, which is used again. */
+static void test_what_is_missing(void **state)
+{
+    (void)state;
+    scene_read(LABELS "alloc 1 at=5 bytes=100\nfree 1 at=20 label=7\n"
+                      "relabel 2 at=6 bytes=30 label=8\nfree 2 at=8 label=8\n"
+                      "alloc 2 at=9 bytes=40 label=8\n"
+                      "alloc 3 at=10 bytes=7 rungs=32\n"
+                      "end at=60\n",
+               &t);
+    assert_int_equal(held("weights", 6), 100);
+    assert_int_equal(label("weights")->peak, 100);
+    assert_int_equal(held("halo", 8), 0);
+    assert_int_equal(label("halo")->peak, 40);
+    assert_int_equal(label("halo")->named, 0);
+    assert_int_equal(held(NULL, 60), 40);
+    trace_release(&t);
+}
+
+/* One thread frees a buffer, and another one gets its number, with times that are the wrong way round. So are a thread's own. */
+static void test_out_of_order(void **state)
+{
+    (void)state;
+    scene_read(LABELS "alloc 1 at=5 bytes=100 label=7 thread=5\n"
+                      "free 1 at=10.2 label=7 thread=5\n"
+                      "alloc 1 at=10.1 bytes=60 label=8 thread=6\n"
+                      "free 1 at=20 label=8 thread=6\n"
+                      "alloc 2 at=30.2 bytes=9 label=7 thread=5\n"
+                      "relabel 2 at=30.1 bytes=9 label=8 thread=5\n"
+                      "free 2 at=30 label=8 thread=5\n"
+                      "end at=60\n",
+               &t);
+    assert_int_equal(label("weights")->peak, 100);
+    assert_int_equal(label("weights")->left, 0);
+    assert_int_equal(label("halo")->peak, 60);
+    assert_int_equal(label("halo")->left, 0);
+    assert_int_equal(label("halo")->frees, 2);
+    assert_int_equal(held(NULL, 15), 60);
+    assert_int_equal(held(NULL, 60), 0);
+    trace_release(&t);
+}
+
+static char *text_of(bool all)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    trace_put_text(&t, all, out);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+/* What the device's figures have, and labels do not. */
+static void test_rest(void **state)
+{
+    (void)state;
+    scene_read(LABELS "alloc 1 at=5 bytes=41943040 label=7\n"
+                      "memory 0 at=4 use=23068672 held=67108864 limit=67108864\n"
+                      "memory 0 at=6 use=65011712 held=67108864 limit=67108864\n"
+                      "free 1 at=20 label=7\n"
+                      "memory 0 at=30 use=23068672 held=67108864 limit=67108864\n"
+                      "end at=60\n",
+               &t);
+    assert_int_equal(t.devices[0].in_use_most, 65011712);
+    assert_int_equal(t.devices[0].in_use_rest, 23068672);
+    assert_int_equal(t.devices[1].in_use_rest, 0);
+    char *text = text_of(true);
+    assert_non_null(
+        strstr(text, "device 0, the rest: 22 MiB of 62 MiB at most, in buffers that are older than the trace"));
+    free(text);
+    trace_release(&t);
+}
+
+/* The viewer has one label for an allocation, and a block its own. */
+static void test_snapshot(void **state)
+{
+    (void)state;
+    scene_read(LABELS "alloc 1 at=5 bytes=100\n"
+                      "relabel 1 at=6 bytes=100 label=8\n"
+                      "relabel 1 at=7 bytes=100 label=7\n"
+                      "end at=60\n",
+               &t);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    trace_export_snapshot(&t, out);
+    assert_int_equal(fclose(out), 0);
+    size_t halo = 0, weights = 0, allocs = 0;
+    for (size_t i = 0; i + 8 <= bytes; i++) {
+        halo += memcmp(text + i, "halo", 4) == 0;
+        weights += memcmp(text + i, "weights", 7) == 0;
+        allocs += memcmp(text + i, "\5\0\0\0alloc", 8) == 0;
+    }
+    assert_int_equal(allocs, 1);
+    assert_int_equal(halo, 2);    /* segment_alloc and alloc */
+    assert_int_equal(weights, 2); /* the segment that is left, and its block */
+    free(text);
+    trace_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_relabel), cmocka_unit_test(test_what_is_missing),
+                                       cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_rest),
+                                       cmocka_unit_test(test_snapshot)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
