@@ -366,6 +366,18 @@ static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
     return a->position == b->position && a->lane == b->lane && a->target == b->target;
 }
 
+/* The device has passed `position`, and perhaps more before. */
+static void raise_passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
+{
+    if (position > stream->passed) {
+        stream->passed = position;
+        if (__builtin_expect(engine->recording.detail != 0, 0)) {
+            engine->now = hdi_clock_ns();
+            hdi_span_passed(engine, stream);
+        }
+    }
+}
+
 /* Moves `done` towards what the device has passed, at least to `until`. It stops where a lane that this one read from
  * is not done. A lane of the same device is moved first where needed. After that, every level loads its lane's state
  * again, since lanes that read from each other in turn come by several times. */
@@ -390,7 +402,7 @@ static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int d
              * too. */
             if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
                 hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
-                other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
+                raise_passed(engine, other_stream, d.target);
                 finish(engine, other_stream, d.target, depth + 1);
             }
             if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
@@ -453,13 +465,7 @@ static void add_signal(hdi_stream *stream)
 static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
     uint64_t before = stream->done;
-    if (position > stream->passed) {
-        stream->passed = position;
-        if (__builtin_expect(engine->recording.detail != 0, 0)) {
-            engine->now = hdi_clock_ns();
-            hdi_span_passed(engine, stream);
-        }
-    }
+    raise_passed(engine, stream, position);
     stream_pass_signals(engine, stream);
     finish(engine, stream, stream->passed, 0);
     return stream->done > before;
