@@ -253,15 +253,18 @@ static uint64_t count_computing(const trace *t, int d)
 static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
 {
     const trace *t = f->t;
-    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
+    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
     uint64_t launches = count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
-    PUT(one->evidence,
-        "%" PRIu64 " operations with %s of computing each; %s on the way to the device, and %" PRIu64
-        " short gaps before submits",
-        launches, trace_time_text(t->devices[d].compute / (int64_t)(launches > 0 ? launches : 1), each),
+    if (launches > 0) {
+        snprintf(computing, sizeof computing, "%" PRIu64 " operations with %s of computing each", launches,
+                 trace_time_text(t->devices[d].compute / (int64_t)launches, each));
+    } else {
+        snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes", count_operations(t, d));
+    }
+    PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
         trace_time_text(on_the_way, way), n);
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
