@@ -342,10 +342,33 @@ static int64_t *ways_of_copies(const trace *t)
     return ways;
 }
 
+/* What staged copies to each device are in all, and how long it stood still for their halves. */
+static void sum_staged(finder *f)
+{
+    const trace *t = f->t;
+    for (size_t i = 0; i < t->n_links; i++) {
+        const trace_link *l = &t->links[i];
+        if (l->way == HDI_RECORD_WAY_STAGED && l->dst < TRACE_DEVICES) {
+            trace_count(&f->staged[l->dst], l->bytes);
+        }
+    }
+    for (int d = 0; d < t->n_devices; d++) {
+        for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
+            const trace_piece *p = &t->devices[d].pieces[i];
+            bool half = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY && p->holder != TRACE_NONE &&
+                        t->ops[p->holder].leg;
+            f->for_staged[d] += half ? p->end - p->begin : 0;
+        }
+    }
+}
+
+/* The path is in use from its first half on, on the way to the device too, which idle time for its halves shows. */
 static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
-    int64_t gain = trace_least(l->busy, open);
+    double part = f->staged[device] > 0 ? (double)l->bytes / (double)f->staged[device] : 0;
+    int64_t idle = (int64_t)((double)f->for_staged[device] * (part < 1 ? part : 1));
+    int64_t gain = trace_least(trace_most(l->busy, idle), open);
     char src[32], dst[32];
     if (!finding_counts(f, gain, 3)) {
         return;
@@ -356,8 +379,9 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
     }
     trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
     PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
-    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count, TRACE_BYTES(l->bytes), l->rate / 1e9,
-        TRACE_NS(l->busy));
+    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s%s%s", l->count, TRACE_BYTES(l->bytes),
+        l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
+        idle > 0 ? TRACE_NS(idle) : "");
     PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.", l->dst, l->src);
 }
 
@@ -389,6 +413,7 @@ static bool find_slow_paths(finder *f)
     if (!ways) {
         return false;
     }
+    sum_staged(f);
     for (size_t i = 0; i < t->n_links; i++) {
         const trace_link *l = &t->links[i];
         uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;
