@@ -172,7 +172,8 @@ static void idle_for_copies(finder *f, int d)
     const trace_device *device = &f->t->devices[d];
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
     /* what the findings about paths explain is not shown twice */
-    int64_t moved = trace_most(device->transfer - f->slow[d], 0);
+    int64_t way = f->ways_stated[d] ? 0 : f->copy_way[d];
+    int64_t moved = trace_most(device->transfer + way - f->slow[d], 0);
     int64_t explained = trace_most(f->slow[d] - device->transfer, 0);
     int64_t alone = trace_least(moved, device->compute - device->overlap);
     alone = finding_counts(f, alone, 10) ? alone : 0;
@@ -186,10 +187,11 @@ static void idle_for_copies(finder *f, int d)
         PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
             trace_time_text(gain, time), finding_percent(gain, f->window));
         if (alone > 0) {
+            f->ways_stated[d] = true;
             PUT(one->evidence,
-                "copies ran alone for %s of %s of computing; standing still for copies elsewhere took %s",
-                trace_time_text(device->transfer, time), trace_time_text(device->compute, (char[HDI_AMOUNT_BYTES]){0}),
-                trace_time_text(waits, wait));
+                "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
+                "elsewhere %s",
+                trace_time_text(device->transfer + way, time), TRACE_NS(device->compute), trace_time_text(waits, wait));
         }
         PUT(one->remedy,
             "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
@@ -321,8 +323,9 @@ static int compare_paths(const void *a, const void *b)
 }
 
 /* Idle time in which copies of each path were on their way to the device; of each link, NULL: no memory. The links are sorted. */
-static int64_t *ways_of_copies(const trace *t)
+static int64_t *ways_of_copies(finder *f)
 {
+    const trace *t = f->t;
     int64_t *ways = trace_table(t->n_links, sizeof *ways);
     for (int d = 0; ways && d < t->n_devices; d++) {
         for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
@@ -332,6 +335,7 @@ static int64_t *ways_of_copies(const trace *t)
                 op->leg) {
                 continue;
             }
+            f->copy_way[d] += p->end - p->begin;
             const trace_link key = {.way = op->way, .src = op->src, .dst = op->dst};
             const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
             if (link) {
@@ -400,7 +404,7 @@ static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64
     int64_t gain = slow ? trace_least((int64_t)((double)path.busy * (1 - path.rate / peak)), open) : 0;
     if (slow && finding_counts(f, gain, 5)) {
         trace_add(&f->slow[device], trace_most(0, gain - (small ? way : 0)));
-        f->small[device] = f->small[device] || small;
+        f->ways_stated[device] = f->ways_stated[device] || small;
         slow_link(f, &path, peak, small ? way : 0, bound_copies(f, gain));
     }
 }
@@ -409,7 +413,7 @@ static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64
 static bool find_slow_paths(finder *f)
 {
     const trace *t = f->t;
-    int64_t *ways = ways_of_copies(t);
+    int64_t *ways = ways_of_copies(f);
     if (!ways) {
         return false;
     }

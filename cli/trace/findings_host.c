@@ -332,9 +332,9 @@ static size_t row_of(const trace *t, const trace_op *op)
                                                                         : SIZE_MAX;
 }
 
-/* The way of a kernel's first launch on a device loads code, and is long once. `small`: those of copies are a matter of another finding,
- * small-transfers. `first` has room for each name and one more. */
-static int64_t ways_to_device(const trace *t, int device, bool small, int32_t *first)
+/* The way of a kernel's first launch on a device loads code, and is long once. `stated`: the ways of copies are in another finding.
+ * `first` has room for each name and one more. */
+static int64_t ways_to_device(const trace *t, int device, bool stated, int32_t *first)
 {
     const trace_device *d = &t->devices[device];
     int64_t sum = 0;
@@ -351,7 +351,7 @@ static int64_t ways_to_device(const trace *t, int device, bool small, int32_t *f
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         bool copies = p->op != TRACE_NONE && t->ops[p->op].kind == HDI_RECORD_OP_COPY;
-        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && small)) {
+        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && stated)) {
             size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
             sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
         }
@@ -369,7 +369,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.way = ways_to_device(t, device, f->small[device], first)};
+        sums s = {.way = ways_to_device(t, device, f->ways_stated[device], first)};
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);
