@@ -330,7 +330,7 @@ static int64_t *ways_of_copies(finder *f)
     for (int d = 0; ways && d < t->n_devices; d++) {
         for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
             const trace_piece *p = &t->devices[d].pieces[i];
-            const trace_op *op = p->op != TRACE_NONE ? &t->ops[p->op] : NULL;
+            const trace_op *op = p->holder != TRACE_NONE ? &t->ops[p->holder] : NULL; /* the one on its way */
             if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || !op || op->kind != HDI_RECORD_OP_COPY ||
                 op->leg) {
                 continue;

@@ -350,7 +350,7 @@ static int64_t ways_to_device(const trace *t, int device, bool stated, int32_t *
     }
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        bool copies = p->op != TRACE_NONE && t->ops[p->op].kind == HDI_RECORD_OP_COPY;
+        bool copies = p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY;
         if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && stated)) {
             size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
             sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
