@@ -172,7 +172,8 @@ static void idle_for_copies(finder *f, int d)
     const trace_device *device = &f->t->devices[d];
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
     /* what the findings about paths explain is not shown twice */
-    int64_t moved = trace_most(device->transfer - f->slow[d], 0);
+    int64_t way = f->ways_stated[d] ? 0 : f->copy_way[d];
+    int64_t moved = trace_most(device->transfer + way - f->slow[d], 0);
     int64_t explained = trace_most(f->slow[d] - device->transfer, 0);
     int64_t alone = trace_least(moved, device->compute - device->overlap);
     alone = finding_counts(f, alone, 10) ? alone : 0;
@@ -186,10 +187,11 @@ static void idle_for_copies(finder *f, int d)
         PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
             trace_time_text(gain, time), finding_percent(gain, f->window));
         if (alone > 0) {
+            f->ways_stated[d] = true;
             PUT(one->evidence,
-                "copies ran alone for %s of %s of computing; standing still for copies elsewhere took %s",
-                trace_time_text(device->transfer, time), trace_time_text(device->compute, (char[HDI_AMOUNT_BYTES]){0}),
-                trace_time_text(waits, wait));
+                "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
+                "elsewhere %s",
+                trace_time_text(device->transfer + way, time), TRACE_NS(device->compute), trace_time_text(waits, wait));
         }
         PUT(one->remedy,
             "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
@@ -321,17 +323,19 @@ static int compare_paths(const void *a, const void *b)
 }
 
 /* Idle time in which copies of each path were on their way to the device; of each link, NULL: no memory. The links are sorted. */
-static int64_t *ways_of_copies(const trace *t)
+static int64_t *ways_of_copies(finder *f)
 {
+    const trace *t = f->t;
     int64_t *ways = trace_table(t->n_links, sizeof *ways);
     for (int d = 0; ways && d < t->n_devices; d++) {
         for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
             const trace_piece *p = &t->devices[d].pieces[i];
-            const trace_op *op = p->op != TRACE_NONE ? &t->ops[p->op] : NULL;
+            const trace_op *op = p->holder != TRACE_NONE ? &t->ops[p->holder] : NULL; /* the one on its way */
             if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || !op || op->kind != HDI_RECORD_OP_COPY ||
                 op->leg) {
                 continue;
             }
+            f->copy_way[d] += p->end - p->begin;
             const trace_link key = {.way = op->way, .src = op->src, .dst = op->dst};
             const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
             if (link) {
@@ -342,10 +346,33 @@ static int64_t *ways_of_copies(const trace *t)
     return ways;
 }
 
+/* What staged copies to each device are in all, and how long it stood still for their halves. */
+static void sum_staged(finder *f)
+{
+    const trace *t = f->t;
+    for (size_t i = 0; i < t->n_links; i++) {
+        const trace_link *l = &t->links[i];
+        if (l->way == HDI_RECORD_WAY_STAGED && l->dst < TRACE_DEVICES) {
+            trace_count(&f->staged[l->dst], l->bytes);
+        }
+    }
+    for (int d = 0; d < t->n_devices; d++) {
+        for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
+            const trace_piece *p = &t->devices[d].pieces[i];
+            bool half = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY && p->holder != TRACE_NONE &&
+                        t->ops[p->holder].leg;
+            f->for_staged[d] += half ? p->end - p->begin : 0;
+        }
+    }
+}
+
+/* The path is in use from its first half on, on the way to the device too, which idle time for its halves shows. */
 static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
-    int64_t gain = trace_least(l->busy, open);
+    double part = f->staged[device] > 0 ? (double)l->bytes / (double)f->staged[device] : 0;
+    int64_t idle = (int64_t)((double)f->for_staged[device] * (part < 1 ? part : 1));
+    int64_t gain = trace_least(trace_most(l->busy, idle), open);
     char src[32], dst[32];
     if (!finding_counts(f, gain, 3)) {
         return;
@@ -356,8 +383,9 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
     }
     trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
     PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
-    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s", l->count, TRACE_BYTES(l->bytes), l->rate / 1e9,
-        TRACE_NS(l->busy));
+    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s%s%s", l->count, TRACE_BYTES(l->bytes),
+        l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
+        idle > 0 ? TRACE_NS(idle) : "");
     PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.", l->dst, l->src);
 }
 
@@ -376,7 +404,7 @@ static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64
     int64_t gain = slow ? trace_least((int64_t)((double)path.busy * (1 - path.rate / peak)), open) : 0;
     if (slow && finding_counts(f, gain, 5)) {
         trace_add(&f->slow[device], trace_most(0, gain - (small ? way : 0)));
-        f->small[device] = f->small[device] || small;
+        f->ways_stated[device] = f->ways_stated[device] || small;
         slow_link(f, &path, peak, small ? way : 0, bound_copies(f, gain));
     }
 }
@@ -385,10 +413,11 @@ static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64
 static bool find_slow_paths(finder *f)
 {
     const trace *t = f->t;
-    int64_t *ways = ways_of_copies(t);
+    int64_t *ways = ways_of_copies(f);
     if (!ways) {
         return false;
     }
+    sum_staged(f);
     for (size_t i = 0; i < t->n_links; i++) {
         const trace_link *l = &t->links[i];
         uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;

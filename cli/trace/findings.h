@@ -11,9 +11,12 @@ typedef struct finder {
     trace *t;
     int64_t window;
     int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
-    int64_t slow[TRACE_DEVICES];   /* time of copies that findings about paths explain */
-    int64_t memory[TRACE_DEVICES]; /* idle time for memory that finding_memory explains */
-    bool small[TRACE_DEVICES];     /* its copies are small, and small-transfers has the ways of them */
+    int64_t slow[TRACE_DEVICES];       /* time of copies that findings about paths explain */
+    int64_t memory[TRACE_DEVICES];     /* idle time for memory that finding_memory explains */
+    int64_t copy_way[TRACE_DEVICES];   /* idle time in which copies were on their way */
+    bool ways_stated[TRACE_DEVICES];   /* a finding about copies has that time */
+    uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to it */
+    int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
     bool used[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum of each name */

@@ -253,15 +253,18 @@ static uint64_t count_computing(const trace *t, int d)
 static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
 {
     const trace *t = f->t;
-    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
+    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
     uint64_t launches = count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
-    PUT(one->evidence,
-        "%" PRIu64 " operations with %s of computing each; %s on the way to the device, and %" PRIu64
-        " short gaps before submits",
-        launches, trace_time_text(t->devices[d].compute / (int64_t)(launches > 0 ? launches : 1), each),
+    if (launches > 0) {
+        snprintf(computing, sizeof computing, "%" PRIu64 " operations with %s of computing each", launches,
+                 trace_time_text(t->devices[d].compute / (int64_t)launches, each));
+    } else {
+        snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes", count_operations(t, d));
+    }
+    PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
         trace_time_text(on_the_way, way), n);
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
@@ -329,9 +332,9 @@ static size_t row_of(const trace *t, const trace_op *op)
                                                                         : SIZE_MAX;
 }
 
-/* The way of a kernel's first launch on a device loads code, and is long once. `small`: those of copies are a matter of another finding,
- * small-transfers. `first` has room for each name and one more. */
-static int64_t ways_to_device(const trace *t, int device, bool small, int32_t *first)
+/* The way of a kernel's first launch on a device loads code, and is long once. `stated`: the ways of copies are in another finding.
+ * `first` has room for each name and one more. */
+static int64_t ways_to_device(const trace *t, int device, bool stated, int32_t *first)
 {
     const trace_device *d = &t->devices[device];
     int64_t sum = 0;
@@ -347,8 +350,8 @@ static int64_t ways_to_device(const trace *t, int device, bool small, int32_t *f
     }
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        bool copies = p->op != TRACE_NONE && t->ops[p->op].kind == HDI_RECORD_OP_COPY;
-        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && small)) {
+        bool copies = p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY;
+        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && stated)) {
             size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
             sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
         }
@@ -366,7 +369,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.way = ways_to_device(t, device, f->small[device], first)};
+        sums s = {.way = ways_to_device(t, device, f->ways_stated[device], first)};
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);

@@ -118,7 +118,7 @@ static int compare_pauses(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* How long threads were held up. A thread's pauses lie within each other: for memory it asks the program, too. Its time counts once. */
+/* How long threads were held up within the window. A thread's pauses lie within each other: for memory it asks the program, too. Its time counts once. */
 static bool sum_pauses(const trace *t, reasons *r, bool *any)
 {
     trace_pause *list = trace_table(t->n_pauses, sizeof *list);
@@ -136,8 +136,8 @@ static bool sum_pauses(const trace *t, reasons *r, bool *any)
         const trace_pause *p = &list[i];
         reason why = reason_of(t, p);
         bool goes_on = i > 0 && p->device == p[-1].device && p->thread == p[-1].thread && why == reason_of(t, p - 1);
-        int64_t from = goes_on ? trace_most(p->begin, until) : p->begin;
-        trace_add(&r->paused[p->device][why], trace_most(0, p->end - from));
+        int64_t from = trace_most(goes_on ? trace_most(p->begin, until) : p->begin, t->begin);
+        trace_add(&r->paused[p->device][why], trace_most(0, trace_least(p->end, t->end) - from));
         until = goes_on ? trace_most(until, p->end) : p->end;
     }
     *any = n > 0;

@@ -299,29 +299,51 @@ static bool sum_labels(trace *t)
     return true;
 }
 
-/* When a device's buffers took most, as far as it was looked at: how much, and what of it the rows do not have. */
+/* What a device's buffers take while its rows are gone through. */
+typedef struct use {
+    uint64_t seen, rest; /* of the rows that count; beside them */
+    bool known;          /* there was a figure */
+} use;
+
+/* A buffer that is older than the trace takes nothing any more once it is freed. */
+static void take_row(use *u, const trace_memory *m)
+{
+    bool older = !m->is_alloc && !m->renames && !m->counts;
+    if (m->counts && m->is_alloc) {
+        trace_count(&u->seen, m->bytes);
+    } else if (m->counts) {
+        u->seen = u->seen > m->bytes ? u->seen - m->bytes : 0;
+    } else if (older) {
+        u->rest = u->rest > m->bytes ? u->rest - m->bytes : 0;
+    }
+}
+
+/* What a device's buffers took at most, as far as it was looked at, and what of it the rows do not have. Of times when it was about as much
+ * that is the one that lacks least. A figure holds until the next one. */
 static void sum_rest(trace *t, int device)
 {
     trace_device *d = &t->devices[device];
-    int64_t when = 0;
-    uint64_t seen = 0;
+    use u = {.known = false};
     for (size_t i = 0; i < t->n_figures; i++) {
-        if (t->figures[i].device == device && t->figures[i].in_use > d->in_use_most) {
-            d->in_use_most = t->figures[i].in_use;
-            when = t->figures[i].time;
-        }
+        bool more = t->figures[i].device == device && t->figures[i].in_use > d->in_use_most;
+        d->in_use_most = more ? t->figures[i].in_use : d->in_use_most;
     }
-    for (size_t i = 0; i < t->n_memory && t->memory[i].time <= when; i++) {
-        const trace_memory *m = &t->memory[i];
-        if (m->counts && m->kind == 0 && m->device == device) {
-            if (m->is_alloc) {
-                trace_count(&seen, m->bytes);
-            } else {
-                seen = seen > m->bytes ? seen - m->bytes : 0;
-            }
+    d->in_use_rest = d->in_use_most;
+    for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) { /* both are sorted */
+        bool row = f == t->n_figures || (m < t->n_memory && t->memory[m].time <= t->figures[f].time);
+        if (row && t->memory[m].kind == 0 && t->memory[m].device == device) {
+            take_row(&u, &t->memory[m]);
+        } else if (!row && t->figures[f].device == device) {
+            u.rest = t->figures[f].in_use > u.seen ? t->figures[f].in_use - u.seen : 0;
+            u.known = true;
         }
+        m += row;
+        f += !row;
+        uint64_t sum = u.seen;
+        trace_count(&sum, u.rest);
+        bool most = u.known && sum >= d->in_use_most - d->in_use_most / 100;
+        d->in_use_rest = most && u.rest < d->in_use_rest ? u.rest : d->in_use_rest;
     }
-    d->in_use_rest = d->in_use_most > seen ? d->in_use_most - seen : 0;
 }
 
 bool trace_sum_memory(trace *t)

@@ -310,10 +310,10 @@ int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
 /* The lane of that number, NULL. */
 const trace_lane *trace_find_lane(const trace *t, uint32_t lane);
 
-/* Whether buffers take much that the rows of memory do not have. Less than a hundredth is how sizes are rounded up. */
+/* Whether buffers take much that the rows of memory do not have: beyond how sizes are rounded up, and small ones of the library. */
 static inline bool trace_has_rest(const trace_device *d)
 {
-    return d->in_use_rest > d->in_use_most / 100;
+    return d->in_use_rest > d->in_use_most / 100 && d->in_use_rest >= UINT64_C(65536);
 }
 
 const char *trace_name(const trace *t, int32_t name); /* "" for TRACE_NONE */

@@ -169,6 +169,9 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
         bool at_rest = !before || before->ended <= issue->time;
         least = trace_most(least, issue->time);
         least = at_rest ? trace_most(least, trace_least(issue->ended, span->ended)) : least;
+        if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) { /* the way from there to the device is an estimate */
+            span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
+        }
     }
     span->began = trace_most(span->began, least);
     span->ended = trace_most(span->ended, span->began);

@@ -1,6 +1,7 @@
 /* spans.c - see spans.h for threads, locks and what always holds. */
 #include "engine/spans.h"
 #include <stdlib.h>
+#include "base/thread.h"
 #include "base/wait.h"
 #include "engine/activities.h"
 #include "engine/stream.h"
@@ -12,6 +13,7 @@
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_TRIES 6
 #define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
+#define WAY_MOST_NS 6000        /* from the return of a call to the device; longer ones had something in front */
 #define CLOCK_COST_NS 100000    /* more tries are not made after so long */
 #define IDLE_NS 10000           /* without anything given or done: time to ask for times */
 #define UNSETTLED_NS 20000000   /* they are asked for at least so often, and in each pass until there are none */
@@ -50,8 +52,11 @@ static void spend(hdi_engine *engine, int64_t from)
 
 static void put(hdi_engine *engine, hdi_record *record)
 {
+    hdi_record_ring *ring = engine->device->channel.records;
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     record->device = (uint8_t)engine->device->index;
-    hdi_ring_put(engine->device->channel.records, record);
+    hdi_ring_put(ring, record);
+    hdi_prefetch_to_write(&ring->records[(head + 4) % HDI_RING_RECORDS]); /* the trace's writer has read it */
 }
 
 static uint32_t global_of(const hdi_engine *engine, const hdi_stream *stream)
@@ -86,6 +91,7 @@ static bool compare(hdi_engine *engine, hdi_record *record)
     hdcu_result r = driver->cuEventRecord(first, recording->stream);
     int64_t before = hdi_clock_ns(), behind = before;
     r = r == HDCU_SUCCESS ? driver->cuEventRecord(event, recording->stream) : r;
+    int64_t returned = hdi_clock_ns();
     bool asks = r == HDCU_SUCCESS;
     while (asks) {
         r = driver->cuEventQuery(event);
@@ -104,7 +110,8 @@ static bool compare(hdi_engine *engine, hdi_record *record)
     }
     recording->compared = true;
     recording->apart = own - own_first < recording->apart ? own - own_first : recording->apart;
-    int64_t within = (behind - before) / 2;
+    int64_t within = (behind - before) / 2, way = before + within - returned;
+    recording->way = way < recording->way ? way : recording->way;
     if (!record->clock.within || within < record->clock.within) {
         *record = (hdi_record){.clock = {.time = before + within, .own = own, .within = within ? within : 1}};
     }
@@ -139,13 +146,15 @@ static void compare_clocks(hdi_engine *engine)
 /* ---- times of spans ---- */
 
 /* Both ends are known. An event in front of work is passed too early, and one behind it too late. Together that is the time between two events
- * without work in between, so each end gets half of it. */
+ * without work in between, so each end gets half of it. Work that was given to an idle lane begins when it has come to the device. */
 static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
-    int64_t half = engine->recording.apart < APART_MOST_NS ? engine->recording.apart / 2 : 0;
-    began += span->began ? half : 0;
+    const hdi_recording *r = &engine->recording;
+    int64_t half = r->apart < APART_MOST_NS ? r->apart / 2 : 0;
+    bool has_way = !engine->device->runtime->provider->is_host && r->way < WAY_MOST_NS;
+    began += span->began ? half : has_way && r->way > half ? r->way - half : 0;
     ended -= span->ended ? half : 0;
-    ended = span->began && span->ended && ended < began ? began : ended;
+    began = !span->began == !span->ended && began > ended ? ended : began;
     hdi_record record = {.span = {.time = engine->now,
                                   .lane = global_of(engine, stream),
                                   .before = span->before,
@@ -390,33 +399,37 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     spans->cut = false;
 }
 
-void hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t from, uint32_t count,
-                     int64_t given)
+bool hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
-    if (!op_of(c->op)) {
-        return;
+    hdi_spans *spans = stream->spans;
+    bool is_work = op_of(c->op) != 0;
+    if (!is_work || !spans || !spans->open || stream->failed) {
+        return is_work;
     }
-    engine->recording.active_at = engine->now;
+    hdi_span *last = last_of(spans);
+    if (!has_begun(last)) {
+        last->began_at = engine->now;
+    }
+    last->position = stream->issued;
+    if (last->one) {
+        close_span(engine, stream);
+    }
+    return true;
+}
+
+void hdi_record_issue(hdi_engine *engine, const hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
+                      int64_t returned)
+{
+    engine->recording.active_at = returned;
     hdi_record record = {.issue = {.time = given,
                                    .lane = global_of(engine, stream),
                                    .count = count,
                                    .before = from,
                                    .position = stream->issued,
-                                   .returned = engine->now}};
+                                   .returned = returned}};
     record.type = HDI_RECORD_ISSUE;
     record.kind = stream->failed;
     put(engine, &record);
-    hdi_spans *spans = stream->spans;
-    if (spans && spans->open && !stream->failed) {
-        hdi_span *last = last_of(spans);
-        if (!has_begun(last)) {
-            last->began_at = engine->now;
-        }
-        last->position = stream->issued;
-        if (last->one) {
-            close_span(engine, stream);
-        }
-    }
 }
 
 void hdi_span_cut(hdi_engine *engine, hdi_stream *stream)
@@ -427,10 +440,10 @@ void hdi_span_cut(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
+void hdi_spans_end(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
-    while (spans && spans->n_clocked && spans->clocked[spans->first_clocked].position <= stream->passed) {
+    while (spans->n_clocked && spans->clocked[spans->first_clocked].position <= stream->passed) {
         const hdi_span *span = &spans->clocked[spans->first_clocked];
         put_span(engine, stream, span, span->began_at, engine->now);
         spans->first_clocked = (spans->first_clocked + 1) % HDI_SPANS_CLOCKED;
@@ -515,7 +528,7 @@ static void switch_detail(hdi_engine *engine)
         recording->each = EACH_NS;
         recording->clock_at = 0;
         recording->compared = false;
-        recording->apart = INT64_MAX;
+        recording->apart = recording->way = INT64_MAX;
         atomic_store_explicit(&engine->shared->recorded, wanted, memory_order_release);
     } else {
         recording->ending = true;

@@ -62,7 +62,8 @@ typedef struct hdi_recording {
     int64_t clock_at;           /* when the device's own time is next compared with the clock */
     bool compared;              /* it was, in this trace */
     int64_t apart;              /* the least time between two events without work in between, in this trace */
-    hdcu_stream stream;         /* for that; NULL: not made */
+    int64_t way;        /* likewise: the least from the return of the call for an event until the device passed it */
+    hdcu_stream stream; /* for that; NULL: not made */
     _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
     uint64_t *named;                      /* bit per kernel name that was recorded */
     uint32_t named_words;
@@ -82,14 +83,17 @@ void hdi_recording_end(hdi_engine *engine, bool driver_usable);
 
 /* In front of a command that is about to be given to the driver. `engine->now` is the clock when it returns, if it was when called. */
 void hdi_span_before(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
-/* Behind it, or behind a chain that begins with it: `count` operations from `from` on up to `stream->issued`. `given`: the clock in front of
- * the call; `engine->now`: behind it. */
-void hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c, uint64_t from, uint32_t count,
-                     int64_t given);
+/* Behind it, or behind a chain that begins with it, up to `stream->issued`. `engine->now`: the clock behind the call. False: it is no work of the
+ * device, and no ISSUE. */
+bool hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
+/* What was given to the driver in one call: `count` operations from behind `from` up to `stream->issued`. By the clock: `given` in front of the
+ * call, `returned` behind it. */
+void hdi_record_issue(hdi_engine *engine, const struct hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
+                      int64_t returned);
 /* The lane waits for another one, or for the program, behind what was issued. */
 void hdi_span_cut(hdi_engine *engine, struct hdi_stream *stream);
-/* The engine has just seen how far the device is. */
-void hdi_span_passed(hdi_engine *engine, struct hdi_stream *stream);
+/* Ends those that end by the clock and that the device has passed. `engine->now`: when that was seen. Called by hdi_span_passed. */
+void hdi_spans_end(hdi_engine *engine, struct hdi_stream *stream);
 /* A signal stands behind what was issued. With HDI_RECORD_DETAIL_FULL also called in front of it. Else the event that ends the span comes behind
  * it, about a microsecond late, since a thread may wait for the signal. */
 void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
@@ -98,7 +102,7 @@ void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
 /* The lane is going to wait for a position of another one: behind the wait, which ends at `before`. */
 void hdi_record_behind(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before, uint32_t other_lane,
                        uint64_t other_position);
-/* `done` has moved on from `before`. */
+/* `done` has moved on from `before`. `engine->now`: when that was seen. */
 void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
 
 #endif

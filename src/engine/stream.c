@@ -366,18 +366,6 @@ static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
     return a->position == b->position && a->lane == b->lane && a->target == b->target;
 }
 
-/* The device has passed `position`, and perhaps more before. */
-static void raise_passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
-{
-    if (position > stream->passed) {
-        stream->passed = position;
-        if (__builtin_expect(engine->recording.detail != 0, 0)) {
-            engine->now = hdi_clock_ns();
-            hdi_span_passed(engine, stream);
-        }
-    }
-}
-
 /* Moves `done` towards what the device has passed, at least to `until`. It stops where a lane that this one read from
  * is not done. A lane of the same device is moved first where needed. After that, every level loads its lane's state
  * again, since lanes that read from each other in turn come by several times. */
@@ -402,8 +390,9 @@ static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int d
              * too. */
             if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
                 hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
-                raise_passed(engine, other_stream, d.target);
+                other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
                 finish(engine, other_stream, d.target, depth + 1);
+                hdi_span_passed(engine, other_stream);
             }
             if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
                 return;
@@ -465,9 +454,15 @@ static void add_signal(hdi_stream *stream)
 static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
     uint64_t before = stream->done;
-    raise_passed(engine, stream, position);
+    if (position > stream->passed) {
+        stream->passed = position;
+    }
     stream_pass_signals(engine, stream);
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        engine->now = hdi_clock_ns(); /* what is done now is so before a thread is woken */
+    }
     finish(engine, stream, stream->passed, 0);
+    hdi_span_passed(engine, stream);
     return stream->done > before;
 }
 
@@ -883,11 +878,13 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         /* pairs with the acquire load in stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
         engine->now = hdi_clock_ns();
-        if (records) {
-            hdi_span_behind(engine, stream, c, from, n, before);
-        }
-        hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, engine->now);
+        int64_t behind = engine->now;
+        records = records && hdi_span_behind(engine, stream, c);
+        hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, behind);
         follow_up(engine, stream, shared, c, signalled);
+        if (records) {
+            hdi_record_issue(engine, stream, from, n, before, behind); /* a thread may wait for the signal */
+        }
         if (launches && hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&
             stream->signalled != stream->issued) {
             hdi_stream_signal(engine, stream);

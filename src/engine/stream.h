@@ -120,6 +120,14 @@ typedef struct hdi_stream {
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
 
+/* The engine has just seen how far the device is. */
+static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
+{
+    if (__builtin_expect(stream->spans && stream->spans->n_clocked, 0)) {
+        hdi_spans_end(engine, stream);
+    }
+}
+
 /* States of an engine thread; 0: not started yet. */
 #define HDI_ENGINE_RUNS 1
 #define HDI_ENGINE_ENDED 2

@@ -135,7 +135,7 @@ enum {
     HDI_RECORD_SPAN_ONE        /* a single one */
 };
 enum {
-    HDI_RECORD_SPAN_BEGAN_BY_CLOCK = 1, /* when the call for the first one returned, on an idle lane */
+    HDI_RECORD_SPAN_BEGAN_BY_CLOCK = 1, /* when the first one had come to an idle lane: soon after its call returned */
     HDI_RECORD_SPAN_ENDED_BY_CLOCK = 2  /* when the engine saw that the last one had ended */
 };
 

@@ -227,6 +227,30 @@ static void make_slow_path(script *s)
     make_small(s, 2000000);
 }
 
+/* Each copy takes a microsecond, once its slow call has brought it to the device. */
+static void make_small_ways(script *s)
+{
+    copy(s, 0, 1, 0, 2, 1000, 50000000, "");
+    for (int i = 0; i < STEPS * 4; i++) {
+        copy(s, 0, i + 2, i, 1199 + 200 * i, 1200 + 200 * i, 100000, "");
+    }
+    launch(s, 0, 1, 1, 1003 + 800 * STEPS, 1004 + 1600 * STEPS, "wait=0.2:201");
+}
+
+/* The same of large copies, which computing could hide. */
+static void make_copy_ways(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        char wait[64], before[64] = "";
+        if (i > 0) {
+            snprintf(before, sizeof before, "wait=0.1:%d label=7", i);
+        }
+        snprintf(wait, sizeof wait, "wait=0.2:%d label=7", i + 1);
+        copy(s, 0, i + 1, i, 1000 * i + 499, 1000 * i + 500, 10000000, before);
+        launch(s, 0, i + 1, i, 1000 * i + 503, 1000 * i + 1000, wait);
+    }
+}
+
 static void make_staged(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -294,6 +318,8 @@ const planted planted_traces[] = {
     {"code", "code-loading", make_code},
     {"small", "small-transfers", make_small_copies},
     {"slow", "slow-path", make_slow_path},
+    {"small-ways", "small-transfers", make_small_ways},
+    {"copy-ways", "idle-for-copy", make_copy_ways},
     {"staged", "staged-peer", make_staged},
     {"staged-pieces", "staged-peer", make_staged_pieces},
     {"imbalance", "imbalance", make_imbalance},

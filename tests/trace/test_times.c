@@ -66,6 +66,8 @@ static void test_ends(void **state)
                           "op 0.1:2 launch at=0 issue=30-40 span=26-28 done=41\n"
                           "op 0.2:1 copy at=0 done=90\n"
                           "span 0.2:1 from=0 span=80-60 clock=1 op=2\n"
+                          "op 0.3:1 launch at=0 issue=50-52 done=60\n"
+                          "span 0.3:1 from=0 span=55-54 clock=1\n"
                           "end at=100\n",
                &t);
     assert_int_equal(t.ops[0].began, 15 * US);
@@ -74,6 +76,8 @@ static void test_ends(void **state)
     assert_int_equal(t.ops[1].ended, 30 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->began, 80 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->ended, 80 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 3), 1)->began, 54 * US); /* the way to the device was an estimate */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 3), 1)->ended, 54 * US);
     scene_check_split(&t);
     trace_release(&t);
 }
