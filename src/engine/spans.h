@@ -3,8 +3,9 @@
  * A *span* is a stretch of a lane's work. It lies between two places where the device may have had nothing of the lane.
  * There the lane was at rest, waited for another one, or had no more commands.
  * With HDI_RECORD_DETAIL_FULL each operation is a span of its own.
- * Both ends are events with timing. But where the lane was at rest, the span begins when the driver's call for its first operation returned,
- * by the clock. An event in front would be passed while that call still runs, microseconds too early.
+ * Both ends are events with timing. But where the lane was at rest, the span begins by the clock, when its first operation had come to the
+ * device. That is behind the return of the driver's call by as much as an event needs. An event in front would be passed while that call
+ * still runs, microseconds too early.
  *
  * An event costs the engine some microseconds: to record it, and to ask for its time. So without HDI_RECORD_DETAIL_FULL there is a budget, a
  * share of all time. Where it is spent, a span that began by the clock also ends by it: when the engine saw the signal that stands behind it.
