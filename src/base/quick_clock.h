@@ -58,11 +58,11 @@ static inline int64_t hdi_quick_ns(const hdi_quick_clock *clock)
     uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_acquire);
     if (__builtin_expect(turn != 0, 1)) {
         const hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
-        int64_t since = hdi_ticks() - atomic_load_explicit(&r->ticks, memory_order_relaxed);
-        __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_relaxed);
-        int64_t now = atomic_load_explicit(&r->ns, memory_order_relaxed) + (int64_t)(ns >> HDI_QUICK_SHIFT);
-        bool fresh = (uint64_t)since <= atomic_load_explicit(&r->good, memory_order_relaxed);
-        atomic_thread_fence(memory_order_acquire); /* the relation was read before the turn is looked at again */
+        /* acquire: the relation is read before the turn is looked at again */
+        int64_t since = hdi_ticks() - atomic_load_explicit(&r->ticks, memory_order_acquire);
+        __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_acquire);
+        int64_t now = atomic_load_explicit(&r->ns, memory_order_acquire) + (int64_t)(ns >> HDI_QUICK_SHIFT);
+        bool fresh = (uint64_t)since <= atomic_load_explicit(&r->good, memory_order_acquire);
         uint32_t replaced = atomic_load_explicit(&clock->turn, memory_order_relaxed) - turn;
         if (__builtin_expect(fresh && replaced < HDI_QUICK_RELATIONS - 1, 1)) {
             return now;

@@ -222,7 +222,7 @@ void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
     hdi_record r = memory_record(b, HDI_RECORD_ALLOC, bytes, label);
     if (began) {
         r.alloc.took = r.time - began;
-        r.alloc.rungs = HDI_RECORD_RUNG_ARENA | hdi_record_take_rungs(recorder);
+        r.alloc.rungs = HDI_RECORD_RUNG_ARENA | hdi_record_take_rungs();
     }
     hdi_record_put_text(recorder, &r, label);
 }
@@ -233,7 +233,7 @@ void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
     int64_t now = hdi_record_now(recorder);
     hdi_record r = {.alloc = {.time = now,
                               .bytes = bytes,
-                              .rungs = HDI_RECORD_RUNG_FAILED | hdi_record_take_rungs(recorder),
+                              .rungs = HDI_RECORD_RUNG_FAILED | hdi_record_take_rungs(),
                               .took = now - began}};
     r.type = HDI_RECORD_ALLOC;
     r.device = (uint8_t)device->index;

@@ -129,33 +129,20 @@ static unsigned rung_of(const hdi_pause *pause)
     }
 }
 
-/* The calling thread's ring. NULL: it shares one. */
-static hdi_record_thread *settled(hdi_recorder *r)
-{
-    hdi_record_thread *t = hdi_record_ring_here(r);
-    if (!t) {
-        hdi_lock_take(&r->lock);
-        t = settle(r);
-        hdi_lock_release(&r->lock);
-    }
-    return t;
-}
+/* Of the thread's allocation that is under way: HDI_RECORD_RUNG_*. Not beside its ring, which it may not have. */
+static _Thread_local unsigned rungs_here;
 
-void hdi_record_add_rung(hdi_recorder *recorder, unsigned rung)
+void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung)
 {
-    hdi_record_thread *here = hdi_records(recorder) ? settled(recorder) : NULL;
-    if (here) {
-        here->rungs |= rung;
+    if (hdi_records(recorder)) {
+        rungs_here |= rung;
     }
 }
 
-unsigned hdi_record_take_rungs(const hdi_recorder *recorder)
+unsigned hdi_record_take_rungs(void)
 {
-    hdi_record_thread *here = hdi_record_ring_here(recorder);
-    unsigned rungs = here ? here->rungs : 0;
-    if (here) {
-        here->rungs = 0;
-    }
+    unsigned rungs = rungs_here;
+    rungs_here = 0;
     return rungs;
 }
 
@@ -219,7 +206,12 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
 /* The calling thread's ring, with what is known of its ranges in this trace. NULL: it shares one. */
 static hdi_record_thread *ring_with_ranges(hdi_recorder *r)
 {
-    hdi_record_thread *t = settled(r);
+    hdi_record_thread *t = hdi_record_ring_here(r);
+    if (!t) {
+        hdi_lock_take(&r->lock);
+        t = settle(r);
+        hdi_lock_release(&r->lock);
+    }
     uint32_t trace = atomic_load_explicit(&r->trace, memory_order_relaxed);
     if (t && t->trace != trace) {
         t->trace = trace;
@@ -297,8 +289,5 @@ void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause)
     record.kind = pause.kind;
     record.device = pause.device;
     hdi_record_put(recorder, &record);
-    hdi_record_thread *here = hdi_record_ring_here(recorder);
-    if (here) {
-        here->rungs |= rung_of(&pause);
-    }
+    rungs_here |= rung_of(&pause);
 }

@@ -25,7 +25,6 @@ typedef struct hdi_record_thread {
     _Atomic uint64_t recorder;           /* id */
     _Atomic(const hdi_presence *) owner; /* what the thread is inside calls by */
     uint32_t thread;                     /* the system's number */
-    uint32_t rungs;                      /* of the allocation that is under way: HDI_RECORD_RUNG_* */
     uint32_t trace;                      /* what follows is of this one; 0: of none */
     uint32_t left_out;                   /* innermost ranges that are open, and have no PUSH */
     uint32_t owed;                       /* POP records that had no room, of ranges that have a PUSH */
@@ -140,8 +139,8 @@ typedef struct hdi_pause {
 void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause);
 
 /* The calling thread's allocation takes a rung: HDI_RECORD_RUNG_*. */
-void hdi_record_add_rung(hdi_recorder *recorder, unsigned rung);
+void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung);
 /* The rungs that the calling thread's allocation took so far, which are no longer counted then. */
-unsigned hdi_record_take_rungs(const hdi_recorder *recorder);
+unsigned hdi_record_take_rungs(void);
 
 #endif

@@ -161,6 +161,9 @@ static size_t depth_after(const hdi_record *r, size_t depth)
 static void ranges_keep_their_ends_where_others_have_no_room(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_THREAD__)
+    skip(); /* there all threads share one ring, which promises no ends */
+#endif
     hd_runtime *runtime = conf_open(NULL);
     CONF_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
     for (size_t i = 0; i < 6; i++) { /* how much is left of the ring for the last record differs */
