@@ -130,12 +130,12 @@ static unsigned rung_of(const hdi_pause *pause)
 }
 
 /* Of the thread's allocation that is under way: HDI_RECORD_RUNG_*. Not beside its ring, which it may not have. */
-static _Thread_local unsigned rungs_here;
+static _Thread_local uint8_t rungs_here;
 
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung)
 {
     if (hdi_records(recorder)) {
-        rungs_here |= rung;
+        rungs_here |= (uint8_t)rung;
     }
 }
 
@@ -289,5 +289,5 @@ void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause)
     record.kind = pause.kind;
     record.device = pause.device;
     hdi_record_put(recorder, &record);
-    rungs_here |= rung_of(&pause);
+    rungs_here |= (uint8_t)rung_of(&pause);
 }
