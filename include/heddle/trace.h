@@ -9,7 +9,7 @@
  *
  * How exact device times are is the option `trace_detail`, or the argument of hd_trace_start:
  *   - edges   when each busy stretch of a lane began and ended. Launches go to the driver as they do without a trace. At most 0.5 % of an
- *             engine's time goes into events. Beyond that a stretch ends when the engine saw it, one to two microseconds late.
+ *             engine's time goes into events. Beyond that a stretch ends when the engine saw its end, a little late.
  *   - full    when each operation began and ended. Launches go to the driver one by one, which costs short kernels some throughput.
  *   - cupti   as edges, and what CUPTI reports of each kernel, copy and fill on the devices, also of other libraries in the process that
  *             drives them. CUPTI is a library of the CUDA toolkit with one client in a process; the option `cupti` names it.

@@ -1,4 +1,4 @@
-/* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for a quarter of its cost.
+/* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for about half of its cost.
  *
  * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter differs
  * between processors, or no relation is fresh, a look is one at the clock itself.
