@@ -85,7 +85,7 @@ static void put_head(const trace *t, bool all, FILE *out)
             t->runs > 1 ? ", of several runtimes one after the other" : "");
     put_reported(t, out);
     if (all && t->spans_by_clock > 0) {
-        fprintf(out, "%" PRIu64 " stretches end when the engine saw the end, 1 to 2 us late\n", t->spans_by_clock);
+        fprintf(out, "%" PRIu64 " stretches end when the engine saw the end, a little late\n", t->spans_by_clock);
     }
     put_notes(t, out);
 }
