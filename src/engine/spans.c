@@ -23,7 +23,8 @@
 #define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
 #define BUDGET_FIRST_NS 1000000 /* of events in the budget, and one in so many nanoseconds */
 #define BUDGET_SHARE 200
-#define EACH_NS 3000 /* to ask for one event, until it was measured */
+#define BUDGET_WITHIN 20 /* times as much where a lane at work begins another span: no signal shows that edge */
+#define EACH_NS 3000     /* to ask for one event, until it was measured */
 
 /* ---- the budget ---- */
 
@@ -33,11 +34,11 @@ static bool is_limited(const hdi_engine *engine)
     return engine->recording.detail != HDI_RECORD_DETAIL_FULL && !engine->device->runtime->is_inline;
 }
 
-/* Whether the time of one event more may be spent. */
-static bool can_spend(const hdi_engine *engine)
+/* Whether the time of one event more may be spent, with a budget of `times` as much. */
+static bool can_spend(const hdi_engine *engine, int64_t times)
 {
     const hdi_recording *r = &engine->recording;
-    int64_t most = BUDGET_FIRST_NS + (engine->now - r->since) / BUDGET_SHARE;
+    int64_t most = times * (BUDGET_FIRST_NS + (engine->now - r->since) / BUDGET_SHARE);
     return !is_limited(engine) || r->spent + (int64_t)r->unsettled * r->each < most;
 }
 
@@ -128,7 +129,7 @@ static void compare_clocks(hdi_engine *engine)
         return;
     }
     hdi_record record = {.clock = {.within = 0}};
-    bool any = false;
+    bool any = false, is_first = !recording->clock_at;
     int64_t from = hdi_clock_ns();
     for (int i = 0; i < CLOCK_TRIES && (i == 0 || engine->now - from < CLOCK_COST_NS) && compare(engine, &record);
          i++) {
@@ -140,6 +141,9 @@ static void compare_clocks(hdi_engine *engine)
         put(engine, &record);
     }
     spend(engine, from);
+    if (is_first) {
+        recording->spent = 0; /* a short trace needs the budget for its spans */
+    }
     recording->clock_at = engine->now + (any ? CLOCK_EVERY_NS : CLOCK_AGAIN_NS);
 }
 
@@ -293,7 +297,7 @@ static bool go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
     const hdi_span *last = spans->n_clocked ? last_clocked(spans) : NULL;
-    if (!last || spans->cut || last->op != op || last->position != stream->issued || can_spend(engine)) {
+    if (!last || spans->cut || last->op != op || last->position != stream->issued || can_spend(engine, 1)) {
         return false;
     }
     spans->n++;
@@ -303,20 +307,24 @@ static bool go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
     return spans->open = true;
 }
 
+/* A lane at work begins a span with an event only: without one it begins none. */
 static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
     if (spans->n >= HDI_SPANS_MOST / 2) {
         settle(engine, stream, SETTLED_AT_ONCE);
     }
-    bool at_rest = stream->passed == stream->issued, full = spans->n == HDI_SPANS_MOST;
-    if (!at_rest && !full && go_on(engine, stream, op)) {
-        return;
-    }
-    hdcu_event event = at_rest || full ? NULL : mark(engine, stream);
-    if (full || (!event && !at_rest)) {
+    bool at_rest = stream->passed == stream->issued;
+    if (spans->n == HDI_SPANS_MOST) {
         hdi_record_ring *ring = engine->device->channel.records;
         atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+        return;
+    }
+    if (!at_rest && (go_on(engine, stream, op) || !can_spend(engine, BUDGET_WITHIN))) {
+        return;
+    }
+    hdcu_event event = at_rest ? NULL : mark(engine, stream);
+    if (!event && !at_rest) {
         return;
     }
     spans->n++;
@@ -339,14 +347,16 @@ static void drop_last(hdi_engine *engine, hdi_spans *spans)
     engine->recording.unsettled--;
 }
 
-/* The last span ends when the engine sees the signal behind it. */
+/* The last span ends when the engine sees the signal behind it, or now. */
 static void close_by_clock(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
     spans->n_clocked++;
     *last_clocked(spans) = *last_of(spans);
     drop_last(engine, spans);
-    if (stream->signalled != stream->issued) {
+    if (last_clocked(spans)->position <= stream->passed) {
+        hdi_spans_end(engine, stream);
+    } else if (stream->signalled != stream->issued) {
         hdi_stream_signal(engine, stream);
     }
 }
@@ -362,8 +372,7 @@ static void close_span(hdi_engine *engine, hdi_stream *stream)
     if (!has_begun(span) && !engine->recording.ending) {
         return; /* its first operation comes next */
     }
-    if (has_begun(span) && !span->began && span->position > stream->passed && spans->n_clocked < HDI_SPANS_CLOCKED &&
-        !can_spend(engine)) {
+    if (has_begun(span) && !span->began && spans->n_clocked < HDI_SPANS_CLOCKED && !can_spend(engine, 1)) {
         close_by_clock(engine, stream);
         return;
     }
@@ -469,7 +478,7 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     bool comes_again = !engine->device->runtime->is_inline; /* soon */
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
-    } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && can_spend(engine)) {
+    } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && can_spend(engine, 1)) {
         close_span(engine, stream); /* else the signal ends it that a standing lane gets soon */
     }
 }

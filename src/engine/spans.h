@@ -10,6 +10,8 @@
  * An event costs the engine some microseconds: to record it, and to ask for its time. So without HDI_RECORD_DETAIL_FULL there is a budget, a
  * share of all time. Where it is spent, a span that began by the clock also ends by it: when the engine saw the signal that stands behind it.
  * What follows then belongs to the same span, unless the engine saw the lane at rest, or it waits for another one.
+ * Between works of two kinds, and behind a wait for another lane, only an event shows an edge. There the budget is twenty times as large.
+ * Beyond that such work is in no span. Its reader has ISSUE, DONE and the ends of what it waited for.
  *
  * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
  *
@@ -18,7 +20,9 @@
  * Always:
  * - Nothing waits for the device. The driver is asked for times when the engine has nothing else to do, or after some time.
  * - An engine that records nothing pays one load for a pass, and a comparison for each call of the driver.
- * - An open span has its first event recorded, and no second one. At most HDI_SPANS_MOST of a lane wait for their times; more are left out.
+ * - An open span has its first event recorded, and no second one. At most HDI_SPANS_MOST of a lane wait for their times; more are left out,
+ *   and count as dropped.
+ * - Operations whose span has no times, as those of a lost device, are in no SPAN. A reader counts such operations.
  * - A signal stands behind each span that ends by the clock.
  */
 #ifndef HDI_ENGINE_SPANS_H

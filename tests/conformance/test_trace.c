@@ -55,19 +55,23 @@ static void check_operation(const content *c, hd_ticket ticket, const char *kern
 {
     const hdi_record *submit = submit_of(c, ticket), *issue = covering(c, HDI_RECORD_ISSUE, ticket);
     const hdi_record *done = covering(c, HDI_RECORD_DONE, ticket), *span = covering(c, HDI_RECORD_SPAN, ticket);
-    CONF_TRUE(submit && issue && done && span);
+    CONF_TRUE(submit && issue && done);
     CONF_TRUE(from <= submit->time && submit->time <= issue->issue.returned);
     CONF_TRUE(issue->time <= issue->issue.returned && issue->time <= done->time && done->time <= to);
+    CONF_EQUAL(submit->thread, (uint32_t)syscall(SYS_gettid));
+    CONF_EQUAL(submit->kind, HDI_RECORD_OP_LAUNCH);
+    CONF_TRUE(is_named(c, HDI_RECORD_NAME_KERNEL, submit->submit.kernel, kernel));
+    CONF_TRUE(submit->submit.blocks >= 1 && submit->submit.threads >= 1);
+    if (!span) {
+        CONF_EQUAL(c->records[0].kind, HD_TRACE_EDGES); /* on a busy machine events may be beyond their budget */
+        return;
+    }
     bool began = span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK;
     bool ended = span->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
     CONF_TRUE(began != ended || span->span.began <= span->span.ended);
     const hdi_record *first = covering(c, HDI_RECORD_ISSUE, (hd_ticket){ticket.lane, span->span.before + 1});
     CONF_TRUE(!began || (first && span->span.began >= first->time));
     CONF_TRUE(!ended || span->span.ended >= issue->issue.returned);
-    CONF_EQUAL(submit->thread, (uint32_t)syscall(SYS_gettid));
-    CONF_EQUAL(submit->kind, HDI_RECORD_OP_LAUNCH);
-    CONF_TRUE(is_named(c, HDI_RECORD_NAME_KERNEL, submit->submit.kernel, kernel));
-    CONF_TRUE(submit->submit.blocks >= 1 && submit->submit.threads >= 1);
 }
 
 static void each_operation_is_there_once(void **state)
@@ -128,7 +132,8 @@ static void each_operation_is_there_once(void **state)
         CONF_EQUAL(count(&c, HDI_RECORD_ALLOC), 2);
         CONF_EQUAL(count(&c, HDI_RECORD_FREE), 1);
         CONF_EQUAL(count(&c, HDI_RECORD_TRANSFER), 1);
-        CONF_TRUE(count(&c, HDI_RECORD_CLOCK) >= 1 && count(&c, HDI_RECORD_LANE) >= 2);
+        CONF_TRUE(count(&c, HDI_RECORD_SPAN) >= 1 && count(&c, HDI_RECORD_CLOCK) >= 1 &&
+                  count(&c, HDI_RECORD_LANE) >= 2);
         free(c.records);
         hd_free(x);
         conf_close(runtime);
@@ -182,7 +187,6 @@ static void transfers_have_their_way_and_bytes(void **state)
     CONF_TRUE(copy && copy->kind == HDI_RECORD_OP_COPY && copy->submit.bytes == bytes / 4);
     CONF_TRUE(copy->submit.kernel == HDI_RECORD_WAY_TO_HOST && copy->submit.src == 0 &&
               copy->submit.dst == HDI_RECORD_NO_DEVICE);
-    CONF_TRUE(covering(&c, HDI_RECORD_SPAN, ticket) != NULL);
     free(c.records);
     conf_close(runtime);
 }
@@ -335,6 +339,7 @@ static void traces_follow_each_other(void **state)
         hd_ticket before, within, behind;
         CONF_OK(conf_fill(lane, k, x, 0, words, 1, &before));
         CONF_OK(hd_trace_start(runtime, in_folder(name), NULL));
+        CONF_OK(hd_wait(before, 60 * CONF_SECOND)); /* a lane at rest needs no event, which may be beyond the budget */
         CONF_OK(conf_fill(lane, k, x, 0, words, 2, &within));
         CONF_OK(hd_wait(within, 60 * CONF_SECOND));
         CONF_OK(hd_trace_stop(runtime, NULL));
