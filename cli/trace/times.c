@@ -265,6 +265,8 @@ typedef struct maker {
     trace_source *s;
     const trace_lane *lane;
     size_t first; /* of the lane's stretches */
+    /* operations without a span, from the next one on: those of the last stretch, and those that the host saw done at the same time */
+    size_t in_stretch, together;
 } maker;
 
 /* Until when the work of the lane so far took. */
@@ -319,9 +321,49 @@ static int64_t host_ready(const trace *t, const trace_op *op)
     return ready;
 }
 
+static int64_t issue_of(const trace_op *op)
+{
+    return op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
+}
+
+/* The work behind `index` that the host saw done together with it. `until`: there is none. */
+static size_t next_together(const trace *t, size_t index, size_t until)
+{
+    for (size_t i = index + 1; i < until; i++) {
+        if (trace_is_work(t->ops[i].kind)) {
+            return !t->ops[i].failed && t->ops[i].done == t->ops[index].done ? i : until;
+        }
+    }
+    return until;
+}
+
+/* The end of a stretch without a span that begins with `index`. What the host saw done together ran one after the other, each for an equal
+ * share. The lane had work until the next one was issued. */
+static int64_t end_share(maker *m, size_t index, size_t until, int64_t began)
+{
+    const trace *t = m->s->t;
+    const trace_op *first = &t->ops[index];
+    if (m->together == 0) {
+        for (size_t i = index; i < until; i = next_together(t, i, until)) {
+            m->together++;
+        }
+    }
+    size_t all = m->together, n = 1, next = next_together(t, index, until);
+    for (; next < until && t->ops[next].kind == first->kind && t->ops[next].n_waits == 0; n++) {
+        next = next_together(t, next, until);
+    }
+    m->together -= n;
+    m->in_stretch = n - 1;
+    if (next == until) {
+        return first->done;
+    }
+    int64_t share = (first->done - began) / (int64_t)all * (int64_t)n;
+    return trace_least(first->done, trace_most(began + share, issue_of(&t->ops[next])));
+}
+
 /* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
- * driver and is not done is taken to run until the trace ends. */
-static void put_approximate(maker *m, size_t index)
+ * driver and is not done is taken to run until the trace ends. No such operations are at or behind `until`. */
+static void put_approximate(maker *m, size_t index, size_t until)
 {
     trace *t = m->s->t;
     trace_op *op = &t->ops[index];
@@ -335,15 +377,30 @@ static void put_approximate(maker *m, size_t index)
         return;
     }
     t->unplaced++;
-    int64_t began = op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
-    began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
-    began = trace_most(began, lane_end(m));
-    trace_stretch *last = t->n_stretches > m->first ? &t->stretches[t->n_stretches - 1] : NULL;
-    if (!last || !last->approximate || last->ended != end || op->n_waits > 0 || last->op != op->kind) {
-        last = add_stretch(m, began, end, op->kind);
-        last->approximate = true;
+    if (m->in_stretch > 0) {
+        m->in_stretch--;
+        put_op(m, index, &t->stretches[t->n_stretches - 1]);
+        return;
     }
+    int64_t began = trace_most(issue_of(op), lane_end(m));
+    began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
+    end = op->done == TRACE_UNSEEN ? end : end_share(m, index, until, began);
+    trace_stretch *last = add_stretch(m, began, end, op->kind);
+    last->approximate = true;
     put_op(m, index, last);
+}
+
+/* Those up to a position, none of which has a span. Returns the one behind them. */
+static size_t put_all_approximate(maker *m, size_t op, size_t end, uint64_t position)
+{
+    size_t until = op;
+    while (until < end && m->s->t->ops[until].position <= position) {
+        until++;
+    }
+    for (; op < until; op++) {
+        put_approximate(m, op, until);
+    }
+    return until;
 }
 
 static void make_lane(maker *m, size_t *span)
@@ -352,9 +409,7 @@ static void make_lane(maker *m, size_t *span)
     size_t op = (size_t)m->lane->first_op, end = op + (size_t)m->lane->n_ops;
     for (; *span < m->s->n_spans && m->s->spans[*span].lane == m->lane->lane; ++*span) {
         const trace_run *r = &m->s->spans[*span];
-        for (; op < end && t->ops[op].position <= r->before; op++) {
-            put_approximate(m, op);
-        }
+        op = put_all_approximate(m, op, end, r->before);
         bool work = trace_is_work(r->op);
         trace_stretch *stretch = work ? add_stretch(m, r->began, r->ended, r->op) : NULL;
         bool single = r->kind == HDI_RECORD_SPAN_ONE;
@@ -368,9 +423,7 @@ static void make_lane(maker *m, size_t *span)
             }
         }
     }
-    for (; op < end; op++) {
-        put_approximate(m, op);
-    }
+    put_all_approximate(m, op, end, UINT64_MAX);
 }
 
 static bool make_stretches(trace_source *s)
@@ -379,7 +432,7 @@ static bool make_stretches(trace_source *s)
     t->stretches = trace_table(s->n_spans + t->n_ops, sizeof t->stretches[0]);
     size_t span = 0;
     for (size_t i = 0; t->stretches && i < t->n_lanes; i++) {
-        maker m = {s, &t->lanes[i], t->n_stretches};
+        maker m = {.s = s, .lane = &t->lanes[i], .first = t->n_stretches};
         make_lane(&m, &span);
     }
     return t->stretches != NULL;

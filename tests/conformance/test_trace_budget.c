@@ -1,6 +1,6 @@
 /* test_trace_budget.c - a trace with detail edges where events are slow: what the engine spends on them, and what spans are then.
  *
- * Promise: Slow events take 0.5 % of a trace's time, 10 % where lanes do not rest. What a lane at rest begins with is in one span all the same.
+ * Promise: Slow events take 0.5 % of the time, 10 % in lanes that do not rest; one at rest has its span.
  *
  * Threads: the main one. Locks: none.
  * Always: a delayed call takes its delay at least, so a number of them is a time that they took. No check is of how long anything else takes.

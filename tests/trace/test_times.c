@@ -57,6 +57,59 @@ static void test_lane_at_work(void **state)
     trace_release(&t);
 }
 
+static void assert_ran(uint64_t position, int64_t from, int64_t to)
+{
+    const trace_op *op = op_at(SCRIPT_LANE(0, 1), position);
+    assert_int_equal(op->began, from * US);
+    assert_int_equal(op->ended, to * US);
+    assert_true(t.stretches[op->stretch].approximate);
+}
+
+/* Without spans: what the host saw done together ran in turn. A kind's row is one stretch. */
+static void test_host_times(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=90\n"
+                          "op 0.1:2 copy at=0 issue=12-13 done=90\n"
+                          "op 0.1:3 launch at=0 issue=14-15 done=90\n"
+                          "op 0.1:4 launch at=0 issue=16-17 done=90\n"
+                          "op 0.1:5 copy at=0 issue=80-81 done=90\n"
+                          "op 0.1:6 copy at=0 issue=82-83 done=100\n"
+                          "end at=100\n",
+               &t);
+    assert_ran(1, 10, 26);
+    assert_ran(2, 26, 42);
+    assert_ran(3, 42, 80); /* two shares end at 74, and the next one was issued at 80 */
+    assert_ran(4, 42, 80);
+    assert_ran(5, 80, 90);
+    assert_ran(6, 90, 100);
+    assert_int_equal(t.unplaced, 6);
+    assert_int_equal(t.devices[0].compute, (16 + 38) * US);
+    assert_int_equal(t.devices[0].transfer, (16 + 20) * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* What waits for another lane begins behind that. The lane has nothing to do meanwhile. */
+static void test_host_times_with_waits(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.2:1 launch at=0 issue=0-1 span=1-50 done=60\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=90\n"
+                          "op 0.1:2 launch at=0 issue=12-13 done=90 wait=0.2:1\n"
+                          "op 0.1:3 launch at=0 issue=14-15\n"
+                          "op 0.1:4 launch at=0 issue=14-15 done=90\n"
+                          "end at=100\n",
+               &t);
+    assert_ran(1, 10, 50);
+    assert_ran(2, 60, 90);
+    assert_ran(4, 90, 90);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* Clocks are a little apart: work that by its device's time ended before the call for it returned, or was made, or before it began. */
 static void test_ends(void **state)
 {
@@ -153,6 +206,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_event_was_early),
         cmocka_unit_test(test_lane_at_work),
+        cmocka_unit_test(test_host_times),
+        cmocka_unit_test(test_host_times_with_waits),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_restart_without_clock),
