@@ -11,6 +11,8 @@
  * in it, as on a busy device, and no doorbell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
  * give the same counts but for what the C library's allocator does in the longest rows, 0.1 %.
  *
+ * Rows "traced" are of a runtime of its own that writes a trace. Its trace's writer goes on, and empties the ring of the thread that submits.
+ *
  * Threads: main, and the library's. Locks: none. Always: a section begins with everything finished, and every engine stands at the gate.
  */
 #include <heddle.h>
@@ -632,12 +634,12 @@ static void *read_file(const char *path, size_t *size)
     return content;
 }
 
-static void open_all(const char *kernel_file)
+#define SETTINGS "driver=host placement=thread host_devices=2 peers=trust memory_idle=0 copy_threads=1"
+
+static void open_all(const char *kernel_file, const char *settings)
 {
     static const char *const names[KERNELS] = {"uses_1", "uses_3", "uses_8"};
-    hd_options options = {.size = sizeof options,
-                          .settings =
-                              "driver=host placement=thread host_devices=2 peers=trust memory_idle=0 copy_threads=1"};
+    hd_options options = {.size = sizeof options, .settings = settings};
     hd_module *module;
     size_t size;
     void *image = read_file(kernel_file, &size);
@@ -655,10 +657,6 @@ static void open_all(const char *kernel_file)
     for (int d = 0; d < DEVICES; d++) {
         MUST(hd_lane_create(runtime, d, &gate_lanes[d]));
         MUST(hd_alloc(gate_lanes[d], 4096, &gate_buffers[d]));
-    }
-    bytes = calloc(1, BYTES);
-    if (!bytes) {
-        must(HD_ERROR_HOST_MEMORY, "calloc");
     }
 }
 
@@ -679,17 +677,58 @@ static void sections(void)
     with_buffers();
 }
 
+/* ---- with a trace ---- */
+
+static void range(state *s, unsigned i)
+{
+    (void)s;
+    (void)i;
+    MUST(hd_range_push(runtime, "a step of the program"));
+    MUST(hd_range_pop(runtime));
+}
+
+static void traced_sections(void)
+{
+    state s = {0};
+    buffers_make(&s, 1, SMALL);
+    warm_section("traced/launch/1", 16, true, &s, launch);
+    warm_section("traced/copy/device", 16, true, &s, copy_on_device);
+    warm_section("traced/fill", 16, true, &s, fill);
+    warm_section("traced/claim/1", 16, true, &s, claim);
+    warm_section("traced/range", 16, true, &s, range);
+    s.size = 4096;
+    warm_section("traced/alloc-free/4K", 32, true, &s, alloc_and_free);
+    buffers_free(&s);
+    buffers_make(&s, 3, SMALL);
+    warm_section("traced/launch/3", 16, true, &s, launch);
+    buffers_finish(&s);
+    section("traced/launch/3/behind-launch", 8, true, &s, launch_before, launch);
+    buffers_free(&s);
+}
+
+/* All of it twice, in a runtime of its own. */
+static void count(const char *kernel_file, const char *settings, void (*all)(void))
+{
+    open_all(kernel_file, settings);
+    counting = false;
+    all();
+    counting = true;
+    all();
+    hd_close(runtime);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
         fputs("usage: hot_paths KERNEL_FILE\n", stderr);
         return 2;
     }
-    open_all(argv[1]);
-    sections();
-    counting = true;
-    sections();
-    hd_close(runtime);
+    bytes = calloc(1, BYTES);
+    if (!bytes) {
+        must(HD_ERROR_HOST_MEMORY, "calloc");
+    }
+    count(argv[1], SETTINGS, sections);
+    count(argv[1], SETTINGS " trace=traced", traced_sections);
     free(bytes);
     return 0;
 }
