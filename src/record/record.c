@@ -265,11 +265,20 @@ void hdi_record_pop(hdi_recorder *recorder, hdi_record *record)
 
 /* ---- numbers and pauses ---- */
 
-uint32_t hdi_record_number(const char *text)
+uint64_t hdi_record_number(const char *text)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (size_t i = 0; text[i] && i < HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    }
+    return hash ? hash : 1;
+}
+
+uint32_t hdi_record_label_number(const char *label)
+{
+    uint32_t hash = 2166136261u; /* the same, shorter */
+    for (size_t i = 0; label[i]; i++) {
+        hash = (hash ^ (unsigned char)label[i]) * 16777619u;
     }
     return hash ? hash : 1;
 }

@@ -126,8 +126,10 @@ void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
 /* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
-/* A number for a text as far as it is written, the same one for the same text; never 0. */
-uint32_t hdi_record_number(const char *text);
+/* A number for a text as far as it is written, the same one for the same text; never 0. Of 64 bits, so two texts do not have the same. */
+uint64_t hdi_record_number(const char *text);
+/* One of 32 bits, for a label. Two labels may have the same: the trace's writer gives the later one another. So the text goes with it. */
+uint32_t hdi_record_label_number(const char *label);
 
 /* For something that held the calling thread up since `began`; nothing where that is 0. */
 typedef struct hdi_pause {

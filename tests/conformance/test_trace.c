@@ -235,6 +235,43 @@ static void a_later_label_is_there(void **state)
     conf_close(runtime);
 }
 
+/* Short numbers of the two are the same by how they are made. */
+static void names_that_are_alike_in_number_are_two(void **state)
+{
+    (void)state;
+    static const char *const names[2] = {"costarring", "liquid"};
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *x[2] = {NULL, NULL};
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[1]));
+    CONF_OK(hd_buffer_set_label(x[1], names[1])); /* in the trace only its end has this label */
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[0]));
+    CONF_OK(hd_buffer_set_label(x[0], names[0]));
+    for (int i = 0; i < 2; i++) {
+        CONF_OK(hd_range_push(runtime, names[i]));
+        hd_free(x[i]);
+        CONF_OK(hd_range_pop(runtime));
+    }
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0, free_at = 0;
+    const hdi_record *label = next(&c, HDI_RECORD_LABEL, &at);
+    const hdi_record *range[2], *end[2];
+    at = 0;
+    for (int i = 0; i < 2; i++) {
+        range[i] = next(&c, HDI_RECORD_PUSH, &at);
+        end[i] = next(&c, HDI_RECORD_FREE, &free_at);
+        CONF_TRUE(label && range[i] && end[i]);
+        CONF_TRUE(is_named(&c, HDI_RECORD_NAME_RANGE, range[i]->range.name, names[i]));
+        CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, end[i]->alloc.label, names[i]));
+    }
+    CONF_TRUE(range[0]->range.name != range[1]->range.name);
+    CONF_TRUE(end[0]->alloc.label != end[1]->alloc.label);
+    CONF_EQUAL(end[0]->alloc.label, label->alloc.label);
+    free(c.records);
+    conf_close(runtime);
+}
+
 /* One that cannot be had tries what threads have in store, and waits for nothing. */
 static void rungs_are_those_that_were_taken(void **state)
 {
@@ -651,6 +688,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(transfers_have_their_way_and_bytes),
         FOLDER_CASE(pinned_memory_is_there_like_others),
         FOLDER_CASE(a_later_label_is_there),
+        FOLDER_CASE(names_that_are_alike_in_number_are_two),
         FOLDER_CASE(rungs_are_those_that_were_taken),
         FOLDER_CASE(a_claim_that_no_engine_has_ends_too),
         FOLDER_CASE(bad_calls_are_refused),
