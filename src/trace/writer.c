@@ -20,6 +20,7 @@
 #define FIGURES_NS 50000000 /* between two samples of memory */
 #define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 #define NAMED_LEAST 256
+#define EXIT_NS 1000000000 /* for all writers, when the program ends */
 
 /* A number in the file that stands for a text. */
 typedef struct named {
@@ -35,7 +36,10 @@ struct hdi_writer {
     int error;                           /* an errno: nothing is written any more */
     uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
     pthread_t thread;
-    _Atomic uint32_t stop; /* futex word */
+    _Atomic uint32_t stop;   /* futex word */
+    _Atomic uint32_t asked;  /* counts looks that the end of the program asked for */
+    _Atomic uint32_t looked; /* how many of those there were; futex word */
+    struct hdi_writer *next; /* in the list of writers */
     int64_t figures_at;
     uint64_t figures[HDI_DEVICES_MAX][3];                /* as last written */
     uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane that has its record */
@@ -409,10 +413,85 @@ static void *run(void *context)
 {
     hdi_writer *w = context;
     while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
+        /* pairs with the release in write_rest: what the thread there has recorded is in the rings */
+        uint32_t asked = atomic_load_explicit(&w->asked, memory_order_acquire);
         look(w);
+        if (atomic_exchange_explicit(&w->looked, asked, memory_order_release) != asked) {
+            hdi_futex_wake(&w->looked, INT32_MAX);
+        }
         hdi_futex_wait(&w->stop, 0, hdi_clock_ns() + LOOK_NS);
     }
     return NULL;
+}
+
+/* ---- the end of the program ---- */
+
+static hdi_mutex writers_lock = HDI_MUTEX_INIT(WRITERS);
+static hdi_writer *writers; /* under the mutex */
+
+static void before_fork(void)
+{
+    hdi_mutex_lock_at_fork(&writers_lock);
+}
+
+static void in_parent(void)
+{
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void in_child(void)
+{
+    writers = NULL; /* their threads are not here */
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enlist(hdi_writer *w)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, guard_forks);
+    hdi_mutex_lock(&writers_lock);
+    w->next = writers;
+    writers = w;
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void delist(const hdi_writer *w)
+{
+    hdi_mutex_lock(&writers_lock);
+    hdi_writer **at = &writers;
+    while (*at && *at != w) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = w->next;
+    }
+    hdi_mutex_unlock(&writers_lock);
+}
+
+/* By exit(), which may be called anywhere, also in a signal handler: so it waits for no lock. The writers stay the only ones that read rings. A
+ * destructor comes behind the program's own functions for exit(), which may close runtimes. */
+static __attribute__((destructor)) void write_rest(void)
+{
+    if (!hdi_mutex_try(&writers_lock)) {
+        return;
+    }
+    int64_t deadline = hdi_deadline(EXIT_NS);
+    for (hdi_writer *w = writers; w; w = w->next) {
+        atomic_fetch_add_explicit(&w->asked, 1, memory_order_release);
+        hdi_futex_wake(&w->stop, 1);
+    }
+    for (hdi_writer *w = writers; w; w = w->next) {
+        uint32_t asked = atomic_load_explicit(&w->asked, memory_order_relaxed), looked;
+        while ((looked = atomic_load_explicit(&w->looked, memory_order_acquire)) != asked &&
+               hdi_futex_wait(&w->looked, looked, deadline)) {
+        }
+    }
+    hdi_mutex_unlock(&writers_lock);
 }
 
 /* ---- beginning and end ---- */
@@ -504,12 +583,14 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
         release(w);
         return status;
     }
+    enlist(w);
     *out = w;
     return HD_OK;
 }
 
 hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
 {
+    delist(w);
     atomic_store_explicit(&w->stop, 1, memory_order_release);
     hdi_futex_wake(&w->stop, 1);
     pthread_join(w->thread, NULL);

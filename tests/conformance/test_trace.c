@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include "workers.h"
 
-enum { words = 4096, bytes = words * 4 };
+enum { words = 4096, bytes = words * 4, RANGES = 1000 };
 
 static const hdi_record *submit_of(const content *c, hd_ticket ticket)
 {
@@ -676,12 +676,70 @@ static void the_file_is_good_after_a_kill(void **state)
     close(ends[1]);
 }
 
+/* Without hd_close all is left as it is, also in the child of a fork. */
+static int leaves;
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return leaves;
+}
+
+static void leave_at_once(int signal)
+{
+    (void)signal;
+    exit(0);
+}
+
+/* The program that ends without hd_close: this one, started anew. */
+static void be_left(const char *file, const char *how)
+{
+    hd_runtime *runtime = conf_open(NULL);
+    leaves = 1;
+    CONF_OK(hd_trace_start(runtime, file, NULL));
+    for (int i = 0; i < RANGES; i++) {
+        CONF_OK(hd_range_push(runtime, "a step"));
+        CONF_OK(hd_range_pop(runtime));
+    }
+    if (strcmp(how, "child") == 0 && fork() != 0) { /* the child has the trace of its parent, and not its writer */
+        int status = -1;
+        CONF_TRUE(wait(&status) > 0 && status == 0);
+    }
+    if (strcmp(how, "signal") == 0) {
+        CONF_TRUE(signal(SIGUSR1, leave_at_once) != SIG_ERR);
+        raise(SIGUSR1);
+    }
+    exit(0);
+}
+
+static void exit_without_close_writes_all(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"exit", "signal", "child"};
+    in_folder("t");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        char *arguments[] = {(char *)"test_trace", file_path, (char *)ways[i], (char *)"exit", NULL};
+        pid_t child;
+        int status = -1;
+        CONF_EQUAL(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+        CONF_TRUE(waitpid(child, &status, 0) == child && status == 0);
+        content c = read_file(file_path);
+        CONF_EQUAL(count(&c, HDI_RECORD_PUSH), RANGES);
+        CONF_EQUAL(count(&c, HDI_RECORD_POP), RANGES);
+        CONF_EQUAL(count(&c, HDI_RECORD_END), 0);
+        free(c.records);
+    }
+}
+
 int main(int argc, char **argv)
 {
     conf_begin("test_trace");
     if (argc == 3) {
         conf_failure_ends_program = true;
         be_killed(argv[1], atoi(argv[2]));
+    }
+    if (argc == 4) {
+        conf_failure_ends_program = true;
+        be_left(argv[1], argv[2]);
     }
     const struct CMUnitTest tests[] = {
         FOLDER_CASE(each_operation_is_there_once),
@@ -700,6 +758,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(a_full_lane_is_a_pause),
         FOLDER_CASE(a_loss_and_a_restart_are_recorded),
         FOLDER_CASE(the_file_is_good_after_a_kill),
+        FOLDER_CASE(exit_without_close_writes_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
