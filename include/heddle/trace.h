@@ -5,6 +5,7 @@
  * number of times, one at a time. Several runtimes may each write one, of one process or of several, but never to the same file.
  *
  * A thread of the library writes the file, some hundred times a second. So it is good up to the last moments also where the program is killed.
+ * Where the program ends by exit() without hd_close, exit() waits until all is in the file, at most for a second.
  * Each thread and each device has a buffer of 2 MiB for what is not written yet. What has no room there is left out, and counted.
  *
  * How exact device times are is the option `trace_detail`, or the argument of hd_trace_start:

@@ -18,6 +18,7 @@
     ENTRY(MATMUL_LIBRARY)    /* opening libraries of matrix products */                                                \
     ENTRY(STATS_PAGE)        /* collecting figures */                                                                  \
     ENTRY(TRACER)            /* a trace that begins or ends */                                                         \
+    ENTRY(WRITERS)           /* threads that write traces */                                                           \
     ENTRY(COLD)              /* what is rare: kernels, modules, staging */                                             \
     ENTRY(LOADING)           /* code on its way to a device */                                                         \
     ENTRY(MODULES)           /* the lists of modules and kernels */                                                    \

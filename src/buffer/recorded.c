@@ -173,7 +173,7 @@ static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry 
         }
         copy_label(use->buffer, label);
         r.wait.buffer = hdi_record_buffer(use->buffer);
-        r.wait.label = label[0] ? hdi_record_number(label) : 0;
+        r.wait.label = label[0] ? hdi_record_label_number(label) : 0;
         r.wait.low_unit = (uint32_t)(use->low / unit);
         r.wait.high_unit = (uint32_t)((use->high + unit - 1) / unit);
         r.wait.unit = (uint32_t)unit;
@@ -211,7 +211,7 @@ static hdi_record memory_record(struct hd_buffer *b, uint8_t type, size_t bytes,
     r.type = type;
     r.kind = b->owner < 0 ? 1 : b->host ? 2 : 0;
     r.device = device_of(b);
-    r.alloc.label = label[0] ? hdi_record_number(label) : 0;
+    r.alloc.label = label[0] ? hdi_record_label_number(label) : 0;
     return r;
 }
 
@@ -264,7 +264,7 @@ static hdi_record text_of(const struct hd_buffer *b, uint32_t *number)
     }
     r.text.bytes = (uint8_t)strlen(label);
     memcpy(r.text.text, label, r.text.bytes);
-    *number = label[0] ? hdi_record_number(label) : 0;
+    *number = label[0] ? hdi_record_label_number(label) : 0;
     return r;
 }
 
@@ -292,7 +292,11 @@ void hdi_record_free(struct hd_buffer *b)
 {
     char label[HD_LABEL_BYTES];
     hdi_record r = memory_record(b, HDI_RECORD_FREE, b->bytes, label);
-    hdi_record_put(&b->runtime->recorder, &r);
+    if (label[0]) {
+        hdi_record_put_text(&b->runtime->recorder, &r, label);
+    } else {
+        hdi_record_put(&b->runtime->recorder, &r);
+    }
 }
 
 void hdi_record_label(struct hd_buffer *b)

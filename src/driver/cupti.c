@@ -154,7 +154,7 @@ static bool read_one(const uint8_t *at, size_t left, reported *out)
 
 /* ---- under the leaf lock ---- */
 
-static const hdi_activity_name *intern(const char *text, uint32_t number)
+static const hdi_activity_name *intern(const char *text, uint64_t number)
 {
     hdi_activity_name **chain = &names[number % NAMES];
     for (const hdi_activity_name *n = *chain; n; n = n->next) {
@@ -228,7 +228,7 @@ static void keep(const reported *r, int64_t now)
             continue;
         }
         if (r->text[0]) {
-            made.name = intern(r->text, (uint32_t)made.record.activity.name);
+            made.name = intern(r->text, made.record.activity.name);
         }
         uint32_t n = atomic_load_explicit(&a->n, memory_order_relaxed);
         a->at[n] = made;

@@ -25,7 +25,7 @@
 /* A kernel's name; it stays as long as the process. */
 typedef struct hdi_activity_name {
     struct hdi_activity_name *next;
-    uint32_t number; /* hdi_record_number */
+    uint64_t number; /* hdi_record_number */
     uint32_t index;  /* counts them */
     char text[];
 } hdi_activity_name;

@@ -254,6 +254,7 @@ static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
 {
     return hdi_handle_refused(rt, "runtime", "it was closed");
 }
+/* Takes no lock. The calling thread is inside a call on the runtime, and what it finds open stays until it leaves. */
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
 /* From here on only the program's functions on threads of the library find it open. False: it is not open, or another thread closes it. */

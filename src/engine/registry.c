@@ -1,9 +1,9 @@
 /* registry.c - which runtimes are open. So a null or closed runtime is refused, and a thread that ends can give its
  * lanes back.
  *
- * Threads: any.
+ * Threads: any. One that asks whether a runtime is open is inside a call on it (presence.h), so that hd_close waits for it.
  * Locks: one mutex per process, held for a walk over a short list, and across fork(). It is never held while a runtime
- * is visited.
+ * is visited. Asking whether a runtime is open takes none.
  * Always: in a child made by fork() no runtime is open that its parent opened. A runtime is removed when its last
  * visitor has left.
  */
@@ -17,13 +17,20 @@
 static hdi_mutex lock = HDI_MUTEX_INIT(REGISTRY);
 /* A runtime that is being removed has no visitors any more. */
 static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
+/* Written under the mutex, and read without it, too. A place keeps how its last runtime ended until the next one comes. */
 static struct {
-    hd_runtime *runtime; /* NULL: free */
-    uint32_t visitors;
-    bool closing; /* hd_close waits for the program's functions: only their calls find it */
-    bool leaving; /* no call finds it */
+    _Atomic(hd_runtime *) runtime; /* NULL: free */
+    uint32_t visitors;             /* under the mutex */
+    atomic_bool closing;           /* hd_close waits for the program's functions: only their calls find it */
+    atomic_bool leaving;           /* no call finds it */
 } places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
+
+static hd_runtime *runtime_at(int i)
+{
+    /* pairs with the release store in hdi_runtime_add: what the place has besides is of this runtime */
+    return atomic_load_explicit(&places[i].runtime, memory_order_acquire);
+}
 
 /* No thread changes the list while the process is copied. The copy has no runtimes. */
 static void before_fork(void)
@@ -39,12 +46,12 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
-        if (places[i].runtime) {
-            hdi_handle_close(&places[i].runtime->head);
+        hd_runtime *rt = runtime_at(i);
+        if (rt) {
+            hdi_handle_close(&rt->head);
         }
-        places[i].runtime = NULL;
+        atomic_store(&places[i].runtime, NULL);
         places[i].visitors = 0; /* of threads that do not exist here */
-        places[i].closing = places[i].leaving = false;
     }
     hdi_mutex_unlock(&lock);
 }
@@ -54,11 +61,11 @@ static void guard_forks(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-/* Its place, or -1: it is not open. The mutex is held. */
+/* Its place, or -1: it is not open. */
 static int place_of(const hd_runtime *rt)
 {
     for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
-        if (places[i].runtime == rt && !places[i].leaving) {
+        if (runtime_at(i) == rt && !atomic_load(&places[i].leaving)) {
             return i;
         }
     }
@@ -67,11 +74,9 @@ static int place_of(const hd_runtime *rt)
 
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
-    hdi_mutex_lock(&lock);
+    /* seq_cst with the closer's barrier: either this sees that the runtime is leaving, or hd_close sees that the thread is inside */
     int place = place_of(rt);
-    bool found = place >= 0 && (!places[place].closing || hdi_calling_here != HDI_CALLS_NONE);
-    hdi_mutex_unlock(&lock);
-    return found;
+    return place >= 0 && (!atomic_load(&places[place].closing) || hdi_calling_here != HDI_CALLS_NONE);
 }
 
 hd_status hdi_runtime_add(hd_runtime *rt)
@@ -81,10 +86,12 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     hd_status status = HD_ERROR_LIMIT;
     hdi_mutex_lock(&lock);
     for (int i = 0; status && i < RUNTIMES_MAX; i++) {
-        if (!places[i].runtime) {
+        if (!runtime_at(i)) {
             rt->id = next_id++;
             hdi_handle_set(&rt->head, HDI_RUNTIME_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_LIVE);
-            places[i].runtime = rt;
+            atomic_store(&places[i].closing, false);
+            atomic_store(&places[i].leaving, false);
+            atomic_store_explicit(&places[i].runtime, rt, memory_order_release); /* pairs with the load in runtime_at */
             status = HD_OK;
         }
     }
@@ -96,10 +103,7 @@ bool hdi_runtime_begin_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);
     int place = place_of(rt);
-    bool first = place >= 0 && !places[place].closing;
-    if (first) {
-        places[place].closing = true;
-    }
+    bool first = place >= 0 && !atomic_exchange(&places[place].closing, true);
     hdi_mutex_unlock(&lock);
     return first;
 }
@@ -110,12 +114,11 @@ bool hdi_runtime_remove(hd_runtime *rt)
     int place = place_of(rt);
     if (place >= 0) {
         hdi_handle_close(&rt->head);
-        places[place].leaving = true;
+        atomic_store(&places[place].leaving, true);
         while (places[place].visitors != 0) {
             hdi_mutex_wait(&lock, &last_left);
         }
-        places[place].runtime = NULL;
-        places[place].closing = places[place].leaving = false;
+        atomic_store(&places[place].runtime, NULL);
     }
     hdi_mutex_unlock(&lock);
     return place >= 0;
@@ -125,7 +128,8 @@ bool hdi_runtime_remove(hd_runtime *rt)
 static int place_with_id(uint64_t id)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
-        if (places[i].runtime && !places[i].leaving && places[i].runtime->id == id) {
+        const hd_runtime *rt = runtime_at(i);
+        if (rt && !atomic_load(&places[i].leaving) && rt->id == id) {
             return i;
         }
     }
@@ -137,12 +141,12 @@ bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *co
     hdi_mutex_lock(&lock);
     int place = place_with_id(id);
     if (place >= 0) {
-        hd_runtime *rt = places[place].runtime;
+        hd_runtime *rt = runtime_at(place);
         places[place].visitors++;
         hdi_mutex_unlock(&lock);
         visit(rt, context);
         hdi_mutex_lock(&lock);
-        if (--places[place].visitors == 0 && places[place].leaving) {
+        if (--places[place].visitors == 0 && atomic_load(&places[place].leaving)) {
             pthread_cond_broadcast(&last_left);
         }
     }

@@ -107,7 +107,7 @@ static hdi_record_thread *settle(hdi_recorder *r)
         return NULL;
     }
     t->thread = own_number();
-    t->trace = 0;
+    t->gap.trace = 0;
     own->records = t;
     atomic_store_explicit(&t->owner, own, memory_order_relaxed);
     atomic_store_explicit(&t->recorder, r->id, memory_order_relaxed);
@@ -203,73 +203,156 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
 
 /* ---- ranges ---- */
 
-/* The calling thread's ring, with what is known of its ranges in this trace. NULL: it shares one. */
-static hdi_record_thread *ring_with_ranges(hdi_recorder *r)
+/* Where the calling thread's ranges go. */
+typedef struct place {
+    hdi_record_ring *ring; /* NULL: nowhere */
+    hdi_record_gap *gap;
+    uint32_t thread;
+    bool shared;            /* the lock is held until leave() */
+    hdi_record_gap nothing; /* where there is no memory for a gap: then the ring may miss ends */
+} place;
+
+static bool is_whole(const hdi_record_gap *gap, uint32_t trace)
 {
-    hdi_record_thread *t = hdi_record_ring_here(r);
-    if (!t) {
-        hdi_lock_take(&r->lock);
-        t = settle(r);
+    return gap->trace != trace || (gap->left_out == 0 && gap->owed == 0);
+}
+
+/* That of a thread which shares a ring. NULL: there is no memory. The lock is held. A thread that ends with a gap leaves it to the next one
+ * with its number. For a reader the two are one as well. */
+static hdi_record_gap *gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t trace)
+{
+    hdi_record_sharer **list = &r->sharers[thread % HDI_RECORD_SHARERS], *unused = NULL;
+    for (hdi_record_sharer *s = *list; s; s = s->next) {
+        if (s->thread == thread) {
+            return &s->gap;
+        }
+        unused = is_whole(&s->gap, trace) ? s : unused;
+    }
+    if (!unused && (unused = hdi_stable_take(r->stable, sizeof *unused)) != NULL) {
+        unused->next = *list;
+        *list = unused;
+    }
+    if (unused) {
+        unused->thread = thread;
+    }
+    return unused ? &unused->gap : NULL;
+}
+
+/* A thread that has no ring yet, or shares one. */
+static __attribute__((noinline)) void enter_slow(hdi_recorder *r, place *p, uint32_t trace)
+{
+    hdi_lock_take(&r->lock);
+    hdi_record_thread *t = settle(r);
+    p->shared = !t;
+    p->ring = t ? t->ring : r->common;
+    p->thread = t ? t->thread : own_number();
+    p->nothing.trace = 0;
+    p->gap = t ? &t->gap : gap_of_sharer(r, p->thread, trace);
+    p->gap = p->gap ? p->gap : &p->nothing;
+    if (t) {
         hdi_lock_release(&r->lock);
     }
+}
+
+static inline void enter(hdi_recorder *r, place *p)
+{
+    hdi_record_thread *t = hdi_record_ring_here(r);
     uint32_t trace = atomic_load_explicit(&r->trace, memory_order_relaxed);
-    if (t && t->trace != trace) {
-        t->trace = trace;
-        t->left_out = t->owed = 0;
+    if (t) {
+        p->shared = false;
+        p->ring = t->ring;
+        p->thread = t->thread;
+        p->gap = &t->gap;
+    } else {
+        enter_slow(r, p, trace);
     }
-    return t;
+    if (p->gap->trace != trace) {
+        *p->gap = (hdi_record_gap){.trace = trace};
+    }
+}
+
+static void leave(hdi_recorder *r, const place *p)
+{
+    if (p->shared) {
+        hdi_lock_release(&r->lock);
+    }
 }
 
 /* False: there is still no room for all of them. */
-static bool pay(hdi_record_thread *t)
+static inline bool pay(const place *p)
 {
-    for (; t->owed && hdi_ring_fits(t->ring, 1); t->owed--) {
-        hdi_record pop = {.range = {.thread = t->thread, .time = t->owed_at}};
+    hdi_record_gap *gap = p->gap;
+    for (; gap->owed && hdi_ring_fits(p->ring, 1); gap->owed--) {
+        hdi_record pop = {.range = {.thread = p->thread, .time = gap->owed_at}};
         pop.type = HDI_RECORD_POP;
-        hdi_ring_put(t->ring, &pop);
+        hdi_ring_put(p->ring, &pop);
     }
-    return t->owed == 0;
+    return gap->owed == 0;
+}
+
+static void push(const place *p, hdi_record *all, uint32_t n)
+{
+    if (p->gap->left_out || !pay(p)) {
+        hdi_ring_drop(p->ring, n);
+        p->gap->left_out++;
+    } else {
+        p->gap->left_out = put_all(p->ring, all, n, p->thread) ? 0 : 1;
+    }
+}
+
+static void pop(const place *p, hdi_record *record)
+{
+    hdi_record_gap *gap = p->gap;
+    if (gap->left_out) {
+        hdi_ring_drop(p->ring, 1);
+        gap->left_out--;
+    } else if (!pay(p) || !hdi_ring_fits(p->ring, 1)) {
+        hdi_ring_drop(p->ring, 1);
+        gap->owed++;
+        gap->owed_at = record->time;
+    } else {
+        put_all(p->ring, record, 1, p->thread);
+    }
 }
 
 void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name)
 {
-    hdi_record_thread *t = ring_with_ranges(recorder);
     hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
     uint32_t n = hdi_record_with_text(all, record, name);
-    if (!t) {
-        hdi_record_put_slow(recorder, all, n);
-    } else if (t->left_out || !pay(t)) {
-        hdi_ring_drop(t->ring, n);
-        t->left_out++;
-    } else {
-        t->left_out = put_all(t->ring, all, n, t->thread) ? 0 : 1;
+    place p;
+    enter(recorder, &p);
+    if (p.ring) {
+        push(&p, all, n);
     }
+    leave(recorder, &p);
 }
 
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record)
 {
-    hdi_record_thread *t = ring_with_ranges(recorder);
-    if (!t) {
-        hdi_record_put_slow(recorder, record, 1);
-    } else if (t->left_out) {
-        hdi_ring_drop(t->ring, 1);
-        t->left_out--;
-    } else if (!pay(t) || !hdi_ring_fits(t->ring, 1)) {
-        hdi_ring_drop(t->ring, 1);
-        t->owed++;
-        t->owed_at = record->time;
-    } else {
-        put_all(t->ring, record, 1, t->thread);
+    place p;
+    enter(recorder, &p);
+    if (p.ring) {
+        pop(&p, record);
     }
+    leave(recorder, &p);
 }
 
 /* ---- numbers and pauses ---- */
 
-uint32_t hdi_record_number(const char *text)
+uint64_t hdi_record_number(const char *text)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (size_t i = 0; text[i] && i < HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    }
+    return hash ? hash : 1;
+}
+
+uint32_t hdi_record_label_number(const char *label)
+{
+    uint32_t hash = 2166136261u; /* the same, shorter */
+    for (size_t i = 0; label[i]; i++) {
+        hash = (hash ^ (unsigned char)label[i]) * 16777619u;
     }
     return hash ? hash : 1;
 }

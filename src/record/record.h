@@ -20,19 +20,33 @@
 #include "base/wait.h"
 #include "record/ring.h"
 
+/* What the file does not have of a thread's ranges. */
+typedef struct hdi_record_gap {
+    uint32_t trace;    /* what follows is of this one; 0: of none */
+    uint32_t left_out; /* innermost ranges that are open, and have no PUSH */
+    uint32_t owed;     /* POP records that had no room, of ranges that have a PUSH */
+    int64_t owed_at;   /* time of the last of those */
+} hdi_record_gap;
+
+/* That of a thread which shares a ring. Where nothing is missing it serves another thread. In stable memory. */
+typedef struct hdi_record_sharer {
+    hdi_record_gap gap;
+    uint32_t thread; /* the system's number */
+    struct hdi_record_sharer *next;
+} hdi_record_sharer;
+
 /* A thread's ring in one recorder. In stable memory: a thread that comes to it after hd_close reads zeros, and is not the owner. */
 typedef struct hdi_record_thread {
     _Atomic uint64_t recorder;           /* id */
     _Atomic(const hdi_presence *) owner; /* what the thread is inside calls by */
     uint32_t thread;                     /* the system's number */
-    uint32_t trace;                      /* what follows is of this one; 0: of none */
-    uint32_t left_out;                   /* innermost ranges that are open, and have no PUSH */
-    uint32_t owed;                       /* POP records that had no room, of ranges that have a PUSH */
-    int64_t owed_at;                     /* time of the last of those */
+    hdi_record_gap gap;
     hdi_record_ring *ring;
     bool populated; /* the trace's writer has seen to that */
     struct hdi_record_thread *next;
 } hdi_record_thread;
+
+#define HDI_RECORD_SHARERS 64 /* lists */
 
 typedef struct hdi_recorder {
     _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: nothing is recorded */
@@ -43,7 +57,8 @@ typedef struct hdi_recorder {
     hdi_record_ring *common;              /* of threads without a ring; NULL: nothing was ever recorded */
     _Atomic(hdi_record_thread *) threads; /* only grows */
     uint32_t n_threads, threads_most;
-    _Atomic uint32_t trace; /* counts them */
+    _Atomic uint32_t trace;                         /* counts them */
+    hdi_record_sharer *sharers[HDI_RECORD_SHARERS]; /* under the lock, by the thread's number */
 } hdi_recorder;
 
 /* Of one that is all zeros. `stable`: the runtime's. */
@@ -126,8 +141,10 @@ void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
 /* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
-/* A number for a text as far as it is written, the same one for the same text; never 0. */
-uint32_t hdi_record_number(const char *text);
+/* A number for a text as far as it is written, the same one for the same text; never 0. Of 64 bits, so two texts do not have the same. */
+uint64_t hdi_record_number(const char *text);
+/* One of 32 bits, for a label. Two labels may have the same: the trace's writer gives the later one another. So the text goes with it. */
+uint32_t hdi_record_label_number(const char *label);
 
 /* For something that held the calling thread up since `began`; nothing where that is 0. */
 typedef struct hdi_pause {

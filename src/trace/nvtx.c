@@ -104,7 +104,7 @@ static bool is_wanted(void)
 
 typedef struct range {
     const void *domain;
-    uint32_t name;
+    uint64_t name;
     int64_t began;
 } range;
 
@@ -136,7 +136,7 @@ static nest *nest_here(void)
 }
 
 /* In all traces that were on at `began`. `text` may be NULL for a name that was written. The mutex is held. */
-static void put(uint8_t type, uint32_t name, const char *text, int64_t began)
+static void put(uint8_t type, uint64_t name, const char *text, int64_t began)
 {
     hdi_record record = {.range = {.name = name}};
     record.type = type;

@@ -20,6 +20,14 @@
 #define FIGURES_NS 50000000 /* between two samples of memory */
 #define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 #define NAMED_LEAST 256
+#define EXIT_NS 1000000000 /* for all writers, when the program ends */
+
+/* A number in the file that stands for a text. */
+typedef struct named {
+    uint64_t number;
+    uint64_t text; /* hdi_record_number of it */
+    uint8_t kind;  /* HDI_RECORD_NAME_*; 0: a free place of the table */
+} named;
 
 struct hdi_writer {
     hd_runtime *rt;
@@ -28,14 +36,17 @@ struct hdi_writer {
     int error;                           /* an errno: nothing is written any more */
     uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
     pthread_t thread;
-    _Atomic uint32_t stop; /* futex word */
+    _Atomic uint32_t stop;   /* futex word */
+    _Atomic uint32_t asked;  /* counts looks that the end of the program asked for */
+    _Atomic uint32_t looked; /* how many of those there were; futex word */
+    struct hdi_writer *next; /* in the list of writers */
     int64_t figures_at;
     uint64_t figures[HDI_DEVICES_MAX][3];                /* as last written */
     uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane that has its record */
     uint32_t look;                                       /* counts them */
     uint32_t kernel_look[KERNELS];                       /* the last one in which the name was compared */
-    uint32_t kernel_name[KERNELS];                       /* number of the name that was written; 0: none */
-    uint64_t *named; /* numbers whose names were written, with their kind; a hash table */
+    uint64_t kernel_name[KERNELS];                       /* number of the name that was written; 0: none */
+    named *named;                                        /* whose names were written; a hash table */
     size_t n_named, named_room;
     size_t n_out;
     hdi_record out[OUT_RECORDS];
@@ -106,40 +117,57 @@ static void write_name(hdi_writer *w, uint8_t kind, uint64_t number, const char 
 
 /* ---- names ---- */
 
-static size_t slot_of(const uint64_t *table, size_t slots, uint64_t key)
+/* That of a number, or the free one for it. */
+static named *place_of(named *table, size_t places, uint8_t kind, uint64_t number)
 {
-    size_t at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (slots - 1);
-    while (table[at] && table[at] != key) {
-        at = (at + 1) & (slots - 1);
+    size_t at = (size_t)((number + kind) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (places - 1);
+    while (table[at].kind && (table[at].kind != kind || table[at].number != number)) {
+        at = (at + 1) & (places - 1);
     }
-    return at;
+    return &table[at];
 }
 
-/* Whether the number of that kind is new. Without memory every one is, and its name is written again. */
-static bool is_new(hdi_writer *w, uint8_t kind, uint32_t number)
+/* Makes room for one more. False: there is no memory. */
+static bool room_for_name(hdi_writer *w)
 {
-    uint64_t key = (uint64_t)kind << 32 | number;
-    if (w->named_room && w->named[slot_of(w->named, w->named_room, key)] == key) {
+    if (2 * (w->n_named + 1) <= w->named_room) {
+        return true;
+    }
+    size_t places = w->named_room ? 2 * w->named_room : NAMED_LEAST;
+    named *table = calloc(places, sizeof *table);
+    if (!table) {
         return false;
     }
-    if (2 * (w->n_named + 1) > w->named_room) {
-        size_t slots = w->named_room ? 2 * w->named_room : NAMED_LEAST;
-        uint64_t *table = calloc(slots, sizeof *table);
-        if (!table) {
-            return true;
+    for (size_t i = 0; i < w->named_room; i++) {
+        if (w->named[i].kind) {
+            *place_of(table, places, w->named[i].kind, w->named[i].number) = w->named[i];
         }
-        for (size_t i = 0; i < w->named_room; i++) {
-            if (w->named[i]) {
-                table[slot_of(table, slots, w->named[i])] = w->named[i];
-            }
-        }
-        free(w->named);
-        w->named = table;
-        w->named_room = slots;
     }
-    w->named[slot_of(w->named, w->named_room, key)] = key;
-    w->n_named++;
+    free(w->named);
+    w->named = table;
+    w->named_room = places;
     return true;
+}
+
+/* Writes the number's name, unless that was done. Where another text has the number, the text gets the next free one. Returns the number.
+ * `as`: the text's hdi_record_number. Without memory the name is written each time. */
+static uint64_t name_number(hdi_writer *w, uint8_t kind, uint64_t number, uint64_t as, const char *text)
+{
+    if (!room_for_name(w)) {
+        write_name(w, kind, number, text);
+        return number;
+    }
+    named *place = place_of(w->named, w->named_room, kind, number);
+    while (place->kind && place->text != as) {
+        number = (uint32_t)(number + 1) ? number + 1 : 1; /* only labels come here: theirs have 32 bits */
+        place = place_of(w->named, w->named_room, kind, number);
+    }
+    if (!place->kind) {
+        *place = (named){.number = number, .text = as, .kind = kind};
+        w->n_named++;
+        write_name(w, kind, number, text);
+    }
+    return number;
 }
 
 static void name_kernel(hdi_writer *w, uint32_t number)
@@ -150,7 +178,7 @@ static void name_kernel(hdi_writer *w, uint32_t number)
     w->kernel_look[number] = w->look;
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(w->rt, number, name);
-    uint32_t hash = hdi_record_number(name);
+    uint64_t hash = hdi_record_number(name);
     if (w->kernel_name[number] != hash) {
         w->kernel_name[number] = hash;
         write_name(w, HDI_RECORD_NAME_KERNEL, number, name);
@@ -218,23 +246,40 @@ static void text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces
     out[length] = 0;
 }
 
+/* Where a record has the number of its label; `i`: which one of a TRANSFER. NULL: it has none. */
+static uint32_t *label_of(hdi_record *r, uint32_t i)
+{
+    switch (r->type) {
+    case HDI_RECORD_WAIT:
+        return &r->wait.label;
+    case HDI_RECORD_TRANSFER:
+        return i ? &r->transfer.dst_label : &r->transfer.src_label;
+    case HDI_RECORD_ALLOC:
+    case HDI_RECORD_FREE:
+    case HDI_RECORD_LABEL:
+        return &r->alloc.label;
+    default:
+        return NULL;
+    }
+}
+
 /* A record whose texts are names of numbers in it: they are written once, as NAME. */
-static void name_texts(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first)
+static void name_texts(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
 {
     char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
-    uint8_t kind = r->type == HDI_RECORD_PUSH ? HDI_RECORD_NAME_RANGE : HDI_RECORD_NAME_LABEL;
     uint32_t each = r->type == HDI_RECORD_TRANSFER ? 1 : r->texts;
     for (uint32_t i = 0; i < r->texts; i += each) {
         text_at(ring, first + i, each, text, sizeof text);
-        /* of a range that was cut the number is that of the whole name */
-        uint32_t number = r->type == HDI_RECORD_PUSH ? (uint32_t)r->range.name : hdi_record_number(text);
-        if (text[0] && is_new(w, kind, number)) {
-            write_name(w, kind, number, text);
+        uint32_t *label = label_of(r, i);
+        if (text[0] && r->type == HDI_RECORD_PUSH) {
+            name_number(w, HDI_RECORD_NAME_RANGE, r->range.name, r->range.name, text);
+        } else if (text[0] && label) {
+            *label = (uint32_t)name_number(w, HDI_RECORD_NAME_LABEL, *label, hdi_record_number(text), text);
         }
     }
 }
 
-static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first)
+static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
 {
     if (r->type == HDI_RECORD_SUBMIT) {
         name_lane(w, r);
@@ -265,8 +310,8 @@ static void take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi
     if (r->type == HDI_RECORD_ACTIVITY && texts) {
         char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
         text_at(ring, first, texts, text, sizeof text);
-        if (text[0] && is_new(w, HDI_RECORD_NAME_ACTIVITY, (uint32_t)r->activity.name)) {
-            write_name(w, HDI_RECORD_NAME_ACTIVITY, (uint32_t)r->activity.name, text);
+        if (text[0]) {
+            name_number(w, HDI_RECORD_NAME_ACTIVITY, r->activity.name, r->activity.name, text);
         }
     }
     hdi_record *at = engines ? room(w, 1) : NULL;
@@ -368,10 +413,85 @@ static void *run(void *context)
 {
     hdi_writer *w = context;
     while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
+        /* pairs with the release in write_rest: what the thread there has recorded is in the rings */
+        uint32_t asked = atomic_load_explicit(&w->asked, memory_order_acquire);
         look(w);
+        if (atomic_exchange_explicit(&w->looked, asked, memory_order_release) != asked) {
+            hdi_futex_wake(&w->looked, INT32_MAX);
+        }
         hdi_futex_wait(&w->stop, 0, hdi_clock_ns() + LOOK_NS);
     }
     return NULL;
+}
+
+/* ---- the end of the program ---- */
+
+static hdi_mutex writers_lock = HDI_MUTEX_INIT(WRITERS);
+static hdi_writer *writers; /* under the mutex */
+
+static void before_fork(void)
+{
+    hdi_mutex_lock_at_fork(&writers_lock);
+}
+
+static void in_parent(void)
+{
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void in_child(void)
+{
+    writers = NULL; /* their threads are not here */
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enlist(hdi_writer *w)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, guard_forks);
+    hdi_mutex_lock(&writers_lock);
+    w->next = writers;
+    writers = w;
+    hdi_mutex_unlock(&writers_lock);
+}
+
+static void delist(const hdi_writer *w)
+{
+    hdi_mutex_lock(&writers_lock);
+    hdi_writer **at = &writers;
+    while (*at && *at != w) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = w->next;
+    }
+    hdi_mutex_unlock(&writers_lock);
+}
+
+/* By exit(), which may be called anywhere, also in a signal handler: so it waits for no lock. The writers stay the only ones that read rings. A
+ * destructor comes behind the program's own functions for exit(), which may close runtimes. */
+static __attribute__((destructor)) void write_rest(void)
+{
+    if (!hdi_mutex_try(&writers_lock)) {
+        return;
+    }
+    int64_t deadline = hdi_deadline(EXIT_NS);
+    for (hdi_writer *w = writers; w; w = w->next) {
+        atomic_fetch_add_explicit(&w->asked, 1, memory_order_release);
+        hdi_futex_wake(&w->stop, 1);
+    }
+    for (hdi_writer *w = writers; w; w = w->next) {
+        uint32_t asked = atomic_load_explicit(&w->asked, memory_order_relaxed), looked;
+        while ((looked = atomic_load_explicit(&w->looked, memory_order_acquire)) != asked &&
+               hdi_futex_wait(&w->looked, looked, deadline)) {
+        }
+    }
+    hdi_mutex_unlock(&writers_lock);
 }
 
 /* ---- beginning and end ---- */
@@ -463,12 +583,14 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
         release(w);
         return status;
     }
+    enlist(w);
     *out = w;
     return HD_OK;
 }
 
 hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
 {
+    delist(w);
     atomic_store_explicit(&w->stop, 1, memory_order_release);
     hdi_futex_wake(&w->stop, 1);
     pthread_join(w->thread, NULL);

@@ -2,8 +2,9 @@
  *
  * It names what records have only by number: kernels, lanes, labels, ranges. It samples each device's memory.
  *
- * Threads: start and stop under the tracer's mutex. The writer's own.
- * Locks: none; it reads rings as their one reader.
+ * Threads: start and stop under the tracer's mutex. The writer's own. The one that ends the program by exit().
+ * Locks: a mutex per process, for the list of writers; it reads rings as their one reader.
+ * Blocking: exit() waits until each writer has written what the rings had, at most for a second. It waits for no lock.
  * Always: the file has whole records, those of a ring in their order. After an error nothing more is written, and everything counts as
  * dropped. What a worker process recorded is copied only where its type is an engine's.
  */

@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include "workers.h"
 
-enum { words = 4096, bytes = words * 4 };
+enum { words = 4096, bytes = words * 4, RANGES = 1000 };
 
 static const hdi_record *submit_of(const content *c, hd_ticket ticket)
 {
@@ -235,6 +235,43 @@ static void a_later_label_is_there(void **state)
     CONF_TRUE(label->time >= alloc->time && label->alloc.buffer == alloc->alloc.buffer);
     CONF_TRUE(label->alloc.bytes == bytes && label->device == 0);
     CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, label->alloc.label, "the late one"));
+    free(c.records);
+    conf_close(runtime);
+}
+
+/* Short numbers of the two are the same by how they are made. */
+static void names_that_are_alike_in_number_are_two(void **state)
+{
+    (void)state;
+    static const char *const names[2] = {"costarring", "liquid"};
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *x[2] = {NULL, NULL};
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[1]));
+    CONF_OK(hd_buffer_set_label(x[1], names[1])); /* in the trace only its end has this label */
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[0]));
+    CONF_OK(hd_buffer_set_label(x[0], names[0]));
+    for (int i = 0; i < 2; i++) {
+        CONF_OK(hd_range_push(runtime, names[i]));
+        hd_free(x[i]);
+        CONF_OK(hd_range_pop(runtime));
+    }
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0, free_at = 0;
+    const hdi_record *label = next(&c, HDI_RECORD_LABEL, &at);
+    const hdi_record *range[2], *end[2];
+    at = 0;
+    for (int i = 0; i < 2; i++) {
+        range[i] = next(&c, HDI_RECORD_PUSH, &at);
+        end[i] = next(&c, HDI_RECORD_FREE, &free_at);
+        CONF_TRUE(label && range[i] && end[i]);
+        CONF_TRUE(is_named(&c, HDI_RECORD_NAME_RANGE, range[i]->range.name, names[i]));
+        CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, end[i]->alloc.label, names[i]));
+    }
+    CONF_TRUE(range[0]->range.name != range[1]->range.name);
+    CONF_TRUE(end[0]->alloc.label != end[1]->alloc.label);
+    CONF_EQUAL(end[0]->alloc.label, label->alloc.label);
     free(c.records);
     conf_close(runtime);
 }
@@ -644,6 +681,60 @@ static void the_file_is_good_after_a_kill(void **state)
     close(ends[1]);
 }
 
+/* Without hd_close all is left as it is, also in the child of a fork. */
+static int leaves;
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return leaves;
+}
+
+static void leave_at_once(int signal)
+{
+    (void)signal;
+    exit(0);
+}
+
+/* The program that ends without hd_close: this one, started anew. */
+static void be_left(const char *file, const char *how)
+{
+    hd_runtime *runtime = conf_open(NULL);
+    leaves = 1;
+    CONF_OK(hd_trace_start(runtime, file, NULL));
+    for (int i = 0; i < RANGES; i++) {
+        CONF_OK(hd_range_push(runtime, "a step"));
+        CONF_OK(hd_range_pop(runtime));
+    }
+    if (strcmp(how, "child") == 0 && fork() != 0) { /* the child has the trace of its parent, and not its writer */
+        int status = -1;
+        CONF_TRUE(wait(&status) > 0 && status == 0);
+    }
+    if (strcmp(how, "signal") == 0) {
+        CONF_TRUE(signal(SIGUSR1, leave_at_once) != SIG_ERR);
+        raise(SIGUSR1);
+    }
+    exit(0);
+}
+
+static void exit_without_close_writes_all(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"exit", "signal", "child"};
+    in_folder("t");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        char *arguments[] = {(char *)"test_trace", file_path, (char *)ways[i], (char *)"exit", NULL};
+        pid_t child;
+        int status = -1;
+        CONF_EQUAL(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+        CONF_TRUE(waitpid(child, &status, 0) == child && status == 0);
+        content c = read_file(file_path);
+        CONF_EQUAL(count(&c, HDI_RECORD_PUSH), RANGES);
+        CONF_EQUAL(count(&c, HDI_RECORD_POP), RANGES);
+        CONF_EQUAL(count(&c, HDI_RECORD_END), 0);
+        free(c.records);
+    }
+}
+
 int main(int argc, char **argv)
 {
     conf_begin("test_trace");
@@ -651,11 +742,16 @@ int main(int argc, char **argv)
         conf_failure_ends_program = true;
         be_killed(argv[1], atoi(argv[2]));
     }
+    if (argc == 4) {
+        conf_failure_ends_program = true;
+        be_left(argv[1], argv[2]);
+    }
     const struct CMUnitTest tests[] = {
         FOLDER_CASE(each_operation_is_there_once),
         FOLDER_CASE(transfers_have_their_way_and_bytes),
         FOLDER_CASE(pinned_memory_is_there_like_others),
         FOLDER_CASE(a_later_label_is_there),
+        FOLDER_CASE(names_that_are_alike_in_number_are_two),
         FOLDER_CASE(rungs_are_those_that_were_taken),
         FOLDER_CASE(a_claim_that_no_engine_has_ends_too),
         FOLDER_CASE(bad_calls_are_refused),
@@ -667,6 +763,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(a_full_lane_is_a_pause),
         FOLDER_CASE(a_loss_and_a_restart_are_recorded),
         FOLDER_CASE(the_file_is_good_after_a_kill),
+        FOLDER_CASE(exit_without_close_writes_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,13 +158,9 @@ static size_t depth_after(const hdi_record *r, size_t depth)
     return depth + (r->type == HDI_RECORD_PUSH);
 }
 
-static void ranges_keep_their_ends_where_others_have_no_room(void **state)
+static void keep_ends(const char *settings)
 {
-    (void)state;
-#if defined(__SANITIZE_THREAD__)
-    skip(); /* there all threads share one ring, which promises no ends */
-#endif
-    hd_runtime *runtime = conf_open(NULL);
+    hd_runtime *runtime = conf_open(settings);
     CONF_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
     for (size_t i = 0; i < 6; i++) { /* how much is left of the ring for the last record differs */
         char outer[400] = "";
@@ -206,6 +202,18 @@ static void ranges_keep_their_ends_where_others_have_no_room(void **state)
         close(reader);
     }
     conf_close(runtime);
+}
+
+static void ranges_keep_their_ends_where_others_have_no_room(void **state)
+{
+    (void)state;
+    keep_ends(NULL);
+}
+
+static void ranges_of_a_shared_ring_keep_their_ends(void **state)
+{
+    (void)state;
+    keep_ends("trace_memory=4M"); /* one ring for all threads */
 }
 
 static void the_beginning_is_there_whatever_the_limit(void **state)
@@ -262,6 +270,7 @@ int main(void)
         FOLDER_CASE(a_pipe_without_a_reader_is_refused),
         FOLDER_CASE(a_reader_that_sleeps_does_not_hold_up_the_end),
         FOLDER_CASE(ranges_keep_their_ends_where_others_have_no_room),
+        FOLDER_CASE(ranges_of_a_shared_ring_keep_their_ends),
         FOLDER_CASE(the_beginning_is_there_whatever_the_limit),
         FOLDER_CASE(what_a_disk_has_no_room_for_is_counted),
     };

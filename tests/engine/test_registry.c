@@ -1,6 +1,6 @@
 /* test_registry.c - a visitor of a runtime does not hold up calls on another runtime, and hd_close waits for it.
  *
- * Promise: Visiting a runtime delays no other runtime, and hd_close waits for the visitor.
+ * Promise: Visiting a runtime delays no other runtime, and hd_close waits for the visitor. Asking whether one is open takes no lock.
  * Threads: two.
  */
 #include "support/check.h"
@@ -9,6 +9,9 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 #include "engine/engine.h"
 
 typedef struct visit {
@@ -117,11 +120,79 @@ static void removing_waits_for_visitors(void **state)
     free(rt);
 }
 
+/* ---- a thread that asks while the registry is locked: the library's handler of fork() locks it, and comes before this program's ---- */
+
+typedef struct question {
+    hd_runtime *open, *closed;
+    sem_t asked, answered;
+    bool found[3];
+} question;
+
+static question *at_fork; /* NULL: nothing is asked */
+
+static void *answers(void *context)
+{
+    question *q = context;
+    while (sem_wait(&q->asked) != 0) {
+    }
+    q->found[0] = hdi_runtime_is_open(q->open);
+    q->found[1] = hdi_runtime_is_open(q->closed);
+    q->found[2] = hdi_runtime_is_open(NULL);
+    sem_post(&q->answered);
+    return NULL;
+}
+
+static bool has_answer;
+
+static void before_fork(void)
+{
+    if (!at_fork) {
+        return;
+    }
+    sem_post(&at_fork->asked);
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 60; /* only where there is no answer */
+    has_answer = sem_timedwait(&at_fork->answered, &limit) == 0;
+}
+
+static void asking_takes_no_lock(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_THREAD__)
+    skip(); /* there no other thread goes on while a process is forked */
+#endif
+    question q = {.open = opened(), .closed = opened()};
+    assert_true(hdi_runtime_remove(q.closed));
+    sem_init(&q.asked, 0, 0);
+    sem_init(&q.answered, 0, 0);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, answers, &q), 0);
+    at_fork = &q;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(hdi_runtime_is_open(q.open) ? 1 : 0);
+    }
+    at_fork = NULL;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    int ended = -1;
+    assert_true(waitpid(child, &ended, 0) == child && ended == 0);
+    assert_true(has_answer);
+    assert_true(q.found[0] && !q.found[1] && !q.found[2]);
+    assert_true(hdi_runtime_remove(q.open));
+    sem_destroy(&q.asked);
+    sem_destroy(&q.answered);
+    free(q.open);
+    free(q.closed);
+}
+
 int main(void)
 {
+    pthread_atfork(before_fork, NULL, NULL); /* before the library's */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_visit_holds_nobody_up),
         cmocka_unit_test(removing_waits_for_visitors),
+        cmocka_unit_test(asking_takes_no_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
