@@ -168,6 +168,10 @@ has 'nothing wrong in what was checked' 'few facts'
 echo '{"heddle_snapshot": 1, "facts": {"gpus": 0}, "missing": {"system.bus": "/sys cannot be read"}}' >"$work/none.json"
 run 0 --from "$work/none.json"
 has 'no device was found: /sys cannot be read' 'no bus'
+echo '{"heddle_snapshot": 1, "facts": {"gpus": 0, "module.nvidia": "yes", "driver.init": "999 (unknown)"}}' >"$work/none.json"
+run 2 --from "$work/none.json"
+has 'error [driver-init]' 'a driver that does not start, and no device'
+has 'driver.init = 999 (unknown)' 'a driver that does not start, and no device'
 rm "$work/none.json"
 head -c 17000000 /dev/zero >"$work/large.json"
 refused 1 'larger than 16 MiB' --from "$work/large.json"
