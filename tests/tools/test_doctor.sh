@@ -160,6 +160,15 @@ else
     fail "the played NVML does not compile: $(cat "$work/err")"
 fi
 
+# ---- ends of children are seen, also where the caller ignores SIGCHLD
+HEDDLE_DRIVER=host run 0 --json
+cp "$work/out" "$work/first"
+(
+    trap '' CHLD
+    HEDDLE_DRIVER=host exec "$tool" doctor --json
+) >"$work/out" 2>"$work/err"
+cmp -s "$work/first" "$work/out" || fail "with SIGCHLD ignored: $(diff "$work/first" "$work/out" | head -n 20)"
+
 # ---- files and command lines
 echo '{"heddle_snapshot": 1, "facts": {"gpus": 2}, "missing": {}}' >"$work/few.json"
 run 0 --from "$work/few.json"
