@@ -3,15 +3,7 @@
 #
 # Promise: `heddle doctor` finds a planted cause with its evidence, judges a snapshot as the machine that wrote it, and ends with 0, 1 or 2.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || {
-    echo "skipped: $tool is not built"
-    exit 77
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(doctor)
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" doctor
 machines=$1/tests/doctor/machines
 export HEDDLE_CACHE=$work/cache HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2
 unset CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS CUDA_MODULE_LOADING NCCL_P2P_DISABLE HEDDLE_PEERS

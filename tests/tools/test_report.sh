@@ -4,12 +4,8 @@
 #
 # Promise: `heddle report` writes a page of any trace or result, and refuses other files with a message.
 set -u
-source=$1 tool=$2/heddle
-[ -x "$tool" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(report)
-. "$(dirname "$0")/support.sh"
+. "$1/tests/tools/support.sh" "$2" report
+source=$1
 "${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$source/tests/report/make_trace.c" || exit 1
 
 # page NAME KINDS FILE...: writes a page, which has these kinds of files
