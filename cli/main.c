@@ -96,6 +96,7 @@ static int run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    signal(SIGCHLD, SIG_DFL); /* the caller may ignore it, and then ends of children are not seen */
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow so large is a failed write, which is reported */
     static const struct option options[] = {CLI_HELP, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER "V"};

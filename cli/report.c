@@ -21,6 +21,7 @@ static int print_help(void)
            "  of `heddle p2p --json`     peers, links, and the peak that transfers are compared with\n"
            "  of `heddle bench --json`   its figures; two of one benchmark are laid side by side\n"
            "  of `heddle doctor --json`  what is wrong with the machine\n"
+           "  of doctor --snapshot FILE  the same: its facts are judged as `heddle doctor --from` does\n"
            "  of `heddle info --json`    the machine\n"
            "Two traces are laid side by side, too.\n"
            "\n"

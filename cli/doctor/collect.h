@@ -40,7 +40,8 @@ void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s);
 
 typedef void (*doctor_source)(void *context, doctor_snapshot *s);
 
-/* Runs a source in a child process, and takes over what it has found. A long wait is announced on stderr. Sets the fact "NAME.end": "ordinary", or what went wrong. */
+/* Runs a source in a child process, and takes over what it has found. A long wait is announced on stderr. What the source has started
+ * is killed when it ends, but for what has left its process group. Sets the fact "NAME.end": "ordinary", or what went wrong. */
 void doctor_isolate(const char *name, doctor_source source, void *context, int limit_s, doctor_snapshot *s);
 
 #endif

@@ -1,7 +1,11 @@
 /* isolate.c - runs a source of facts in a child process, because libraries of the driver may hang or crash.
  *
- * Threads: one. Locks: none. Blocking: up to the limit.
- * Always: the child has ended, or was killed, when the call returns. One that the kernel does not let die is left behind.
+ * The child is in a process group of its own, with what it starts. It is reaped after that group was killed, so the group's number is still
+ * its own then.
+ *
+ * Threads: one. Locks: none. Blocking: up to the limit, and for the end of a child that was killed.
+ * Always: the child has ended, or was killed, when the call returns, and so has its group. One that the kernel does not let die is left
+ * behind. A child dies with this process.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -16,8 +20,21 @@
 #include "base/wait.h"
 #include "cli/doctor/collect.h"
 #include "cli/process.h"
+#include "process/spawn.h"
 
-enum { PATIENCE = 10 }; /* a wait of more than this part of the limit is announced */
+enum {
+    PATIENCE = 10, /* a wait of more than this part of the limit is announced */
+    LOOK_MS = 10,  /* between looks whether the child has ended */
+    LOOKS = 200    /* at a child that is about to end */
+};
+
+/* A child that runs a source, and what it has written. */
+typedef struct asked {
+    pid_t child;
+    int pipe;
+    char *text;
+    size_t length;
+} asked;
 
 /* What libraries print is not this program's output. */
 static void silence(void)
@@ -44,31 +61,46 @@ static void run_child(doctor_source source, void *context, int out)
     _exit(good ? 0 : 1);
 }
 
-/* Reads all, until the child closes its end. False: the time is over. */
-static bool read_all(int fd, int64_t deadline, char *text, size_t *length)
+/* Whether the child has ended. It is not reaped. */
+static bool has_ended(pid_t child)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
+}
+
+/* Reads all, until the child closes its end or has ended: another process may hold the pipe open. False: the time is over. */
+static bool read_all(asked *a, int64_t deadline)
 {
     for (;;) {
+        bool ended = has_ended(a->child); /* before the look at the pipe, so all that it has written is read */
         int64_t left = (deadline - hdi_clock_ns()) / 1000000;
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || poll(&p, 1, (int)left + 1) == 0) {
+        struct pollfd p = {.fd = a->pipe, .events = POLLIN};
+        if (left <= 0 && !ended) {
             return false;
         }
-        ssize_t got = read(fd, text + *length, DOCTOR_FILE_MAX - *length);
+        if (poll(&p, 1, ended ? 0 : left < LOOK_MS ? (int)left : LOOK_MS) <= 0) {
+            if (ended) {
+                return true;
+            }
+            continue;
+        }
+        ssize_t got = read(a->pipe, a->text + a->length, DOCTOR_FILE_MAX - a->length);
         if (got <= 0) {
             return true;
         }
-        *length += (size_t)got;
+        a->length += (size_t)got;
     }
 }
 
-/* Waits for a child that is about to end. False: it does not. */
+/* Ends what the child has started, and waits for the child, which is about to end. False: it does not. */
 static bool reap(pid_t child, int *status)
 {
-    for (int i = 0; i < 200; i++) {
-        if (waitpid(child, status, WNOHANG) == child) {
-            return true;
+    for (int i = 0; i < LOOKS; i++) {
+        if (has_ended(child)) {
+            kill(-child, SIGKILL);
+            return waitpid(child, status, 0) == child;
         }
-        hdi_sleep_for(10000000);
+        hdi_sleep_for((int64_t)LOOK_MS * 1000000);
     }
     return false;
 }
@@ -89,45 +121,61 @@ static void take(const char *name, const char *text, size_t length, int status, 
     doctor_release(&found);
 }
 
-void doctor_isolate(const char *name, doctor_source source, void *context, int limit_s, doctor_snapshot *s)
+/* Forks the child. False: there is none, and why is noted. */
+static bool ask(const char *name, doctor_source source, void *context, asked *a, doctor_snapshot *s)
 {
-    int ends[2], status = 0;
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         doctor_miss(s, "no pipe could be made", "%s.end", name);
-        return;
+        return false;
     }
     fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
+    a->child = fork();
+    if (a->child == 0) {
+        setpgid(0, 0);
+        hdi_program_begin();
         close(ends[0]);
         run_child(source, context, ends[1]);
     }
     close(ends[1]);
-    if (child < 0) {
+    if (a->child < 0) {
         doctor_miss(s, "no process could be started", "%s.end", name);
         close(ends[0]);
+        return false;
+    }
+    setpgid(a->child, a->child); /* here, too: either may come first */
+    a->pipe = ends[0];
+    return true;
+}
+
+void doctor_isolate(const char *name, doctor_source source, void *context, int limit_s, doctor_snapshot *s)
+{
+    asked a = {0};
+    int status = 0;
+    if (!ask(name, source, context, &a, s)) {
         return;
     }
-    char *text = cli_allocate(DOCTOR_FILE_MAX);
-    size_t length = 0;
+    a.text = cli_allocate(DOCTOR_FILE_MAX);
     int64_t start = hdi_clock_ns(), limit = (int64_t)limit_s * 1000000000;
-    bool in_time = read_all(ends[0], start + limit / PATIENCE, text, &length);
+    bool in_time = read_all(&a, start + limit / PATIENCE);
     if (!in_time) {
         fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
-        in_time = read_all(ends[0], start + limit, text, &length);
+        in_time = read_all(&a, start + limit);
     }
     if (!in_time) {
-        kill(child, SIGKILL);
+        kill(-a.child, SIGKILL);
     }
-    bool ended = reap(child, &status);
+    bool ended = reap(a.child, &status);
     if (in_time && ended) {
-        take(name, text, length, status, s);
+        take(name, a.text, a.length, status, s);
     } else {
         char end[64];
-        kill(child, SIGKILL);
+        if (!ended) {
+            kill(-a.child, SIGKILL);
+        }
         snprintf(end, sizeof(end), "no answer within %d s%s", limit_s, ended ? "" : ", and it cannot be killed");
         doctor_put(s, end, "%s.end", name);
     }
-    free(text);
-    close(ends[0]);
+    free(a.text);
+    close(a.pipe);
 }

@@ -12,6 +12,13 @@
 
 enum { BRANCH_CONTENDS = 525 };
 
+/* Codes of cuInit. */
+enum {
+    NO_DEVICE = 100,         /* the driver lists none */
+    FABRIC_NOT_SET_UP = 802, /* the fabric that connects the devices */
+    VERSION_SKEW = 803
+};
+
 static bool has_devices(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 0;
@@ -65,10 +72,28 @@ static bool judge_libcuda(doctor_case *c)
     return module && library && strcmp(module, library) != 0;
 }
 
-/* 802: the fabric that connects the devices has not been set up. */
+/* No kernel module, and no device on the bus, or none in the driver's own list: the report states that there is no device. */
+static bool is_bare(doctor_case *c, long long code)
+{
+    const doctor_fact *bus = doctor_find(c->s, "system.bus");
+    bool has_bus = !bus || !bus->reason;
+    return !doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl") &&
+           (has_bus || code == NO_DEVICE);
+}
+
+/* The code with which CUDA does not start; 0: it starts, or nothing is there to start. */
+static long long init_failure(doctor_case *c)
+{
+    if (doctor_is_not(c, "0", "gpus")) {
+        return doctor_number(c, 0, "driver.init");
+    }
+    long long code = doctor_number_maybe(c, 0, "driver.init"); /* without a device there may be no CUDA */
+    return is_bare(c, code) ? 0 : code;
+}
+
 static bool judge_fabric(doctor_case *c)
 {
-    if (!doctor_is_not(c, "0", "gpus") || doctor_number(c, 0, "driver.init") != 802) {
+    if (init_failure(c) != FABRIC_NOT_SET_UP) {
         return false;
     }
     doctor_maybe(c, "fabric.manager");
@@ -90,13 +115,17 @@ static bool judge_fabric_state(doctor_case *c)
     return state == NVML_FABRIC_COMPLETED && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
 }
 
+/* What another rule finds is not found here again. */
 static bool judge_init(doctor_case *c)
 {
-    if (!doctor_is_not(c, "0", "gpus")) {
+    doctor_case other = {.s = c->s, .a = -1, .b = -1};
+    long long code = init_failure(c);
+    if (code == 0 || code == FABRIC_NOT_SET_UP || (code == VERSION_SKEW && judge_skew(&other))) {
         return false;
     }
-    long long code = doctor_number(c, 0, "driver.init");
-    return code != 0 && code != 802 && code != 803 && has_devices(c);
+    doctor_maybe(c, "gpus");
+    doctor_maybe(c, "module.nvidia");
+    return true;
 }
 
 /* More than this tool looks at, or less than none. */
@@ -189,9 +218,10 @@ const doctor_rule doctor_rules_driver[] = {
      "peer access over NVSwitch needs it, and CUDA may fail with error 802",
      "systemctl status nvidia-fabricmanager; its version must be the driver's", true, judge_fabric_state},
     {"driver-init", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA does not start",
-     "there are devices, but cuInit fails, so no program can use them",
-     "nvidia-smi and dmesg | grep -i nvrm have more; restart the machine after an update of the driver", true,
-     judge_init},
+     "cuInit fails, so no program can use a device; its code is the reason that the driver gives",
+     "nvidia-smi and dmesg | grep -i nvrm have more. Restart the machine after an update of the driver. Start a "
+     "container with --gpus. In WSL, update the driver of Windows",
+     true, judge_init},
     {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA counts devices that cannot be there",
      "a stub, a damaged file or another program's library is in the place of NVIDIA's libcuda",
      "ldconfig -p | grep libcuda; take folders that are not the driver's out of LD_LIBRARY_PATH", false, judge_count},

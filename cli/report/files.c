@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json_read.h"
+#include "cli/doctor/report.h"
 #include "cli/process.h"
 #include "cli/report/parts.h"
 
@@ -35,6 +36,11 @@ static bool is_kind(const hdi_json_value *value, hdi_json_kind kind)
 static bool is_rows(const hdi_json_value *root)
 {
     return is_kind(root, HDI_JSON_ARRAY) && is_kind(root->first, HDI_JSON_OBJECT);
+}
+
+static bool is_snapshot(const hdi_json_value *root)
+{
+    return hdi_json_member(root, "heddle_snapshot") != NULL;
 }
 
 /* By its members; PAGE_KINDS: it is none that a report shows. */
@@ -89,13 +95,41 @@ static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_b
     return ok;
 }
 
+/* What `heddle doctor --from` prints as JSON. False: it is no good snapshot, or there is no memory, with the reason in `error`. */
+static bool judge_snapshot(page_file *file, const char *content, size_t bytes, char *error)
+{
+    char reason[DOCTOR_ERROR_BYTES];
+    doctor_snapshot s = {0};
+    doctor_findings found;
+    if (!doctor_read(&s, content, bytes, reason)) {
+        snprintf(error, PAGE_ERROR,
+                 "%.200s: is no snapshot that this tool reads (%.200s); give a file of `heddle doctor --snapshot`",
+                 file->path, reason);
+        return false;
+    }
+    FILE *memory = open_memstream(&file->text, &file->bytes);
+    bool ok = memory != NULL;
+    if (ok) {
+        doctor_judge(&s, &found);
+        doctor_print_json(&s, &found, memory);
+        doctor_findings_release(&found);
+        ok = fclose(memory) == 0;
+    }
+    doctor_release(&s);
+    file->kind = PAGE_DOCTOR;
+    if (!ok) {
+        snprintf(error, PAGE_ERROR, "%.200s: there is no memory for its findings; give fewer files", file->path);
+    }
+    return ok;
+}
+
 /* Returns false. */
 static bool put_unknown(const page_file *file, const char *reason, char *error)
 {
     snprintf(
         error, PAGE_ERROR,
         "%.200s: is no trace and no JSON that a report shows (%s); give a file of HEDDLE_TRACE, `heddle p2p --json`, "
-        "`heddle bench --json` or `heddle doctor --json`",
+        "`heddle bench --json`, `heddle doctor --json`, or a snapshot of `heddle doctor`",
         file->path, reason);
     return false;
 }
@@ -105,10 +139,16 @@ static bool read_json(page_file *file, char *content, size_t bytes, char *error)
 {
     hdi_json_tree tree = {0};
     bool whole = hdi_json_read(content, bytes, &tree);
+    bool snapshot = whole && is_snapshot(tree.root);
     file->kind = whole ? kind_of(tree.root) : PAGE_KINDS;
     char reason[sizeof(tree.error)];
     snprintf(reason, sizeof(reason), "%s", tree.error);
     hdi_json_release(&tree);
+    if (snapshot) {
+        bool judged = judge_snapshot(file, content, bytes, error);
+        free(content);
+        return judged;
+    }
     if (file->kind != PAGE_KINDS) {
         file->text = content;
         file->bytes = bytes;

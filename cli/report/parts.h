@@ -24,7 +24,7 @@ typedef enum page_kind {
     PAGE_TRACE,
     PAGE_P2P,    /* of `heddle p2p --json` */
     PAGE_BENCH,  /* of `heddle bench --json`, or a JSON object a line */
-    PAGE_DOCTOR, /* of `heddle doctor --json` */
+    PAGE_DOCTOR, /* of `heddle doctor --json`, or judged from a snapshot */
     PAGE_INFO,   /* of `heddle info --json` */
     PAGE_KINDS
 } page_kind;

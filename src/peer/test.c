@@ -542,27 +542,30 @@ static int start(run *r, char *settings, char *list, char *names)
     return e;
 }
 
+/* Completes the record in r->bytes. False: the pipe has no more now; *closed: there will be nothing more. */
+static bool complete_record(run *r, bool *closed)
+{
+    *closed = false;
+    while (r->n_bytes < sizeof r->bytes) { /* so a compiler, too, sees that what is read fits */
+        ssize_t n = read(r->pipe, r->bytes + r->n_bytes, sizeof r->bytes - r->n_bytes);
+        if (n > 0) {
+            r->n_bytes += (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            *closed = n == 0 || errno != EAGAIN;
+            return false;
+        }
+    }
+    r->n_bytes = 0;
+    return true;
+}
+
 /* Reads all that is in the pipe now. HDI_PARSED_MORE: there may be more later. *closed: there will be nothing more. A
  * new pair gets a new deadline. */
 static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
 {
-    *closed = false;
-    for (;;) {
-        ssize_t n = read(r->pipe, r->bytes + r->n_bytes, sizeof r->bytes - r->n_bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            *closed = n == 0 || errno != EAGAIN;
-            return HDI_PARSED_MORE;
-        }
-        r->n_bytes += (size_t)n;
-        if (r->n_bytes < sizeof r->bytes) {
-            continue;
-        }
+    while (complete_record(r, closed)) {
         hdi_probe_record record;
         memcpy(&record, r->bytes, sizeof record);
-        r->n_bytes = 0;
         hdi_parsed parsed = hdi_peer_parser_take(&r->parser, &record);
         if (parsed == HDI_PARSED_RESULT) {
             settle(r, r->parser.current);
@@ -574,6 +577,7 @@ static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
             return parsed; /* the deadline also ends a program that never stops sending */
         }
     }
+    return HDI_PARSED_MORE;
 }
 
 /* Reads until the program has sent all, has ended, or has sent nothing for too long. Time in which this process did not

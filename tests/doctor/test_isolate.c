@@ -1,11 +1,12 @@
 /* test_isolate.c - a source of facts in a child process: what it finds, and what becomes of one that crashes, hangs or ends.
  *
- * Promise: A source that crashes or hangs costs its own facts alone, and that it did is a fact.
+ * Promise: A source that crashes or hangs costs its own facts alone, which is a fact. What it has started ends with it.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cli/doctor/collect.h"
@@ -44,6 +45,23 @@ static void hang(void *context, doctor_snapshot *s)
     }
 }
 
+/* What the source does when it has started a process, which keeps all its descriptors, also the pipe's. That process ends with `kept[1]`. */
+typedef struct family {
+    int kept[2];
+    doctor_source then;
+} family;
+
+static void start_another(void *context, doctor_snapshot *s)
+{
+    family *f = context;
+    if (fork() == 0) {
+        char byte;
+        close(f->kept[1]);
+        _exit(read(f->kept[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    f->then(&(int){42}, s);
+}
+
 static void expect_end(doctor_source source, void *context, int limit_s, const char *end)
 {
     doctor_snapshot s = {0};
@@ -76,6 +94,34 @@ static void says_how_it_ended(void **unused)
     expect_end(hang, NULL, 1, "no answer within 1 s");
 }
 
+/* An ended child is not waited for until the limit, though a process of its own holds the pipe open. */
+static void what_it_has_started_ends_with_it(void **unused)
+{
+    (void)unused;
+    static const struct {
+        doctor_source then;
+        const char *end;
+        int limit_s;
+    } cases[] = {
+        {find, "ordinary", AMPLE_S}, {leave, "ended with status 7", AMPLE_S}, {hang, "no answer within 1 s", 1}};
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what is left becomes a child of this process */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int status = 0;
+        family f = {.then = cases[i].then};
+        doctor_snapshot s = {0};
+        assert_int_equal(pipe(f.kept), 0);
+        doctor_isolate("it", start_another, &f, cases[i].limit_s, &s);
+        close(f.kept[1]);
+        assert_true(waitpid(-1, &status, 0) > 0);
+        close(f.kept[0]);
+        assert_string_equal(doctor_find(&s, "it.end")->value, cases[i].end);
+        assert_int_equal(doctor_find(&s, "n.19999") != NULL, cases[i].then == find);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        doctor_release(&s);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 /* The terminal shows what is waited for. */
 static void a_long_wait_is_announced(void **unused)
 {
@@ -99,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_over_what_is_found),
         cmocka_unit_test(says_how_it_ended),
+        cmocka_unit_test(what_it_has_started_ends_with_it),
         cmocka_unit_test(a_long_wait_is_announced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,16 +24,9 @@
 #include <stddef.h>
 #include "driver/abi.h"
 #include "driver/entries.h"
+#include "../support/same.h"
 
 #pragma GCC diagnostic ignored "-Wpedantic" /* constants that are addresses */
-#define SAME(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #ours " is not " #theirs)
-#define SAME_SIZE(ours, theirs)                                                                                        \
-    _Static_assert(sizeof(ours) == sizeof(theirs) && _Alignof(ours) == _Alignof(theirs),                               \
-                   #ours " is not laid out as " #theirs)
-#define SAME_MEMBER(ours, our_member, theirs, their_member)                                                            \
-    _Static_assert(offsetof(ours, our_member) == offsetof(theirs, their_member) &&                                     \
-                       sizeof(((ours *)0)->our_member) == sizeof(((theirs *)0)->their_member),                         \
-                   #ours "." #our_member " is not " #theirs "." #their_member)
 
 #define CHECK_RESULT(name, value) SAME(HDCU_##name, CUDA_##name);
 HDCU_RESULT_MAP(CHECK_RESULT)

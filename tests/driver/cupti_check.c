@@ -25,12 +25,11 @@
 
 #include <stddef.h>
 #include "driver/cupti_abi.h"
+#include "../support/same.h"
 
-#define SAME(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #ours " is not " #theirs)
+/* Ours may be shorter than a structure of theirs that grows. */
 #define MEMBER(ours, our_member, theirs, their_member)                                                                 \
-    _Static_assert(offsetof(ours, our_member) == offsetof(theirs, their_member) &&                                     \
-                       sizeof(((ours *)0)->our_member) == sizeof(((theirs *)0)->their_member),                         \
-                   #ours "." #our_member " is not " #theirs "." #their_member);                                        \
+    SAME_MEMBER(ours, our_member, theirs, their_member);                                                               \
     _Static_assert(sizeof(ours) <= sizeof(theirs), #ours " is larger than " #theirs)
 
 SAME(HDCUPTI_SUCCESS, CUPTI_SUCCESS);

@@ -1,5 +1,18 @@
-# support.sh - what the tests of the tool share; sourced by them. Expects: tool, work (a folder), command (the words between the tool and what is
-# tried, such as bench copy). Sets failed to 1 where something is not as it should be.
+# support.sh - how the tests of the tool begin, and what they share: `. "$1/tests/tools/support.sh" "$2" WORD...` in a test with the source
+# and the build as arguments. The words stand between the tool and what is tried, such as bench copy.
+#
+# Sets tool, command (the words), work (a folder that the test's end removes) and failed: 1 where something is not as it should be. Where the
+# program is not built, the test is skipped.
+tool=$1/heddle
+command=("${@:2}")
+program=$tool
+[ "$2" != bench ] || program=$tool-bench
+[ -x "$program" ] || {
+    echo "skipped: $program is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
 failed=0
 
 fail() {

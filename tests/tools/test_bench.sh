@@ -4,12 +4,7 @@
 #
 # Promise: The command bench of the tool starts heddle-bench, and its absence is reported with the folders that were searched.
 set -u
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(bench)
-. "$(dirname "$0")/support.sh"
+. "$1/tests/tools/support.sh" "$2" bench
 
 refused 2 'heddle bench: the name of a benchmark is missing'
 refused 2 'Try: heddle bench --help'

@@ -5,15 +5,10 @@
 # Promise: `heddle bench alloc` measures and verifies every part, and refuses bad command lines and files.
 # Tier: full.
 set -u
+. "$1/tests/tools/support.sh" "$2" bench alloc
 source=$1
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES
-command=(bench alloc)
-. "$(dirname "$0")/support.sh"
 
 # ---- a whole quick run
 "$tool" bench alloc --quick --json "$work/all.json" >"$work/table" 2>"$work/err" || fail "the quick run: $(cat "$work/err")"

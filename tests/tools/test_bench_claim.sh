@@ -5,14 +5,9 @@
 # Promise: `heddle bench claim` measures every row on both sides, and refuses bad command lines.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$1/tests/tools/support.sh" "$2" bench claim
 export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=1
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
-command=(bench claim)
-. "$(dirname "$0")/support.sh"
 
 "$tool" bench claim --quick --json "$work/all.json" >"$work/table" 2>"$work/err" || fail "a run: $(cat "$work/err")"
 for text in 'claim, 1 buffer' 'stream, 8 buffers' 'again' 'other' 'behind' 'figures that have goals'; do

@@ -7,15 +7,10 @@
 # command lines.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$1/tests/tools/support.sh" "$2" bench copy
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
 export HEDDLE_CACHE="$work/cache"
-command=(bench copy)
-. "$(dirname "$0")/support.sh"
 
 # ---- a whole quick run
 "$tool" bench copy --quick --seconds 2 --rounds 2 --json "$work/all.json" >"$work/table" 2>"$work/err" ||

@@ -5,15 +5,10 @@
 # Promise: `heddle bench start` samples every way to begin, and names a sample that fails.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$1/tests/tools/support.sh" "$2" bench start
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
 export HEDDLE_CACHE="$work/cache"
-command=(bench start)
-. "$(dirname "$0")/support.sh"
 
 HEDDLE_HOST_DEVICES=2 "$tool" bench start --rounds 1 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
     fail "a round: $(cat "$work/err")"

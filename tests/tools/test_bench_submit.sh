@@ -5,14 +5,9 @@
 # Promise: `heddle bench submit` measures every row on both sides, and refuses bad command lines.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$1/tests/tools/support.sh" "$2" bench submit
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
-command=(bench submit)
-. "$(dirname "$0")/support.sh"
 
 HEDDLE_HOST_DEVICES=2 "$tool" bench submit --quick --rounds 1 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
     fail "a round: $(cat "$work/err")"

@@ -6,15 +6,10 @@
 # Promise: `heddle bench tensor` measures every part and compares every element; failures end with a message.
 # Tier: full.
 set -u
+. "$1/tests/tools/support.sh" "$2" bench tensor
 source=$1
-tool=$2/heddle
-[ -x "$tool-bench" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_PLACEMENT HEDDLE_FAULT
-command=(bench tensor)
-. "$(dirname "$0")/support.sh"
 
 # record FILE: runs the Python program from stdin, which knows the record as d
 record() {

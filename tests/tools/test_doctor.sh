@@ -3,15 +3,7 @@
 #
 # Promise: `heddle doctor` finds a planted cause with its evidence, judges a snapshot as the machine that wrote it, and ends with 0, 1 or 2.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || {
-    echo "skipped: $tool is not built"
-    exit 77
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(doctor)
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" doctor
 machines=$1/tests/doctor/machines
 export HEDDLE_CACHE=$work/cache HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2
 unset CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS CUDA_MODULE_LOADING NCCL_P2P_DISABLE HEDDLE_PEERS
@@ -160,6 +152,15 @@ else
     fail "the played NVML does not compile: $(cat "$work/err")"
 fi
 
+# ---- ends of children are seen, also where the caller ignores SIGCHLD
+HEDDLE_DRIVER=host run 0 --json
+cp "$work/out" "$work/first"
+(
+    trap '' CHLD
+    HEDDLE_DRIVER=host exec "$tool" doctor --json
+) >"$work/out" 2>"$work/err"
+cmp -s "$work/first" "$work/out" || fail "with SIGCHLD ignored: $(diff "$work/first" "$work/out" | head -n 20)"
+
 # ---- files and command lines
 echo '{"heddle_snapshot": 1, "facts": {"gpus": 2}, "missing": {}}' >"$work/few.json"
 run 0 --from "$work/few.json"
@@ -168,6 +169,10 @@ has 'nothing wrong in what was checked' 'few facts'
 echo '{"heddle_snapshot": 1, "facts": {"gpus": 0}, "missing": {"system.bus": "/sys cannot be read"}}' >"$work/none.json"
 run 0 --from "$work/none.json"
 has 'no device was found: /sys cannot be read' 'no bus'
+echo '{"heddle_snapshot": 1, "facts": {"gpus": 0, "module.nvidia": "yes", "driver.init": "999 (unknown)"}}' >"$work/none.json"
+run 2 --from "$work/none.json"
+has 'error [driver-init]' 'a driver that does not start, and no device'
+has 'driver.init = 999 (unknown)' 'a driver that does not start, and no device'
 rm "$work/none.json"
 head -c 17000000 /dev/zero >"$work/large.json"
 refused 1 'larger than 16 MiB' --from "$work/large.json"

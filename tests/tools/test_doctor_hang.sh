@@ -4,15 +4,7 @@
 # Promise: A libcuda that hangs is a finding, the wait for it is announced, and its process is gone when the tool ends.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || {
-    echo "skipped: $tool is not built"
-    exit 77
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(doctor)
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" doctor
 . "$1/tests/tools/played_libcuda.sh"
 export HEDDLE_CACHE=$work/cache
 unset CUDA_VISIBLE_DEVICES HEDDLE_PEERS

@@ -3,15 +3,7 @@
 #
 # Promise: A libcuda that lies, fails, crashes or leaves is named by `heddle doctor`, which goes on with all other facts.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || {
-    echo "skipped: $tool is not built"
-    exit 77
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(doctor)
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" doctor
 . "$1/tests/tools/played_libcuda.sh"
 export HEDDLE_CACHE=$work/cache
 unset CUDA_VISIBLE_DEVICES HEDDLE_PEERS PLAYED_CUDA

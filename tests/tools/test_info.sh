@@ -3,15 +3,7 @@
 #
 # Promise: `heddle info` shows every option with its value and the source of that value.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || {
-    echo "skipped: $tool is not built"
-    exit 77
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(info)
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" info
 
 export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=1 HEDDLE_HOST_MEMORY=1G HEDDLE_LANE_SLOTS=128
 "$tool" info >"$work/out" 2>"$work/err" || fail "info fails: $(cat "$work/err")"

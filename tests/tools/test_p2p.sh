@@ -5,14 +5,9 @@
 # Promise: `heddle p2p` reports the verdict of every pair and measures only what the verdicts allow.
 # Tier: full.
 set -u
-tool=$2/heddle
-[ -x "$tool" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$1/tests/tools/support.sh" "$2" p2p
 export HEDDLE_DRIVER=host HEDDLE_CACHE=none # each run finds out for itself
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_HOST_PEERS HEDDLE_HOST_CORRUPT HEDDLE_PEERS HEDDLE_PLACEMENT
-command=(p2p)
-. "$(dirname "$0")/support.sh"
 
 # run NAME STATUS ARGUMENT...: with a record of that name; ends with that status and says nothing on stderr
 run() {

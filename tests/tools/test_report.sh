@@ -4,12 +4,8 @@
 #
 # Promise: `heddle report` writes a page of any trace or result, and refuses other files with a message.
 set -u
-source=$1 tool=$2/heddle
-[ -x "$tool" ] || exit 77
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(report)
-. "$(dirname "$0")/support.sh"
+. "$1/tests/tools/support.sh" "$2" report
+source=$1
 "${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$source/tests/report/make_trace.c" || exit 1
 
 # page NAME KINDS FILE...: writes a page, which has these kinds of files
@@ -37,6 +33,19 @@ HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 "$tool" info --json >"$work/info.json"
 results=$source/bench/results
 page all "trace p2p bench bench bench info doctor" "$work/usual.trace" "$results/2026-11-23-2xH200-later-p2p.json" "$results/2026-11-23-2xH200-later-copy.json" \
     "$results/2026-11-21-1xH200-cupy.jsonl" "$results/2026-11-24-1xH200-math-libclc.json" "$work/info.json" "$work/doctor.json"
+
+# ---- a snapshot of the doctor is judged: its page is that of the doctor's own JSON, but for the page's number
+mkdir "$work/json" "$work/snapshot"
+for machine in vm-private-mirror h100-eight-healthy; do
+    "$tool" doctor --from "$source/tests/doctor/machines/$machine.json" --json >"$work/json/machine.json"
+    "$tool" doctor --from "$source/tests/doctor/machines/$machine.json" --snapshot "$work/snapshot/machine.json" >/dev/null
+    for form in json snapshot; do
+        page "$form" doctor "$work/$form/machine.json"
+        sed -E 's/(nonce[-=]"?)[0-9a-f]{32}/\1/g' "$work/$form.html" >"$work/$form.page"
+    done
+    grep -qF '"findings": [' "$work/json.page" || fail "$machine: no findings in the page"
+    cmp -s "$work/json.page" "$work/snapshot.page" || fail "$machine: a snapshot has another page: $(diff "$work/json.page" "$work/snapshot.page" | head -n 20)"
+done
 "$tool" trace "$work/usual.trace" >/dev/null 2>&1 || fail "heddle trace does not read the file of make_trace"
 
 # ---- no name ends an element, and no name is taken for a part of the page
@@ -63,6 +72,8 @@ head -c 63 "$work/one.trace" >"$work/short.trace"
 for file in other.json half.jsonl nothing zeros short.trace; do
     refused 1 "$file: is no trace and no JSON that a report shows" -o "$work/x.html" "$work/$file"
 done
+echo '{"heddle_snapshot": 2, "facts": {}}' >"$work/later.json"
+refused 1 'later.json: is no snapshot that this tool reads (line 1: a snapshot of form 2' -o "$work/x.html" "$work/later.json"
 refused 1 '/dev/zero: is no trace and no JSON' -o "$work/x.html" /dev/zero
 refused 1 'cannot be read' -o "$work/x.html" "$work"
 refused 1 "cannot write '$work/no/x.html'" -o "$work/no/x.html" "$work/one.trace"

@@ -3,13 +3,9 @@
 #
 # Promise: The output has at most 40 lines unless --all is given. A broken rule fails with its value, a wrong one is a usage error.
 set -u
-tool=$2/heddle
-maker=$2/tests/test_trace_maker
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-command=(trace)
 # shellcheck source=tests/tools/support.sh
-. "$1/tests/tools/support.sh"
+. "$1/tests/tools/support.sh" "$2" trace
+maker=$2/tests/test_trace_maker
 
 "$maker" planted for-device >"$work/trace" || exit 1
 "$maker" random 3 8 4000 >"$work/large" || exit 1
