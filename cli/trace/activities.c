@@ -25,7 +25,8 @@ typedef struct seen {
 
 /* First one for each activity, then one for each stream and lane, with their number. */
 typedef struct vote {
-    uint32_t stream, lane;
+    uint64_t stream; /* with its runtime */
+    uint32_t lane;
     uint32_t number; /* of the stream: counts from 0 */
     uint32_t n;
 } vote;
@@ -72,6 +73,11 @@ static size_t stretch_at(const trace_stretch *stretches, size_t begin, size_t en
     return begin;
 }
 
+static uint64_t stream_of(const trace_activity *a)
+{
+    return (uint64_t)a->run << 32 | a->stream;
+}
+
 static int64_t middle_of(const trace_activity *a)
 {
     return a->begin + (a->end - a->begin) / 2;
@@ -99,7 +105,7 @@ static void vote_for(matcher *m, size_t begin, size_t end, size_t step)
         int64_t time = middle_of(a);
         size_t at = stretch_at(m->old, begin, end, time);
         if (at < end && m->old[at].began - EARLY_NS <= time && !trace_is_signal(a) && may_be(m->old[at].op, a->kind)) {
-            m->votes[m->n_votes++] = (vote){.stream = a->stream, .lane = m->old[at].lane, .n = 1};
+            m->votes[m->n_votes++] = (vote){.stream = stream_of(a), .lane = m->old[at].lane, .n = 1};
         }
     }
 }
@@ -170,13 +176,13 @@ static void list_activities(matcher *m)
         size_t low = 0, high = m->n_votes;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
-            if (m->votes[middle].stream < a->stream) {
+            if (m->votes[middle].stream < stream_of(a)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        if (low < m->n_votes && m->votes[low].stream == a->stream && !trace_is_signal(a)) {
+        if (low < m->n_votes && m->votes[low].stream == stream_of(a) && !trace_is_signal(a)) {
             m->list[m->n_list++] = (seen){m->votes[low].lane, (int32_t)i, a->begin};
         }
     }

@@ -320,7 +320,7 @@ static int64_t host_ready(const trace *t, const trace_op *op)
 }
 
 /* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
- * driver and is not done is taken to run until the trace ends. */
+ * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end. */
 static void put_approximate(maker *m, size_t index)
 {
     trace *t = m->s->t;
@@ -328,7 +328,8 @@ static void put_approximate(maker *m, size_t index)
     int64_t ready = host_ready(t, op), end = op->done;
     if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
         bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
-        end = first && !t->ended ? m->s->last : TRACE_UNSEEN;
+        bool goes_on = !t->ended && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
+        end = first && goes_on ? m->s->last : TRACE_UNSEEN;
     }
     if (!trace_is_work(op->kind) || op->failed || end == TRACE_UNSEEN) {
         t->unplaced += trace_is_work(op->kind);

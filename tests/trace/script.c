@@ -155,7 +155,7 @@ static void do_trace(script *s, const statement *st)
     r->device = (uint8_t)number(st, "devices", 1);
     r->trace.magic = HDI_RECORD_MAGIC;
     r->trace.version = HDI_RECORD_VERSION;
-    r->trace.process = 4711;
+    r->trace.process = (uint32_t)number(st, "process", 4711);
     r->trace.placement = 1;
     r->trace.since_1970 = INT64_C(1700000000000000000);
     r->trace.run = (uint32_t)number(st, "run", 1);

@@ -3,7 +3,7 @@
  * A script has a statement on each line. Times are microseconds, NAME=VALUE pairs follow in any order. Lanes are DEVICE.LANE, operations
  * DEVICE.LANE:POSITION. What follows a # is a comment.
  *
- *    trace devices=2 detail=full run=1    at=WHEN where it goes on for another runtime
+ *    trace devices=2 detail=full run=1    at=WHEN where it goes on for another runtime, process=NUMBER of another process
  *    device 0 name=first
  *    lane 0.1 kind=program            program, in, out, on, peer, claim, other
  *    name kernel 1 axpy               kernel, label, range, thread, option
