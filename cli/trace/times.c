@@ -8,8 +8,11 @@
  * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
  * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned.
  *
+ * An end that the engine saw, by the clock, is a little late. It may be later than the event in front of the lane's next span.
+ * The lane had ended by then.
+ *
  * Threads, Locks: see model.h.
- * Always: in a lane stretches begin in the order of their positions. No operation has an end before its begin.
+ * Always: in a lane stretches begin in the order of their positions. Spans of a lane do not overlap. No operation has an end before its begin.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +180,16 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
     span->ended = trace_most(span->ended, span->began);
 }
 
+/* A lane runs one span after the other. */
+static void part_spans(trace_run *before, trace_run *span)
+{
+    if (before->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) {
+        before->ended = trace_most(before->began, trace_least(before->ended, span->began));
+    }
+    span->began = trace_most(span->began, before->ended);
+    span->ended = trace_most(span->ended, span->began);
+}
+
 static void sort_clocks(trace_source *s)
 {
     trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
@@ -210,7 +223,11 @@ static bool convert_spans(trace_source *s)
             continue;
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
-        hold_begin(&r, find_issue(s, &r, &issue), n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL);
+        trace_run *before = n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL;
+        hold_begin(&r, find_issue(s, &r, &issue), before);
+        if (before) {
+            part_spans(before, &r);
+        }
         s->spans[n++] = r;
     }
     s->n_spans = n;
@@ -320,8 +337,9 @@ static int64_t host_ready(const trace *t, const trace_op *op)
 }
 
 /* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
- * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end. */
-static void put_approximate(maker *m, size_t index)
+ * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end.
+ * `until`: when the lane's next span begins. */
+static void put_approximate(maker *m, size_t index, int64_t until)
 {
     trace *t = m->s->t;
     trace_op *op = &t->ops[index];
@@ -336,6 +354,7 @@ static void put_approximate(maker *m, size_t index)
         return;
     }
     t->unplaced++;
+    end = trace_least(end, until);
     int64_t began = op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
     began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
     began = trace_most(began, lane_end(m));
@@ -354,7 +373,7 @@ static void make_lane(maker *m, size_t *span)
     for (; *span < m->s->n_spans && m->s->spans[*span].lane == m->lane->lane; ++*span) {
         const trace_run *r = &m->s->spans[*span];
         for (; op < end && t->ops[op].position <= r->before; op++) {
-            put_approximate(m, op);
+            put_approximate(m, op, r->began);
         }
         bool work = trace_is_work(r->op);
         trace_stretch *stretch = work ? add_stretch(m, r->began, r->ended, r->op) : NULL;
@@ -370,7 +389,7 @@ static void make_lane(maker *m, size_t *span)
         }
     }
     for (; op < end; op++) {
-        put_approximate(m, op);
+        put_approximate(m, op, TRACE_TIME_MOST);
     }
 }
 
