@@ -78,6 +78,8 @@ typedef struct trace_source {
     trace_naming *namings;
     size_t n_namings;
     int64_t last; /* the last record's time */
+    /* Of each device: reports of work that began before may be missing. INT64_MAX: or operations, at any time */
+    int64_t incomplete_until[TRACE_DEVICES];
 } trace_source;
 
 static inline hdi_record trace_record(const trace_source *s, size_t index)
@@ -120,7 +122,7 @@ bool trace_sum_memory(trace *t);
 bool trace_place(trace_source *s);
 
 /* activities.c: gives operations the times that CUPTI reported, and parts stretches where all of their operations have them. */
-bool trace_match_activities(trace *t);
+bool trace_match_activities(trace_source *s);
 /* Whether it is so short a fill that the engine may have made it to see the end of work. */
 bool trace_is_signal(const trace_activity *a);
 

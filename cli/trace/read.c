@@ -238,6 +238,19 @@ static void read_clock(trace_source *s, const hdi_record *r)
         (trace_clock){.device = r->device, .run = s->run, .time = time, .own = r->clock.own, .within = r->clock.within};
 }
 
+/* A report comes after its work, so one that an engine dropped is of work that had begun. */
+static void read_dropped(trace_source *s, const hdi_record *r)
+{
+    enum { OF_ENGINE = 1 };
+    int64_t time = trace_time(s, r->time);
+    trace_count(&s->t->dropped, r->dropped.count);
+    for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
+        bool engines = r->kind == OF_ENGINE && time != TRACE_UNSEEN;
+        int64_t until = !engines ? INT64_MAX : d == r->device ? time : INT64_MIN;
+        s->incomplete_until[d] = trace_most(s->incomplete_until[d], until);
+    }
+}
+
 /* What else a RESTART has is of records.c, which counts one that makes no sense. */
 static void read_restart(trace_source *s, const hdi_record *r)
 {
@@ -284,6 +297,9 @@ static void read_again(trace_source *s, const hdi_record *r)
 static void read_operations(trace_source *s)
 {
     trace_first_run(s);
+    for (int d = 0; d < TRACE_DEVICES; d++) {
+        s->incomplete_until[d] = INT64_MIN;
+    }
     for (size_t i = 1; i < s->n; i++) {
         hdi_record r = trace_record(s, i);
         switch (r.type) {
@@ -311,7 +327,7 @@ static void read_operations(trace_source *s)
             read_restart(s, &r);
             break;
         case HDI_RECORD_DROPPED:
-            trace_count(&s->t->dropped, r.dropped.count);
+            read_dropped(s, &r);
             break;
         case HDI_RECORD_END:
             trace_time(s, r.time); /* the trace is that long */

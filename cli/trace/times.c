@@ -542,7 +542,7 @@ bool trace_place(trace_source *s)
     trace *t = s->t;
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
-    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(t) || !hold_all(t)) {
+    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
     make_window(s);
