@@ -2,12 +2,14 @@
  *
  * An ACTIVITY has a stream and no lane. A stream is of the lane in whose stretches most of its activities lie. Within a stretch its
  * activities are compared with its operations, in order: as many of the same kinds are each other's. Else kernels are found by their names
- * and copies by their bytes. A product or a call of the program then has all up to what comes behind it.
+ * and copies by their bytes. Where reports are missing, an activity may be of one of several operations. It is of none then.
+ * A product or a call of the program launches any number of kernels: one then has all between its neighbours. Several of them share these
+ * only if each one's are the same. CUPTI's correlation is of a call to the driver, which no other record has, so it is of no use here.
  * A stretch whose operations are all found becomes one stretch for each of them, so that the device's rests in between are seen.
  * What is left is of other libraries, and counts as work of the device.
  *
  * Threads, Locks: see model.h.
- * Always: activities of a device are sorted by begin, and stretches by lane and begin.
+ * Always: activities of a device are sorted by begin, and stretches by lane and begin. A product has the times of all its kernels or of none.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,9 @@
 
 /* So far may an activity lie in front of its stretch, since clocks are a little apart. A signal of the engine is no longer than that. */
 enum { EARLY_NS = 20000, SIGNAL_BYTES = 8 };
+
+/* An activity is not an operation's if it is farther away from the host's times than clocks ever are. */
+enum { APART_NS = 100000 };
 
 /* An activity, by the lane of its stream. */
 typedef struct seen {
@@ -25,18 +30,23 @@ typedef struct seen {
 
 /* First one for each activity, then one for each stream and lane, with their number. */
 typedef struct vote {
-    uint32_t stream, lane;
+    uint64_t stream; /* with its runtime */
+    uint32_t lane;
     uint32_t number; /* of the stream: counts from 0 */
     uint32_t n;
 } vote;
 
 typedef struct matcher {
     trace *t;
+    const trace_source *s;
     const trace_stretch *old; /* sorted by lane and begin; those of the trace are made of them */
     size_t first, n;          /* the device's activities */
     vote *votes;
     seen *list; /* those whose lane is known, sorted by lane and begin */
     size_t n_votes, n_list;
+    int32_t *early,
+        *late;      /* of each of list: the operation of the stretch that it is of at the earliest, at the latest */
+    uint8_t *names; /* of each name: NAME_* */
     int32_t *found; /* of each operation of a stretch: its first activity, an index of list; TRACE_NONE */
     int32_t *last;
 } matcher;
@@ -72,6 +82,11 @@ static size_t stretch_at(const trace_stretch *stretches, size_t begin, size_t en
     return begin;
 }
 
+static uint64_t stream_of(const trace_activity *a)
+{
+    return (uint64_t)a->run << 32 | a->stream;
+}
+
 static int64_t middle_of(const trace_activity *a)
 {
     return a->begin + (a->end - a->begin) / 2;
@@ -99,7 +114,7 @@ static void vote_for(matcher *m, size_t begin, size_t end, size_t step)
         int64_t time = middle_of(a);
         size_t at = stretch_at(m->old, begin, end, time);
         if (at < end && m->old[at].began - EARLY_NS <= time && !trace_is_signal(a) && may_be(m->old[at].op, a->kind)) {
-            m->votes[m->n_votes++] = (vote){.stream = a->stream, .lane = m->old[at].lane, .n = 1};
+            m->votes[m->n_votes++] = (vote){.stream = stream_of(a), .lane = m->old[at].lane, .n = 1};
         }
     }
 }
@@ -170,13 +185,13 @@ static void list_activities(matcher *m)
         size_t low = 0, high = m->n_votes;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
-            if (m->votes[middle].stream < a->stream) {
+            if (m->votes[middle].stream < stream_of(a)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        if (low < m->n_votes && m->votes[low].stream == a->stream && !trace_is_signal(a)) {
+        if (low < m->n_votes && m->votes[low].stream == stream_of(a) && !trace_is_signal(a)) {
             m->list[m->n_list++] = (seen){m->votes[low].lane, (int32_t)i, a->begin};
         }
     }
@@ -190,59 +205,121 @@ static const trace_activity *activity_of(const matcher *m, size_t at)
     return &m->t->activities[m->list[at].activity];
 }
 
-/* Whether it is that very operation's, by name or bytes. */
+/* What is known of a name. A launch is found by its name where CUPTI reports that name at all. */
+enum { NAME_OF_LAUNCH = 1, NAME_OF_REPORT = 2 };
+
+static bool is_named(const matcher *m, int32_t name, uint8_t what)
+{
+    return name != TRACE_NONE && (m->names[name] & what) != 0;
+}
+
+/* Whether it may be that very operation's, by name or bytes. */
+static bool is_like(const matcher *m, const trace_op *op, const trace_activity *a)
+{
+    bool kernel = a->kind == HDI_RECORD_ACTIVITY_KERNEL, free_one = kernel && !is_named(m, a->name, NAME_OF_LAUNCH);
+    if (op->kind == HDI_RECORD_OP_LAUNCH) {
+        return is_named(m, op->kernel, NAME_OF_REPORT) ? kernel && a->name == op->kernel : free_one;
+    }
+    return may_be(op->kind, a->kind) && (kernel ? free_one : is_flexible(op) || a->bytes == op->bytes);
+}
+
+/* The same, and the operation was given to the driver before the activity began, and not seen to be done before it ended. */
 static bool is_of(const matcher *m, const trace_op *op, size_t at)
 {
     const trace_activity *a = activity_of(m, at);
-    if (op->kind == HDI_RECORD_OP_LAUNCH) {
-        return a->kind == HDI_RECORD_ACTIVITY_KERNEL && a->name != TRACE_NONE && a->name == op->kernel;
-    }
-    return may_be(op->kind, a->kind) && a->kind != HDI_RECORD_ACTIVITY_KERNEL && a->bytes == op->bytes;
+    return is_like(m, op, a) && (op->issued == TRACE_UNSEEN || a->begin >= op->issued - APART_NS) &&
+           (op->done == TRACE_UNSEEN || a->end <= op->done + APART_NS);
 }
 
-/* As many activities as operations, of the same kinds. */
-static bool match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end)
+/* As many activities as operations, of the same kinds: one for each. `complete`: no report is missing. */
+static bool match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
 {
+    size_t flexible = 0, calls = 0;
     bool fits = end - begin == n;
     for (size_t i = 0; fits && i < n; i++) {
-        fits = may_be(m->t->ops[ops[i]].kind, activity_of(m, begin + i)->kind);
+        const trace_op *op = &m->t->ops[ops[i]];
+        const trace_activity *a = activity_of(m, begin + i);
+        fits = op->kind == HDI_RECORD_OP_LAUNCH ? is_like(m, op, a) : may_be(op->kind, a->kind);
+        flexible += is_flexible(op);
+        calls += op->kind == HDI_RECORD_OP_CALL; /* may give the driver nothing */
     }
+    fits = fits && (flexible == 0 || (complete && (calls == 0 || flexible == 1)));
     for (size_t i = 0; fits && i < n; i++) {
         m->found[i] = m->last[i] = (int32_t)(begin + i);
     }
     return fits;
 }
 
-/* One after the other. What has no name or bytes gets all between its neighbours, if both are found. */
-static void match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end)
+/* Gives each activity the first operation that it can be of behind those of the activities in front of it. `late`: the last one before
+ * those of the activities behind it. Products and calls have any number of activities, and other operations one. */
+static void place_activities(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool late)
 {
-    size_t at = begin, open = SIZE_MAX; /* open: the flexible operation that stands in front */
-    for (size_t i = 0; i <= n; i++) {
-        const trace_op *op = i < n ? &m->t->ops[ops[i]] : NULL;
-        if (i < n) {
-            m->found[i] = m->last[i] = TRACE_NONE;
+    int32_t *put = late ? m->late : m->early;
+    size_t steps = 64 * (n + end - begin) + 4096,
+           used = 0; /* used: operations that are no longer free, from its side */
+    for (size_t k = 0; k < end - begin; k++) {
+        size_t at = late ? end - 1 - k : begin + k, i = used;
+        put[at] = TRACE_NONE;
+        for (; i < n && steps > 0; i++, steps--) {
+            const trace_op *op = &m->t->ops[ops[late ? n - 1 - i : i]];
+            if (is_of(m, op, at)) {
+                put[at] = (int32_t)(late ? n - 1 - i : i);
+                used = is_flexible(op) ? i : i + 1;
+                break;
+            }
         }
-        if (op && is_flexible(op)) {
-            bool alone = i == 0 || (!is_flexible(&m->t->ops[ops[i - 1]]) && m->found[i - 1] != TRACE_NONE);
-            open = alone ? i : SIZE_MAX;
-            continue;
+    }
+}
+
+/* Products of one kind have the same kernels in the same order. */
+static bool is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
+{
+    for (size_t i = begin + period; i < end; i++) {
+        const trace_activity *a = activity_of(m, i), *before = activity_of(m, i - period);
+        if (a->kind != before->kind || a->name != before->name) {
+            return false;
         }
-        size_t next = op ? at : end;
-        while (next < end && op && !is_of(m, op, next)) {
-            next++;
+    }
+    return true;
+}
+
+/* Operations from i to j that have any number of activities each, and all of those from `begin` to `end` together. */
+static void share_activities(const matcher *m, const int32_t *ops, size_t i, size_t j, size_t begin, size_t end)
+{
+    size_t n = j - i, each = begin < end ? (end - begin) / n : 0;
+    bool fits = each > 0 && each * n == end - begin && (n == 1 || is_periodic(m, begin, end, each));
+    for (size_t k = begin; fits && k < end; k++) {
+        fits = is_of(m, &m->t->ops[ops[i + (k - begin) / each]], k);
+    }
+    for (size_t k = i; fits && k < j; k++) {
+        m->found[k] = (int32_t)(begin + (k - i) * each);
+        m->last[k] = m->found[k] + (int32_t)each - 1;
+    }
+}
+
+/* An activity that can be of one operation only is that one's. Those in between are of the products and calls that stand there. */
+static void match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
+{
+    for (size_t i = 0; i < n; i++) {
+        m->found[i] = m->last[i] = TRACE_NONE;
+    }
+    place_activities(m, ops, n, begin, end, false);
+    place_activities(m, ops, n, begin, end, true);
+    for (size_t k = begin; k < end; k++) {
+        int32_t i = m->early[k] == m->late[k] ? m->early[k] : TRACE_NONE;
+        if (i != TRACE_NONE && !is_flexible(&m->t->ops[ops[i]])) {
+            m->found[i] = m->last[i] = (int32_t)k;
         }
-        if (op && next == end) {
-            open = SIZE_MAX; /* it is missing: where the one in front ends is not known */
-            continue;
+    }
+    for (size_t i = 0, j; complete && i < n; i = j) {
+        for (j = i; j < n && is_flexible(&m->t->ops[ops[j]]); j++) {
         }
-        if (open != SIZE_MAX && next > at) {
-            m->found[open] = (int32_t)at, m->last[open] = (int32_t)next - 1;
+        bool both = j > i && (i == 0 || m->found[i - 1] != TRACE_NONE) && (j == n || m->found[j] != TRACE_NONE);
+        if (both) {
+            share_activities(m, ops, i, j, i > 0 ? (size_t)m->last[i - 1] + 1 : begin,
+                             j < n ? (size_t)m->found[j] : end);
         }
-        open = SIZE_MAX;
-        if (op) {
-            m->found[i] = m->last[i] = (int32_t)next;
-            at = next + 1;
-        }
+        j = j > i ? j : i + 1;
     }
 }
 
@@ -285,6 +362,13 @@ static void put_stretch(trace *t, size_t *n, trace_stretch one)
     t->stretches[(*n)++] = one;
 }
 
+/* Whether no report of a stretch is missing, as far as that is known. `next`: behind its own in the list. */
+static bool is_complete(const matcher *m, const trace_stretch *x, size_t next)
+{
+    bool more = next < m->n_list && m->list[next].lane == x->lane;
+    return x->began > m->s->incomplete_until[trace_lane_device(x->lane)] && (more || m->t->ended);
+}
+
 /* A stretch, and what becomes of it. `ops` has room for all of its operations. */
 static void match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
 {
@@ -305,8 +389,9 @@ static void match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *
         end++;
     }
     *next = end;
-    if (!match_all(m, ops, n, begin, end)) {
-        match_some(m, ops, n, begin, end);
+    bool complete = is_complete(m, &one, end);
+    if (!match_all(m, ops, n, begin, end, complete)) {
+        match_some(m, ops, n, begin, end, complete);
     }
     if (!take_times(m, ops, n, one.approximate)) {
         put_stretch(t, n_out, one);
@@ -342,7 +427,9 @@ static bool find_lanes(matcher *m, int device, size_t begin, size_t end)
     size_t step = 1 + m->n * lanes / VOTES_MOST;
     m->votes = trace_table((m->n / step + 1) * lanes, sizeof m->votes[0]);
     m->list = trace_table(m->n, sizeof m->list[0]);
-    if (!m->votes || !m->list) {
+    m->early = trace_table(m->n, sizeof m->early[0]);
+    m->late = trace_table(m->n, sizeof m->late[0]);
+    if (!m->votes || !m->list || !m->early || !m->late) {
         return false;
     }
     for (size_t i = begin, next; i < end; i = next) {
@@ -357,24 +444,43 @@ static bool find_lanes(matcher *m, int device, size_t begin, size_t end)
     return true;
 }
 
-bool trace_match_activities(trace *t)
+/* Which names launches and reports have. */
+static uint8_t *read_names(const trace *t)
 {
+    uint8_t *names = trace_table(t->n_names, 1);
+    for (size_t i = 0; names && i < t->n_ops; i++) {
+        if (t->ops[i].kernel != TRACE_NONE) {
+            names[t->ops[i].kernel] |= NAME_OF_LAUNCH;
+        }
+    }
+    for (size_t i = 0; names && i < t->n_activities; i++) {
+        if (t->activities[i].name != TRACE_NONE) {
+            names[t->activities[i].name] |= NAME_OF_REPORT;
+        }
+    }
+    return names;
+}
+
+bool trace_match_activities(trace_source *s)
+{
+    trace *t = s->t;
     size_t n_old = t->n_stretches, n = 0;
     if (t->n_activities == 0) {
         return true;
     }
     trace_stretch *old = t->stretches;
     t->stretches = trace_table(n_old + t->n_ops, sizeof t->stretches[0]);
-    matcher m = {.t = t, .old = old};
+    matcher m = {.t = t, .s = s, .old = old, .names = read_names(t)};
     m.found = trace_table(t->n_ops, sizeof m.found[0]);
     m.last = trace_table(t->n_ops, sizeof m.last[0]);
     int32_t *ops = trace_table(t->n_ops, sizeof *ops);
-    bool ok = t->stretches && m.found && m.last && ops;
+    bool ok = t->stretches && m.names && m.found && m.last && ops;
     for (size_t begin = 0, end; ok && begin < n_old; begin = end) {
         int device = trace_lane_device(old[begin].lane);
         for (end = begin; end < n_old && trace_lane_device(old[end].lane) == device; end++) {
         }
         m.first = m.n = m.n_votes = m.n_list = 0;
+        m.votes = NULL, m.list = NULL, m.early = m.late = NULL;
         ok = find_lanes(&m, device, begin, end);
         size_t next = 0;
         for (size_t i = begin; ok && i < end; i++) {
@@ -382,8 +488,11 @@ bool trace_match_activities(trace *t)
         }
         free(m.votes);
         free(m.list);
+        free(m.early);
+        free(m.late);
     }
     t->n_stretches = n;
+    free(m.names);
     free(m.found);
     free(m.last);
     free(ops);

@@ -2,6 +2,7 @@
  *
  * A buffer's number is free for another one as soon as it has ended, and two threads' times may be out of order.
  * So a thread's rows get the order of its records. A number that is given anew before it is free is given a little later.
+ * Runtimes in one file have the same numbers, so a buffer is known by its number and its runtime.
  * A buffer that gets another label has two more rows. It leaves the sum of the old label, and comes to that of the new one.
  *
  * Threads, Locks: see model.h.
@@ -36,6 +37,7 @@ void trace_read_memory(trace_source *s, const hdi_record *r)
         .took = took,
         .is_alloc = is_alloc,
         .renames = r->type == HDI_RECORD_LABEL,
+        .run = (uint32_t)s->run,
         .kind = r->kind,
         .device = r->device,
         .rungs = is_alloc ? r->alloc.rungs : 0,
@@ -57,6 +59,7 @@ void trace_read_memory(trace_source *s, const hdi_record *r)
 /* A row, by its thread or its buffer. */
 typedef struct reference {
     uint64_t key;
+    uint32_t run; /* of a buffer */
     int64_t time;
     int32_t index;
 } reference;
@@ -73,6 +76,9 @@ static int compare_references(const void *a, const void *b)
     if (x->key != y->key) {
         return x->key < y->key ? -1 : 1;
     }
+    if (x->run != y->run) {
+        return x->run < y->run ? -1 : 1;
+    }
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
 }
 
@@ -86,7 +92,7 @@ static int compare_rows(const void *a, const void *b)
 static void straighten_threads(trace *t, reference *list)
 {
     for (size_t i = 0; i < t->n_memory; i++) {
-        list[i] = (reference){t->memory[i].thread, 0, (int32_t)i};
+        list[i] = (reference){t->memory[i].thread, 0, 0, (int32_t)i};
     }
     trace_sort(list, t->n_memory, sizeof *list, compare_places);
     for (size_t i = 1; i < t->n_memory; i++) {
@@ -97,10 +103,15 @@ static void straighten_threads(trace *t, reference *list)
     }
 }
 
+static bool is_same(const reference *a, const reference *b)
+{
+    return a->key == b->key && a->run == b->run;
+}
+
 static void sort_by_buffer(const trace *t, reference *list)
 {
     for (size_t i = 0; i < t->n_memory; i++) {
-        list[i] = (reference){t->memory[i].buffer, t->memory[i].time, (int32_t)i};
+        list[i] = (reference){t->memory[i].buffer, t->memory[i].run, t->memory[i].time, (int32_t)i};
     }
     trace_sort(list, t->n_memory, sizeof *list, compare_references);
 }
@@ -113,8 +124,8 @@ static void straighten_buffers(trace *t, reference *list)
     for (size_t i = 0; i < t->n_memory; i++) {
         trace_memory *m = &t->memory[list[i].index];
         trace_memory *next =
-            i + 1 < t->n_memory && list[i + 1].key == list[i].key ? &t->memory[list[i + 1].index] : NULL;
-        live = live && i > 0 && list[i - 1].key == list[i].key;
+            i + 1 < t->n_memory && is_same(&list[i + 1], &list[i]) ? &t->memory[list[i + 1].index] : NULL;
+        live = live && i > 0 && is_same(&list[i - 1], &list[i]);
         if (live && m->is_alloc && !m->renames && next && !next->is_alloc && !next->renames &&
             next->time <= m->time + TRACE_THREADS_NS) {
             m->time = next->time + 1;
@@ -161,7 +172,7 @@ static void join_buffers(trace *t, reference *list)
     sort_by_buffer(t, list);
     for (size_t i = 0; i < t->n_memory; i++) {
         trace_memory *m = &t->memory[list[i].index];
-        bool follows = i > 0 && list[i - 1].key == list[i].key && list[i].key != 0;
+        bool follows = i > 0 && is_same(&list[i - 1], &list[i]) && list[i].key != 0;
         const trace_memory *before = follows ? &t->memory[list[i - 1].index] : NULL;
         m->counts = m->is_alloc && !m->renames && !failed(m);
         if (before && before->is_alloc && !m->is_alloc) {

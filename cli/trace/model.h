@@ -58,7 +58,7 @@ typedef struct trace_op {
     /* TRACE_UNSEEN where the trace does not have it. */
     int64_t submitted, issued, began, ended, done;
     uint32_t first_wait, n_waits; /* of `waits` */
-    int32_t before;               /* index of the operation before it in its lane */
+    int32_t before;               /* index of the operation before it in its lane, of the same runtime; TRACE_NONE */
     int32_t stretch;              /* index of stretches, TRACE_NONE */
     int32_t holder;               /* of what it waits for and the operation before it, what ended last; TRACE_NONE */
     int32_t held_by;              /* index of waits: the one that names the holder; TRACE_NONE: the lane's order */
@@ -146,6 +146,7 @@ typedef struct trace_memory {
     bool is_alloc;
     bool renames; /* a buffer has another label: no ALLOC or FREE, but the end of one label or the begin of the next */
     bool counts;  /* changes what is held: an allocation did not fail, and the buffer's ALLOC is in the trace */
+    uint32_t run; /* whose buffer it is: runtimes number theirs alike */
     uint8_t kind, device; /* kind: 0 of a device, 1 pinned, 2 unified */
     uint32_t rungs, thread;
     uint64_t buffer, bytes, address;
@@ -170,7 +171,7 @@ typedef struct trace_activity {
     int64_t begin, end;
     uint8_t kind, device; /* kind: 1 a kernel, 2 a copy, 3 a fill */
     int32_t name;
-    uint32_t stream;
+    uint32_t run, stream; /* run: whose stream it is */
     int32_t op; /* the operation that it is of, which has its times; TRACE_NONE: of another library, or not found */
     uint64_t bytes;
 } trace_activity;
@@ -194,6 +195,7 @@ typedef struct trace_label {
 typedef struct trace_loss {
     int64_t time, ended; /* ended: the device was up again; TRACE_UNSEEN */
     uint8_t device;
+    uint32_t run; /* whose device */
     int64_t code;
     int32_t op; /* the first one to blame */
     char message[512];

@@ -17,7 +17,7 @@ void trace_put_json(const trace *t, FILE *out);
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]);
 
 /* Checks the rules of a text, and prints each broken one with its value. The exit status: CLI_OK, CLI_FAILED, or CLI_USAGE for a rule that
- * makes no sense, with `error`. */
+ * makes no sense, with `error`; then nothing was checked. */
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512]);
 
 /* Chrome's JSON, which Perfetto opens. */

@@ -50,6 +50,7 @@ typedef struct trace_restart {
 typedef struct trace_naming {
     uint8_t kind;
     uint64_t number;
+    uint64_t run; /* numbers are a runtime's own; of a thread 0, since those are the system's */
     int64_t time;
     size_t order;
     char *text; /* until the names are interned */
@@ -61,8 +62,9 @@ typedef struct trace_source {
     const uint8_t *bytes;
     size_t n; /* whole records */
     trace *t;
-    int64_t begin; /* of hdi_clock_ns: the trace's beginning */
-    uint64_t run;  /* which runtime's records these are; counts from 0 */
+    int64_t begin;                    /* of hdi_clock_ns: the trace's beginning */
+    uint64_t run;                     /* which runtime's records these are; counts from 0 */
+    uint32_t run_process, run_number; /* of that runtime, as its TRACE has them */
     size_t count[HDI_RECORD_TYPES];
     trace_places *places; /* of each trace_row */
     uint32_t *waits_at,
@@ -76,6 +78,8 @@ typedef struct trace_source {
     trace_naming *namings;
     size_t n_namings;
     int64_t last; /* the last record's time */
+    /* Of each device: reports of work that began before may be missing. INT64_MAX: or operations, at any time */
+    int64_t incomplete_until[TRACE_DEVICES];
 } trace_source;
 
 static inline hdi_record trace_record(const trace_source *s, size_t index)
@@ -92,11 +96,19 @@ int64_t trace_time(trace_source *s, int64_t clock);
 int trace_lane_device(uint32_t lane);
 uint64_t trace_position(const trace_source *s, uint64_t position);
 
-/* Whether a TRACE record begins those of another runtime; then they are of the next run. */
-bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run);
+/* Before a pass over records: the first ones are of the first runtime. */
+void trace_first_run(trace_source *s);
+/* Whether it is a TRACE record that begins those of another runtime; then they are of the next run. */
+bool trace_next_run(trace_source *s, const hdi_record *r);
+/* The run of a position that has it. */
+static inline uint64_t trace_run_of(uint64_t position)
+{
+    return position >> TRACE_POSITION_BITS;
+}
 
 /* records.c: names, and the tables that stand alone. */
 bool trace_read_names(trace_source *s);
+/* What a number stands for in the runtime whose records these are. */
 int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time);
 bool trace_read_tables(trace_source *s);
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time);
@@ -110,7 +122,7 @@ bool trace_sum_memory(trace *t);
 bool trace_place(trace_source *s);
 
 /* activities.c: gives operations the times that CUPTI reported, and parts stretches where all of their operations have them. */
-bool trace_match_activities(trace *t);
+bool trace_match_activities(trace_source *s);
 /* Whether it is so short a fill that the engine may have made it to see the end of work. */
 bool trace_is_signal(const trace_activity *a);
 

@@ -89,7 +89,8 @@ static int32_t before_submit(const walker *w, const trace_op *op)
     const trace_pause *p = last_wait(w->waits, w->n_waits, op->thread, op->submitted);
     const trace_lane *lane = p ? trace_find_lane(w->t, p->lane) : NULL;
     size_t behind = lane ? trace_op_behind(w->t, lane, p->position) : 0;
-    if (!lane || behind == (size_t)lane->first_op) {
+    if (!lane || behind == (size_t)lane->first_op ||
+        trace_run_of(w->t->ops[behind - 1].position) != trace_run_of(p->position)) {
         return TRACE_NONE;
     }
     int32_t other = (int32_t)behind - 1;

@@ -238,6 +238,19 @@ static void read_clock(trace_source *s, const hdi_record *r)
         (trace_clock){.device = r->device, .run = s->run, .time = time, .own = r->clock.own, .within = r->clock.within};
 }
 
+/* A report comes after its work, so one that an engine dropped is of work that had begun. */
+static void read_dropped(trace_source *s, const hdi_record *r)
+{
+    enum { OF_ENGINE = 1 };
+    int64_t time = trace_time(s, r->time);
+    trace_count(&s->t->dropped, r->dropped.count);
+    for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
+        bool engines = r->kind == OF_ENGINE && time != TRACE_UNSEEN;
+        int64_t until = !engines ? INT64_MAX : d == r->device ? time : INT64_MIN;
+        s->incomplete_until[d] = trace_most(s->incomplete_until[d], until);
+    }
+}
+
 /* What else a RESTART has is of records.c, which counts one that makes no sense. */
 static void read_restart(trace_source *s, const hdi_record *r)
 {
@@ -247,37 +260,51 @@ static void read_restart(trace_source *s, const hdi_record *r)
     }
 }
 
-bool trace_next_run(trace_source *s, const hdi_record *r, uint32_t *run)
+void trace_first_run(trace_source *s)
 {
-    bool next = r->type == HDI_RECORD_TRACE && r->trace.magic == HDI_RECORD_MAGIC && r->trace.run != *run &&
+    const hdi_record first = trace_record(s, 0);
+    s->run = 0;
+    s->run_process = first.trace.process;
+    s->run_number = first.trace.run;
+}
+
+/* Two processes number their runtimes alike. */
+bool trace_next_run(trace_source *s, const hdi_record *r)
+{
+    bool next = r->type == HDI_RECORD_TRACE && r->trace.magic == HDI_RECORD_MAGIC &&
+                (r->trace.run != s->run_number || r->trace.process != s->run_process) &&
                 s->run + 1 < UINT64_C(1) << (63 - TRACE_POSITION_BITS);
     if (next) {
-        *run = r->trace.run;
+        s->run_process = r->trace.process;
+        s->run_number = r->trace.run;
         s->run++;
     }
     return next;
 }
 
-static void read_again(trace_source *s, const hdi_record *r, uint32_t *run)
+static void read_again(trace_source *s, const hdi_record *r)
 {
     if (r->trace.magic != HDI_RECORD_MAGIC || r->trace.version != HDI_RECORD_VERSION) {
         s->t->ignored++;
         return;
     }
     s->t->detail = r->kind > s->t->detail ? r->kind : s->t->detail;
-    s->t->runs += trace_next_run(s, r, run);
+    s->t->runs += trace_next_run(s, r);
     s->t->ended = false; /* it goes on */
 }
 
 /* All that operations and times are made of; the rest is of records.c. */
 static void read_operations(trace_source *s)
 {
-    uint32_t run = trace_record(s, 0).trace.run;
+    trace_first_run(s);
+    for (int d = 0; d < TRACE_DEVICES; d++) {
+        s->incomplete_until[d] = INT64_MIN;
+    }
     for (size_t i = 1; i < s->n; i++) {
         hdi_record r = trace_record(s, i);
         switch (r.type) {
         case HDI_RECORD_TRACE:
-            read_again(s, &r, &run);
+            read_again(s, &r);
             break;
         case HDI_RECORD_DEVICE:
             read_device(s, i, &r);
@@ -300,7 +327,7 @@ static void read_operations(trace_source *s)
             read_restart(s, &r);
             break;
         case HDI_RECORD_DROPPED:
-            trace_count(&s->t->dropped, r.dropped.count);
+            read_dropped(s, &r);
             break;
         case HDI_RECORD_END:
             trace_time(s, r.time); /* the trace is that long */
@@ -405,7 +432,9 @@ static void order_operations(trace_source *s)
             if (kept != i) {
                 t->ops[kept] = t->ops[i];
             }
-            t->ops[kept].before = kept > first ? (int32_t)kept - 1 : TRACE_NONE;
+            bool follows =
+                kept > first && trace_run_of(t->ops[kept - 1].position) == trace_run_of(t->ops[kept].position);
+            t->ops[kept].before = follows ? (int32_t)kept - 1 : TRACE_NONE;
             kept++;
         }
         lane->first_op = (int32_t)first;
@@ -457,6 +486,13 @@ static size_t behind_near(const trace *t, const trace_lane *lane, uint64_t posit
     return at;
 }
 
+/* The operation in front of `behind` in its lane, if it is of the runtime whose records these are; TRACE_NONE. */
+static int32_t own_op_before(const trace_source *s, const trace_lane *lane, size_t behind)
+{
+    bool has = behind > (size_t)lane->first_op && trace_run_of(s->t->ops[behind - 1].position) == s->run;
+    return has ? (int32_t)(behind - 1) : TRACE_NONE;
+}
+
 /* `hints`: of each lane number. */
 static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uint32_t *hints)
 {
@@ -473,7 +509,7 @@ static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uin
     lane = trace_find_lane(t, r->wait.other_lane);
     position = trace_position(s, r->wait.other_position);
     behind = lane ? behind_near(t, lane, position, &hints[r->wait.other_lane]) : 0;
-    int32_t other = lane && behind > (size_t)lane->first_op ? (int32_t)behind - 1 : TRACE_NONE;
+    int32_t other = lane ? own_op_before(s, lane, behind) : TRACE_NONE;
     if (other != TRACE_NONE && t->ops[other].lane == t->ops[op].lane && other >= op) {
         t->ignored++; /* no operation waits for a later one of its lane */
         return;
@@ -528,14 +564,6 @@ static trace_wait *last_wait_for(trace *t, const trace_op *op, uint32_t lane)
     return NULL;
 }
 
-/* The last operation of a lane that ends at a position or before it, in the runtime whose records these are; TRACE_NONE. */
-static int32_t last_op_at(const trace_source *s, const trace_lane *lane, uint64_t position)
-{
-    size_t behind = trace_op_behind(s->t, lane, trace_position(s, position));
-    bool has = behind > (size_t)lane->first_op && s->t->ops[behind - 1].position >> TRACE_POSITION_BITS == s->run;
-    return has ? (int32_t)(behind - 1) : TRACE_NONE;
-}
-
 /* A wait goes on to where the event stands. An operation or a wait that the trace does not have is counted elsewhere. */
 static void read_behind(trace_source *s, const hdi_record *r)
 {
@@ -548,12 +576,12 @@ static void read_behind(trace_source *s, const hdi_record *r)
     }
     size_t at = lane ? trace_op_behind(t, lane, trace_position(s, r->behind.before)) : 0;
     if (!lane || !other || at == (size_t)lane->first_op + (size_t)lane->n_ops ||
-        t->ops[at].position >> TRACE_POSITION_BITS != s->run) {
+        trace_run_of(t->ops[at].position) != s->run) {
         return;
     }
     trace_op *op = &t->ops[at];
     trace_wait *w = last_wait_for(t, op, other->lane), *end = t->waits + op->first_wait + op->n_waits;
-    int32_t to = last_op_at(s, other, r->behind.other_position);
+    int32_t to = own_op_before(s, other, trace_op_behind(t, other, trace_position(s, r->behind.other_position)));
     if (!w || to <= w->other) {
         return;
     }
@@ -569,13 +597,11 @@ static void read_behind(trace_source *s, const hdi_record *r)
 
 static void read_behinds(trace_source *s)
 {
-    uint32_t run = trace_record(s, 0).trace.run;
-    s->run = 0;
+    trace_first_run(s);
     for (size_t k = 0; s->count[HDI_RECORD_BEHIND] > 0 && k < s->n_others; k++) {
         hdi_record r = trace_record(s, s->others[k]);
-        if (r.type == HDI_RECORD_TRACE) {
-            trace_next_run(s, &r, &run);
-        } else if (r.type == HDI_RECORD_BEHIND) {
+        trace_next_run(s, &r);
+        if (r.type == HDI_RECORD_BEHIND) {
             read_behind(s, &r);
         }
     }
@@ -583,16 +609,15 @@ static void read_behinds(trace_source *s)
 
 static bool read_waits(trace_source *s)
 {
-    uint32_t run = trace_record(s, 0).trace.run;
     trace_wait *waits = trace_table(s->count[HDI_RECORD_WAIT], sizeof *waits);
     uint32_t *hints = trace_table(TRACE_LANE_NUMBERS, sizeof *hints);
-    s->run = 0;
+    trace_first_run(s);
     for (size_t i = 0; waits && hints && i < s->n_waits_at; i++) {
         hdi_record r = trace_record(s, s->waits_at[i]);
         if (r.type == HDI_RECORD_WAIT) {
             read_wait(s, &r, waits, hints);
         } else {
-            trace_next_run(s, &r, &run);
+            trace_next_run(s, &r);
         }
     }
     if (waits && hints) {
@@ -686,11 +711,7 @@ static bool read_all(trace_source *s)
         int device = trace_lane_device(s->t->lanes[i].lane);
         s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
     }
-    if (!read_waits(s)) {
-        return false;
-    }
-    s->run = 0;
-    return trace_read_tables(s) && trace_place(s);
+    return read_waits(s) && trace_read_tables(s) && trace_place(s);
 }
 
 static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, char error[512])

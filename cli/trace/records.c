@@ -24,6 +24,9 @@ static int compare_namings(const void *a, const void *b)
     if (x->number != y->number) {
         return x->number < y->number ? -1 : 1;
     }
+    if (x->run != y->run) {
+        return x->run < y->run ? -1 : 1;
+    }
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
 }
 
@@ -57,20 +60,28 @@ static int32_t find_text(const trace *t, const char *text)
     return found ? (int32_t)(found - t->names) : TRACE_NONE;
 }
 
+static uint64_t naming_run(const trace_source *s, uint8_t kind)
+{
+    return kind == HDI_RECORD_NAME_THREAD ? 0 : s->run;
+}
+
 static bool read_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     bool ok = text != NULL;
+    trace_first_run(s);
     for (size_t k = 0; ok && k < s->n_others; k++) {
         size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
+        trace_next_run(s, &r);
         if (r.type != HDI_RECORD_NAME) {
             continue;
         }
         trace_text(s, i, text, 256 * HDI_RECORD_TEXT_BYTES);
         int64_t time = trace_time(s, r.time);
         trace_naming *n = &s->namings[s->n_namings++];
-        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .time = time, .order = i, .text = strdup(text)};
+        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .run = naming_run(s, r.kind)};
+        n->time = time, n->order = i, n->text = strdup(text);
         ok = n->text != NULL;
     }
     free(text);
@@ -96,11 +107,16 @@ bool trace_read_names(trace_source *s)
     return s->namings && read_namings(s) && intern(s) && resolve_namings(s);
 }
 
+static bool is_of(const trace_naming *n, const trace_naming *wanted)
+{
+    return n->kind == wanted->kind && n->number == wanted->number && n->run == wanted->run;
+}
+
 int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time)
 {
-    /* the first naming behind (kind, number, time) */
+    /* the first naming behind (kind, number, run, time) */
     size_t low = 0, high = s->n_namings;
-    trace_naming wanted = {.kind = kind, .number = number, .time = time, .order = SIZE_MAX};
+    trace_naming wanted = {.kind = kind, .number = number, .run = naming_run(s, kind), .time = time, .order = SIZE_MAX};
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (compare_namings(&s->namings[middle], &wanted) <= 0) {
@@ -111,10 +127,10 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     }
     const trace_naming *before = low > 0 ? &s->namings[low - 1] : NULL;
     const trace_naming *behind = low < s->n_namings ? &s->namings[low] : NULL;
-    if (before && before->kind == kind && before->number == number) {
+    if (before && is_of(before, &wanted)) {
         return before->name;
     }
-    return behind && behind->kind == kind && behind->number == number ? behind->name : TRACE_NONE;
+    return behind && is_of(behind, &wanted) ? behind->name : TRACE_NONE;
 }
 
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
@@ -176,6 +192,7 @@ static void read_pause(trace_source *s, const hdi_record *r)
 /* A RESTART, until it is the end of a loss. */
 typedef struct comeback {
     uint8_t device;
+    uint32_t run;
     int64_t time, ended;
 } comeback;
 
@@ -200,14 +217,15 @@ static void read_loss(trace_source *s, size_t index, const hdi_record *r)
         return;
     }
     trace_loss *loss = &t->losses[t->n_losses++];
-    *loss = (trace_loss){.time = time, .ended = TRACE_UNSEEN, .device = r->device, .code = r->loss.code};
+    *loss = (trace_loss){.time = time, .ended = TRACE_UNSEEN, .device = r->device};
+    loss->run = (uint32_t)s->run, loss->code = r->loss.code;
     loss->op = r->loss.position >> TRACE_POSITION_BITS
                    ? TRACE_NONE
                    : trace_find_op(t, r->loss.lane, trace_position(s, r->loss.position));
     trace_text(s, index, loss->message, sizeof loss->message);
 }
 
-/* Each return is the end of the last loss of its device before it. Both tables are sorted. */
+/* Each return is the end of the last loss of its device before it in its runtime. Both tables are sorted. */
 static void join_losses(trace *t, const comeback *returns, size_t n)
 {
     trace_loss *last[TRACE_DEVICES] = {NULL};
@@ -217,7 +235,7 @@ static void join_losses(trace *t, const comeback *returns, size_t n)
             last[t->losses[at].device] = &t->losses[at];
         }
         trace_loss *loss = last[returns[i].device];
-        if (loss && loss->ended == TRACE_UNSEEN && returns[i].ended >= loss->time) {
+        if (loss && loss->run == returns[i].run && loss->ended == TRACE_UNSEEN && returns[i].ended >= loss->time) {
             loss->ended = returns[i].ended;
         }
     }
@@ -229,20 +247,18 @@ static bool read_losses(trace_source *s)
     trace *t = s->t;
     comeback *returns = trace_table(s->count[HDI_RECORD_RESTART], sizeof *returns);
     size_t n = 0;
-    uint32_t run = trace_record(s, 0).trace.run;
-    s->run = 0;
+    trace_first_run(s);
     for (size_t k = 0; returns && k < s->n_others; k++) {
         size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
-        if (r.type == HDI_RECORD_TRACE) {
-            trace_next_run(s, &r, &run);
-        } else if (r.type == HDI_RECORD_LOSS) {
+        trace_next_run(s, &r);
+        if (r.type == HDI_RECORD_LOSS) {
             read_loss(s, i, &r);
         } else if (r.type == HDI_RECORD_RESTART) {
             int64_t time = trace_time(s, r.time), ended = trace_time(s, r.loss.ended);
             bool sense = time != TRACE_UNSEEN && ended != TRACE_UNSEEN && r.device < TRACE_DEVICES;
             t->ignored += time != TRACE_UNSEEN && r.device >= TRACE_DEVICES;
-            returns[n] = (comeback){r.device, time, ended};
+            returns[n] = (comeback){r.device, (uint32_t)s->run, time, ended};
             n += sense;
         }
     }
@@ -284,6 +300,7 @@ static void read_activity(trace_source *s, const hdi_record *r)
                          .kind = r->kind,
                          .device = r->device,
                          .name = trace_lookup(s, HDI_RECORD_NAME_ACTIVITY, r->activity.name, begin),
+                         .run = (uint32_t)s->run,
                          .stream = r->activity.stream,
                          .op = TRACE_NONE,
                          .bytes = r->activity.bytes};
@@ -315,8 +332,8 @@ static int compare_ranges(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
 }
 
-/* One thread's, in order; times that are not are a little off. `open` has room for all of them. A range whose end is missing ends with
- * the trace. */
+/* One thread's of one runtime, in order; times that are not are a little off. `open` has room for all of them. A range whose end is missing ends at
+ * `last`. */
 static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
@@ -341,28 +358,40 @@ static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t l
     }
 }
 
+/* Those of one runtime, which ended by `last`. */
+static void join_threads(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
+{
+    trace_sort(edges, n, sizeof *edges, compare_edges);
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
+        }
+        join_ranges(t, edges + i, end - i, open, last);
+    }
+}
+
 static bool read_ranges(trace_source *s)
 {
     trace *t = s->t;
     size_t most = s->count[HDI_RECORD_PUSH] + s->count[HDI_RECORD_POP], n = 0;
     edge *edges = trace_table(most, sizeof *edges);
     size_t *open = trace_table(most, sizeof *open);
+    trace_first_run(s);
     for (size_t k = 0; edges && open && most > 0 && k < s->n_others; k++) {
         size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
         int64_t time;
+        if (trace_next_run(s, &r)) { /* no range goes on in another runtime */
+            time = trace_time(s, r.time);
+            join_threads(t, edges, n, open, time != TRACE_UNSEEN ? time : s->last);
+            n = 0;
+        }
         if ((r.type == HDI_RECORD_PUSH || r.type == HDI_RECORD_POP) && (time = trace_time(s, r.time)) != TRACE_UNSEEN) {
             int32_t name = trace_lookup(s, HDI_RECORD_NAME_RANGE, r.range.name, time);
             edges[n++] = (edge){r.thread, time, i, r.type == HDI_RECORD_PUSH, r.kind == 1, name};
         }
     }
     if (edges && open) {
-        trace_sort(edges, n, sizeof *edges, compare_edges);
-        for (size_t i = 0, end; i < n; i = end) {
-            for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
-            }
-            join_ranges(t, edges + i, end - i, open, s->last);
-        }
+        join_threads(t, edges, n, open, s->last);
         trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], compare_ranges);
     }
     free(open);
@@ -450,13 +479,12 @@ static void read_options(trace_source *s)
 
 static void read_records(trace_source *s)
 {
-    uint32_t run = trace_record(s, 0).trace.run;
+    trace_first_run(s);
     for (size_t k = 0; k < s->n_others; k++) {
-        size_t i = s->others[k];
-        hdi_record r = trace_record(s, i);
+        hdi_record r = trace_record(s, s->others[k]);
         switch (r.type) {
         case HDI_RECORD_TRACE:
-            trace_next_run(s, &r, &run);
+            trace_next_run(s, &r);
             break;
         case HDI_RECORD_TRANSFER:
             read_transfer(s, &r);

@@ -14,10 +14,12 @@
  *    window                                  a time
  *
  * Threads, Locks: see model.h.
+ * Always: nothing is printed of a file that has a line which is no rule.
  */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/command.h"
@@ -54,7 +56,7 @@ typedef struct checker {
     const trace *t;
     const rule *r;
     int line;
-    FILE *out;
+    FILE *out; /* NULL: only whether it is a rule */
     bool broken, asked;
 } checker;
 
@@ -78,13 +80,25 @@ static bool holds(const rule *r, double value)
     }
 }
 
+__attribute__((format(printf, 2, 3))) static void break_rule(checker *c, const char *format, ...)
+{
+    va_list arguments;
+    c->broken = true;
+    if (c->out) {
+        fprintf(c->out, "line %d: %s: ", c->line, c->r->text);
+        va_start(arguments, format);
+        vfprintf(c->out, format, arguments);
+        va_end(arguments);
+        fputc('\n', c->out);
+    }
+}
+
 static void judge(checker *c, const char *of, double value)
 {
     c->asked = true;
     if (!holds(c->r, value)) {
-        fprintf(c->out, "line %d: %s: %s%s%.6g%s%s\n", c->line, c->r->text, of, of[0] ? " has " : "it is ",
-                value / c->r->factor, c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
-        c->broken = true;
+        break_rule(c, "%s%s%.6g%s%s", of, of[0] ? " has " : "it is ", value / c->r->factor,
+                   c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
     }
 }
 
@@ -144,8 +158,7 @@ static bool delay_figure(checker *c, const char *name, const trace_delays *d, co
         if (of && figures[i].count > 0) {
             judge(c, of, (double)figures[i].ns);
         } else if (of) {
-            fprintf(c->out, "line %d: %s: the trace does not have it of %s\n", c->line, c->r->text, of);
-            c->broken = true;
+            break_rule(c, "the trace does not have it of %s", of);
         }
         return c->r->unit == UNIT_TIME;
     }
@@ -209,8 +222,7 @@ static bool path_figure(checker *c)
         }
     }
     if (!c->asked) {
-        fprintf(c->out, "line %d: %s: no such transfer was measured\n", c->line, r->text);
-        c->broken = true;
+        break_rule(c, "no such transfer was measured");
     }
     return true;
 }
@@ -274,8 +286,7 @@ static bool check_rule(checker *c)
         return r->device == TRACE_NONE && (count_figure(c) || critical_figure(c));
     }
     if (r->device != TRACE_NONE && r->device >= c->t->n_devices) {
-        fprintf(c->out, "line %d: %s: the trace has %d devices\n", c->line, r->text, c->t->n_devices);
-        c->broken = true;
+        break_rule(c, "the trace has %d devices", c->t->n_devices);
         return true;
     }
     for (int d = 0; d < c->t->n_devices; d++) {
@@ -417,10 +428,10 @@ static void trim(char *line)
     }
 }
 
-int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
+/* All lines of a file. Returns how many rules it has, -1: a line is none. `out` NULL: nothing is checked. */
+static int check_rules(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
 {
     int number = 0, count = 0;
-    bool broken = false;
     while (*rules) {
         size_t length = strcspn(rules, "\n");
         char line[256];
@@ -431,18 +442,29 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
         if (line[0] == 0) {
             continue;
         }
-        rule r;
+        rule r = {.device = TRACE_NONE};
         checker c = {.t = t, .r = &r, .line = number, .out = out};
         if (length >= sizeof line || !parse_rule(line, &r) || !check_rule(&c)) {
             bool unknown = strncmp(line, "finding.", 8) == 0 && trace_finding_number(r.name + 8) == TRACE_NONE;
             snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line,
                      unknown ? "no finding has that name; `heddle trace` prints those that there are"
                              : "write FIGURE < VALUE, such as idle.device < 5 %");
-            return CLI_USAGE;
+            return -1;
         }
-        broken = broken || c.broken;
+        *broken = *broken || c.broken;
         count++;
     }
+    return count;
+}
+
+int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
+{
+    bool broken = false;
+    if (check_rules(t, rules, NULL, &broken, error) < 0) {
+        return CLI_USAGE;
+    }
+    broken = false;
+    int count = check_rules(t, rules, out, &broken, error);
     if (!broken) {
         fprintf(out, "%d rule%s kept\n", count, count == 1 ? "" : "s");
     }

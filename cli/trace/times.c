@@ -8,8 +8,11 @@
  * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
  * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned.
  *
+ * An end that the engine saw, by the clock, is a little late. It may be later than the event in front of the lane's next span.
+ * The lane had ended by then.
+ *
  * Threads, Locks: see model.h.
- * Always: in a lane stretches begin in the order of their positions. No operation has an end before its begin.
+ * Always: in a lane stretches begin in the order of their positions. Spans of a lane do not overlap. No operation has an end before its begin.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +180,16 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
     span->ended = trace_most(span->ended, span->began);
 }
 
+/* A lane runs one span after the other. */
+static void part_spans(trace_run *before, trace_run *span)
+{
+    if (before->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) {
+        before->ended = trace_most(before->began, trace_least(before->ended, span->began));
+    }
+    span->began = trace_most(span->began, before->ended);
+    span->ended = trace_most(span->ended, span->began);
+}
+
 static void sort_clocks(trace_source *s)
 {
     trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
@@ -210,7 +223,11 @@ static bool convert_spans(trace_source *s)
             continue;
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
-        hold_begin(&r, find_issue(s, &r, &issue), n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL);
+        trace_run *before = n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL;
+        hold_begin(&r, find_issue(s, &r, &issue), before);
+        if (before) {
+            part_spans(before, &r);
+        }
         s->spans[n++] = r;
     }
     s->n_spans = n;
@@ -265,6 +282,7 @@ typedef struct maker {
     trace_source *s;
     const trace_lane *lane;
     size_t first; /* of the lane's stretches */
+    int64_t next; /* when the lane's next span begins */
     /* operations without a span, from the next one on: those of the last stretch, and those that the host saw done at the same time */
     size_t in_stretch, together;
 } maker;
@@ -343,6 +361,7 @@ static int64_t end_share(maker *m, size_t index, size_t until, int64_t began)
 {
     const trace *t = m->s->t;
     const trace_op *first = &t->ops[index];
+    int64_t end = trace_least(first->done, m->next);
     if (m->together == 0) {
         for (size_t i = index; i < until; i = next_together(t, i, until)) {
             m->together++;
@@ -355,14 +374,15 @@ static int64_t end_share(maker *m, size_t index, size_t until, int64_t began)
     m->together -= n;
     m->in_stretch = n - 1;
     if (next == until) {
-        return first->done;
+        return end;
     }
-    int64_t share = (first->done - began) / (int64_t)all * (int64_t)n;
-    return trace_least(first->done, trace_most(began + share, issue_of(&t->ops[next])));
+    int64_t share = (end - began) / (int64_t)all * (int64_t)n;
+    return trace_least(end, trace_most(began + share, issue_of(&t->ops[next])));
 }
 
 /* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
- * driver and is not done is taken to run until the trace ends. No such operations are at or behind `until`. */
+ * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end. No such operations are at or
+ * behind `until`. */
 static void put_approximate(maker *m, size_t index, size_t until)
 {
     trace *t = m->s->t;
@@ -370,7 +390,8 @@ static void put_approximate(maker *m, size_t index, size_t until)
     int64_t ready = host_ready(t, op), end = op->done;
     if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
         bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
-        end = first && !t->ended ? m->s->last : TRACE_UNSEEN;
+        bool goes_on = !t->ended && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
+        end = first && goes_on ? m->s->last : TRACE_UNSEEN;
     }
     if (!trace_is_work(op->kind) || op->failed || end == TRACE_UNSEEN) {
         t->unplaced += trace_is_work(op->kind);
@@ -384,16 +405,17 @@ static void put_approximate(maker *m, size_t index, size_t until)
     }
     int64_t began = trace_most(issue_of(op), lane_end(m));
     began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
-    end = op->done == TRACE_UNSEEN ? end : end_share(m, index, until, began);
+    end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : end_share(m, index, until, began);
     trace_stretch *last = add_stretch(m, began, end, op->kind);
     last->approximate = true;
     put_op(m, index, last);
 }
 
-/* Those up to a position, none of which has a span. Returns the one behind them. */
-static size_t put_all_approximate(maker *m, size_t op, size_t end, uint64_t position)
+/* Those up to a position, none of which has a span. `next`: when the lane's next span begins. Returns the one behind them. */
+static size_t put_all_approximate(maker *m, size_t op, size_t end, uint64_t position, int64_t next)
 {
     size_t until = op;
+    m->next = next;
     while (until < end && m->s->t->ops[until].position <= position) {
         until++;
     }
@@ -409,7 +431,7 @@ static void make_lane(maker *m, size_t *span)
     size_t op = (size_t)m->lane->first_op, end = op + (size_t)m->lane->n_ops;
     for (; *span < m->s->n_spans && m->s->spans[*span].lane == m->lane->lane; ++*span) {
         const trace_run *r = &m->s->spans[*span];
-        op = put_all_approximate(m, op, end, r->before);
+        op = put_all_approximate(m, op, end, r->before, r->began);
         bool work = trace_is_work(r->op);
         trace_stretch *stretch = work ? add_stretch(m, r->began, r->ended, r->op) : NULL;
         bool single = r->kind == HDI_RECORD_SPAN_ONE;
@@ -423,7 +445,7 @@ static void make_lane(maker *m, size_t *span)
             }
         }
     }
-    put_all_approximate(m, op, end, UINT64_MAX);
+    put_all_approximate(m, op, end, UINT64_MAX, TRACE_TIME_MOST);
 }
 
 static bool make_stretches(trace_source *s)
@@ -575,7 +597,7 @@ bool trace_place(trace_source *s)
     trace *t = s->t;
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
-    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(t) || !hold_all(t)) {
+    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
     make_window(s);

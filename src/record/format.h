@@ -28,7 +28,7 @@
 
 enum {
     HDI_RECORD_NONE,
-    HDI_RECORD_TRACE,    /* the first record, and one for each start of a trace that goes on in the same file */
+    HDI_RECORD_TRACE, /* the first record, and one for each start of a trace in the same file; what follows is of its runtime */
     HDI_RECORD_TEXT,     /* goes on with the text of the record before */
     HDI_RECORD_DEVICE,   /* a device; text: its name */
     HDI_RECORD_LANE,     /* a lane that records name, before or soon after them */

@@ -90,6 +90,11 @@ for rule in 'finding.nonsense == 0' 'finding. == 0' 'idle.nonsense < 5 %' 'criti
 done
 printf '%s\n' 'finding.nonsense == 0' >"$work/rules"
 refused 2 'no finding has that name' "$work/trace" --check "$work/rules"
+# a rule that is broken in front of a line that is none
+printf '%s\n' 'findings == 0' 'nonsense < 5' >"$work/rules"
+refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
+"$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
+[ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
 # each finding that the documents have is one that a rule may name
 sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
 [ "$(wc -l <"$work/rules")" -eq 18 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"

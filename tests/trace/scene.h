@@ -46,6 +46,15 @@ static inline void scene_read(const char *text, trace *out)
     script_release(&s);
 }
 
+/* By spans and by what the host saw, a lane does one thing after the other. */
+static inline void scene_check_lanes(const trace *t)
+{
+    for (size_t i = 1; i < t->n_stretches && t->n_activities == 0; i++) {
+        const trace_stretch *before = &t->stretches[i - 1], *x = &t->stretches[i];
+        assert_true(before->lane < x->lane || before->ended <= x->began);
+    }
+}
+
 /* The window is split without rest: pieces follow each other, and sums are sums. */
 static inline void scene_check_split(const trace *t)
 {
@@ -80,6 +89,7 @@ static inline void scene_check_split(const trace *t)
         assert_int_equal(devices, x->cause[TRACE_CAUSE_DEVICE]);
         assert_true(x->overlap <= x->compute);
     }
+    scene_check_lanes(t);
     int64_t along = 0;
     for (int i = 0; i < TRACE_ALONG; i++) {
         assert_true(t->along[i] >= 0);

@@ -155,7 +155,7 @@ static void do_trace(script *s, const statement *st)
     r->device = (uint8_t)number(st, "devices", 1);
     r->trace.magic = HDI_RECORD_MAGIC;
     r->trace.version = HDI_RECORD_VERSION;
-    r->trace.process = 4711;
+    r->trace.process = (uint32_t)number(st, "process", 4711);
     r->trace.placement = 1;
     r->trace.since_1970 = INT64_C(1700000000000000000);
     r->trace.run = (uint32_t)number(st, "run", 1);
@@ -354,7 +354,9 @@ static void do_rest(script *s, const statement *st, const char *verb, const char
     } else if (strcmp(verb, "push") == 0 || strcmp(verb, "pop") == 0) {
         add(s, st, verb[1] == 'u' ? HDI_RECORD_PUSH : HDI_RECORD_POP, begin)->range.name = strtoull(word, NULL, 0);
     } else if (strcmp(verb, "dropped") == 0) {
-        add(s, st, HDI_RECORD_DROPPED, begin)->dropped.count = strtoull(word, NULL, 0);
+        hdi_record *r = add(s, st, HDI_RECORD_DROPPED, begin);
+        r->kind = (uint8_t)number(st, "kind", 0);
+        r->dropped.count = strtoull(word, NULL, 0);
     } else if (strcmp(verb, "activity") == 0) {
         hdi_record *r = add(s, st, HDI_RECORD_ACTIVITY, begin);
         r->kind = (uint8_t)(1 + CHOOSE(st, word, "kernel", "copy", "fill"));

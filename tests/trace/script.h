@@ -3,7 +3,7 @@
  * A script has a statement on each line. Times are microseconds, NAME=VALUE pairs follow in any order. Lanes are DEVICE.LANE, operations
  * DEVICE.LANE:POSITION. What follows a # is a comment.
  *
- *    trace devices=2 detail=full run=1    at=WHEN where it goes on for another runtime
+ *    trace devices=2 detail=full run=1    at=WHEN where it goes on for another runtime, process=NUMBER of another process
  *    device 0 name=first
  *    lane 0.1 kind=program            program, in, out, on, peer, claim, other
  *    name kernel 1 axpy               kernel, label, range, thread, option
@@ -24,7 +24,7 @@
  *    restart 0 at=5-9
  *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
  *    push 3 at=1 / pop at=4
- *    dropped 7
+ *    dropped 7 kind=1 at=5 device=0   kind: 0 of a thread, which it is without one, 1 of an engine, 2 of the file
  *    end at=99
  *
  * Threads: one. Locks: none. A statement that is wrong ends the program.

@@ -1,6 +1,6 @@
 /* test_activities.c - what CUPTI reported, in the analysis.
  *
- * Promise: Operations have the times that CUPTI reported of them, and what is of no operation is work of its device.
+ * Promise: Operations have the times that CUPTI reported of them, never those of others. What is of no operation is work of its device.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -81,6 +81,158 @@ static void test_product(void **state)
     trace_release(&t);
 }
 
+/* Two products in a row have two kernels each, and a third one with others of its own stands alone. */
+static void test_products(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "name activity 4 another\n"
+                     "op 0.1:1 matmul at=0 issue=5-6 done=102\n"
+                     "op 0.1:2 matmul at=1 issue=5-6 done=102\n"
+                     "op 0.1:3 launch at=2 issue=5-6 kernel=2 done=102\n"
+                     "op 0.1:4 matmul at=3 issue=5-6 done=102\n"
+                     "span 0.1:4 from=0 span=9-101\n"
+                     "activity kernel at=10-20 name=3\n"
+                     "activity kernel at=21-25 name=4\n"
+                     "activity kernel at=30-40 name=3\n"
+                     "activity kernel at=41-45 name=4\n"
+                     "activity kernel at=50-60 name=2\n"
+                     "activity kernel at=65-70 name=4\n"
+                     "activity kernel at=71-80 name=4\n"
+                     "activity kernel at=81-100 name=3\n"
+                     "end at=120\n",
+               &t);
+    assert_int_equal(t.n_reported, 8);
+    assert_int_equal(t.ops[0].began, 10 * US);
+    assert_int_equal(t.ops[0].ended, 25 * US);
+    assert_int_equal(t.ops[1].began, 30 * US);
+    assert_int_equal(t.ops[1].ended, 45 * US);
+    assert_int_equal(t.ops[3].began, 65 * US);
+    assert_int_equal(t.ops[3].ended, 100 * US);
+    assert_int_equal(t.n_stretches, 4);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Three kernels of two products: either may have two of them. */
+static void test_products_apart(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "name activity 4 another\n"
+                     "op 0.1:1 matmul at=0 issue=5-6 done=102\n"
+                     "op 0.1:2 matmul at=1 issue=5-6 done=102\n"
+                     "op 0.1:3 launch at=2 issue=5-6 kernel=2 done=102\n"
+                     "op 0.1:4 matmul at=3 issue=5-6 done=102\n"
+                     "op 0.1:5 matmul at=3 issue=5-6 done=102\n"
+                     "span 0.1:5 from=0 span=9-101\n"
+                     "activity kernel at=10-20 name=3\n"
+                     "activity kernel at=21-25 name=4\n"
+                     "activity kernel at=30-40 name=3\n"
+                     "activity kernel at=50-60 name=2\n"
+                     "activity kernel at=65-70 name=3\n"
+                     "activity kernel at=71-80 name=4\n"
+                     "activity kernel at=81-85 name=4\n"
+                     "activity kernel at=86-100 name=3\n"
+                     "end at=120\n",
+               &t);
+    assert_int_equal(t.n_reported, 1);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(t.ops[i].measured, i == 2);
+    }
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* CUPTI's or the engine's reports had no room: of a product that had begun before that, some may be missing. */
+static void test_dropped(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=82\n"
+                     "op 0.1:2 matmul at=1 issue=5-6 done=82\n"
+                     "op 0.1:3 launch at=2 issue=5-6 kernel=2 done=82\n"
+                     "span 0.1:3 from=0 span=9-81\n"
+                     "activity kernel at=10-20 name=1\n"
+                     "activity kernel at=25-40 name=3\n"
+                     "activity kernel at=65-80 name=2\n"
+                     "dropped 1 kind=1 at=200 device=0\n"
+                     "op 0.1:4 matmul at=300 issue=305-306 done=382\n"
+                     "op 0.1:5 launch at=300 issue=305-306 kernel=2 done=382\n"
+                     "span 0.1:5 from=3 span=309-381\n"
+                     "activity kernel at=310-320 name=3\n"
+                     "activity kernel at=321-330 name=3\n"
+                     "activity kernel at=340-370 name=2\n"
+                     "end at=400\n",
+               &t);
+    assert_true(t.ops[0].measured && t.ops[2].measured);
+    assert_false(t.ops[1].measured);
+    assert_int_equal(t.activities[1].op, TRACE_NONE);
+    assert_int_equal(t.ops[3].began, 310 * US);
+    assert_int_equal(t.ops[3].ended, 330 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The launch's report is missing, so there are as many of the product's as there are operations. */
+static void test_same_number(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 matmul at=0 issue=5-6 done=62\n"
+                     "op 0.1:2 launch at=1 issue=5-6 kernel=2 done=62\n"
+                     "span 0.1:2 from=0 span=9-61\n"
+                     "activity kernel at=10-20 name=3\n"
+                     "activity kernel at=25-40 name=3\n"
+                     "op 0.1:3 launch at=70 issue=75-76 kernel=2 done=99\n"
+                     "span 0.1:3 from=2 span=77-98\n"
+                     "activity kernel at=80-98 name=2\n"
+                     "end at=120\n",
+               &t);
+    assert_false(t.ops[0].measured);
+    assert_false(t.ops[1].measured);
+    assert_true(t.ops[2].measured);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The first launch's report is missing, and another one has the same kernel. Which one of two has a report is not known at times. */
+static void test_same_kernel(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=62\n"
+                     "op 0.1:2 launch at=1 issue=5-6 kernel=2 done=62\n"
+                     "op 0.1:3 launch at=2 issue=5-6 done=62\n"
+                     "span 0.1:3 from=0 span=9-61\n"
+                     "activity kernel at=25-40 name=2\n"
+                     "activity kernel at=45-60 name=1\n"
+                     "op 0.1:4 launch at=70 issue=75-76 done=112\n"
+                     "op 0.1:5 launch at=70 issue=75-76 done=112\n"
+                     "span 0.1:5 from=3 span=77-111\n"
+                     "activity kernel at=95-110 name=1\n"
+                     "end at=120\n",
+               &t);
+    assert_false(t.ops[0].measured);
+    assert_int_equal(t.ops[1].began, 25 * US);
+    assert_int_equal(t.ops[2].began, 45 * US);
+    assert_int_equal(t.ops[2].ended, 60 * US);
+    assert_false(t.ops[3].measured);
+    assert_false(t.ops[4].measured);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The second of two such launches was given to the driver after the only report's begin. */
+static void test_issued_later(void **state)
+{
+    (void)state;
+    scene_read(CUPTI "op 0.1:1 launch at=0 issue=5-6 done=1062\n"
+                     "op 0.1:2 launch at=1 issue=500-501 done=1062\n"
+                     "span 0.1:2 from=0 span=9-1061\n"
+                     "activity kernel at=10-40 name=1\n"
+                     "end at=1200\n",
+               &t);
+    assert_int_equal(t.ops[0].ended, 40 * US);
+    assert_false(t.ops[1].measured);
+    trace_release(&t);
+}
+
 /* One report is missing: the other launch is found by its name, and the stretch stays one. */
 static void test_missing(void **state)
 {
@@ -132,7 +284,11 @@ static void test_other_library(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parted), cmocka_unit_test(test_product),
-                                       cmocka_unit_test(test_missing), cmocka_unit_test(test_other_library)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parted),         cmocka_unit_test(test_product),      cmocka_unit_test(test_products),
+        cmocka_unit_test(test_products_apart), cmocka_unit_test(test_dropped),      cmocka_unit_test(test_same_number),
+        cmocka_unit_test(test_same_kernel),    cmocka_unit_test(test_issued_later), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_other_library),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,47 @@ static void test_lane_at_work(void **state)
                &t);
     assert_int_equal(t.ops[0].began, 25 * US); /* behind the call: the event is right */
     assert_int_equal(t.ops[1].began, 50 * US);
-    assert_int_equal(t.ops[2].began, 88 * US);
+    assert_int_equal(t.ops[2].began, 90 * US); /* when what is in front had ended */
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The engine saw the first two ends late: by then the event in front of the next one was passed. The lane did not run two at a time. */
+static void test_late_ends(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=47\n"
+                          "span 0.1:1 from=0 span=12-47 clock=2\n"
+                          "op 0.1:2 launch at=0 issue=12-13 done=60\n"
+                          "span 0.1:2 from=1 span=40-60 clock=2\n"
+                          "op 0.1:3 launch at=0 issue=57-58 span=55-80 done=81\n"
+                          "op 0.1:4 launch at=0 issue=59-60 span=75-99 clock=1 done=99\n"
+                          "end at=130\n",
+               &t);
+    assert_int_equal(t.ops[0].ended, 40 * US);
+    assert_int_equal(t.ops[1].began, 40 * US);
+    assert_int_equal(t.ops[1].ended, 57 * US); /* the third one was not there before */
+    assert_int_equal(t.ops[2].began, 57 * US);
+    assert_int_equal(t.ops[2].ended, 80 * US);
+    assert_int_equal(t.ops[3].began, 80 * US); /* this begin is an estimate */
+    assert_int_equal(t.devices[0].compute, (99 - 12) * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* Without a span there is only what the host saw of the first one. */
+static void test_late_done(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=47\n"
+                          "op 0.1:2 launch at=0 issue=12-13 span=40-60 done=61\n"
+                          "end at=130\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 10 * US);
+    assert_int_equal(t.ops[0].ended, 40 * US);
+    assert_int_equal(t.ops[1].began, 40 * US);
     scene_check_split(&t);
     trace_release(&t);
 }
@@ -208,6 +248,8 @@ int main(void)
         cmocka_unit_test(test_lane_at_work),
         cmocka_unit_test(test_host_times),
         cmocka_unit_test(test_host_times_with_waits),
+        cmocka_unit_test(test_late_ends),
+        cmocka_unit_test(test_late_done),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_restart_without_clock),
