@@ -1,7 +1,7 @@
 /* export_snapshot.c - a trace's memory as PyTorch's memory snapshot, which its viewer reads.
  *
  * That is a pickle (protocol 2) of a dictionary: "segments" has what was allocated at the end, "device_traces" has each device's
- * allocations and frees in order. A buffer is a segment with one block. A label stands where a stack of calls would.
+ * allocations and frees in order. A buffer is a segment with one block. Its labels stand where a stack of calls would, in their order.
  *
  * Threads, Locks: see model.h.
  * Always: only the machine's plain types are in it, so reading it runs nothing.
@@ -51,35 +51,47 @@ static void put_pair(const char *key, uint64_t value, FILE *out)
     put_integer(value, out);
 }
 
-static void put_frames(const trace *t, int32_t label, FILE *out)
+static void put_frame(const char *name, FILE *out)
 {
-    const char *name = trace_name(t, label);
-    put_text("frames", out);
-    put_byte(']', out); /* a list with one frame */
     put_byte('}', out);
     put_byte('(', out);
     put_text("filename", out);
     put_text("", out);
     put_pair("line", 0, out);
     put_text("name", out);
-    put_text(name[0] ? name : "(no label)", out);
+    put_text(name, out);
     put_byte('u', out);
     put_byte('a', out);
+}
+
+/* The row with which the buffer's next label begins; NULL: it has no other. */
+static const trace_memory *next_label(const trace *t, const trace_memory *m)
+{
+    const trace_memory *end = m->is_alloc && m->other != TRACE_NONE ? &t->memory[m->other] : NULL;
+    return end && end->renames ? end + 1 : NULL; /* it stands right behind */
+}
+
+/* All labels that a buffer had. `m`: its first row, or the one with its end. */
+static void put_frames(const trace *t, const trace_memory *m, FILE *out)
+{
+    int32_t before = TRACE_NONE;
+    put_text("frames", out);
+    put_byte(']', out);
+    for (; m; m = next_label(t, m)) {
+        if (m->label != TRACE_NONE && m->label != before) {
+            put_frame(trace_name(t, m->label), out);
+            before = m->label;
+        }
+    }
+    if (before == TRACE_NONE) {
+        put_frame("(no label)", out);
+    }
 }
 
 /* Unified and pinned memory is not of one device. */
 static bool is_of(const trace_memory *m, int device)
 {
     return m->kind == 0 && m->device == device && m->counts;
-}
-
-/* An entry of an allocation has one label: the first that the buffer got. */
-static int32_t label_of(const trace *t, const trace_memory *m)
-{
-    while (m->is_alloc && m->label == TRACE_NONE && m->other != TRACE_NONE && t->memory[m->other].renames) {
-        m = &t->memory[m->other + 1]; /* the new label's row stands right behind */
-    }
-    return m->label;
 }
 
 /* An address that no other buffer has meanwhile, also where the trace has none. */
@@ -99,7 +111,7 @@ static void put_entry(const trace *t, const trace_memory *m, const char *action,
     put_pair("stream", 0, out);
     int64_t since = (t->since_1970 > 0 ? t->since_1970 : 0) / 1000;
     put_pair("time_us", (uint64_t)trace_most(0, since + m->time / 1000), out);
-    put_frames(t, label_of(t, m), out);
+    put_frames(t, m, out);
     put_byte('u', out);
     put_byte('a', out);
 }
@@ -125,8 +137,18 @@ static void put_device(const trace *t, int device, FILE *out)
     put_byte('a', out);
 }
 
+/* That of the buffer whose last label begins with `m`. */
+static const trace_memory *first_row(const trace *t, const trace_memory *m)
+{
+    while (m->renames && m[-1].other != TRACE_NONE) { /* in front of it stands the end of the label before */
+        m = &t->memory[m[-1].other];
+    }
+    return m;
+}
+
 static void put_segment(const trace *t, const trace_memory *m, FILE *out)
 {
+    const trace_memory *first = first_row(t, m);
     put_byte('}', out);
     put_byte('(', out);
     put_pair("device", m->device, out);
@@ -144,7 +166,7 @@ static void put_segment(const trace *t, const trace_memory *m, FILE *out)
     put_byte(0x86, out); /* TUPLE2 */
     put_text("is_expandable", out);
     put_byte(0x89, out); /* NEWFALSE */
-    put_frames(t, m->label, out);
+    put_frames(t, first, out);
     put_text("blocks", out);
     put_byte(']', out);
     put_byte('}', out);
@@ -154,7 +176,7 @@ static void put_segment(const trace *t, const trace_memory *m, FILE *out)
     put_pair("requested_size", m->bytes, out);
     put_text("state", out);
     put_text("active_allocated", out);
-    put_frames(t, m->label, out);
+    put_frames(t, first, out);
     put_byte('u', out);
     put_byte('a', out);
     put_byte('u', out);

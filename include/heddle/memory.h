@@ -38,7 +38,7 @@
 HD_BEGIN_DECLS
 
 #define HD_DEVICE_HOST (-1) /* in place of a device: pinned host memory */
-#define HD_LABEL_BYTES 32   /* a label's room, its end included; longer ones are cut */
+#define HD_LABEL_BYTES 32   /* a label's room, its end included; longer ones are cut, between characters */
 
 /* ---- reclaim ---------------------------------------------------------------------------------------------------- */
 

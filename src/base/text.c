@@ -69,6 +69,28 @@ int hdi_utf8_length(const unsigned char *s)
     return overlong || surrogate || too_large ? 0 : length;
 }
 
+size_t hdi_utf8_fit(const char *text, size_t most)
+{
+    size_t n = strnlen(text, most);
+    if (n < most || text[n] == 0) {
+        return n;
+    }
+    for (size_t back = 1; back <= 3 && back <= n; back++) { /* the begin of the character that may go on behind it */
+        const unsigned char *at = (const unsigned char *)text + n - back;
+        if ((*at & 0xc0) != 0x80) {
+            return (size_t)hdi_utf8_length(at) > back ? n - back : n;
+        }
+    }
+    return n;
+}
+
+void hdi_utf8_copy(char *out, size_t room, const char *text)
+{
+    size_t n = hdi_utf8_fit(text, room - 1);
+    memcpy(out, text, n);
+    memset(out + n, 0, room - n);
+}
+
 /* ---- the address of a call ---- */
 
 static const char *file_name(const char *path)

@@ -32,6 +32,12 @@ void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
 /* Number of bytes of the character at s, where a zero ends the text; 0: there is none. */
 int hdi_utf8_length(const unsigned char *s);
 
+/* So many bytes of a text are at most `most`, and end with a whole character. What is no UTF-8 is cut anywhere. */
+size_t hdi_utf8_fit(const char *text, size_t most);
+
+/* Copies what fits, with zeros in the rest of `out` and at least one. */
+void hdi_utf8_copy(char *out, size_t room, const char *text);
+
 /* ---- the address of a call ---- */
 
 #define HDI_SITE_BYTES 128

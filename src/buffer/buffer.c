@@ -542,7 +542,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     }
     char text[HD_LABEL_BYTES] = "";
     if (label) {
-        memcpy(text, label, strnlen(label, sizeof text - 1));
+        hdi_utf8_copy(text, sizeof text, label);
     }
     hdi_buffers_lock(b->runtime);
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);

@@ -201,8 +201,7 @@ static inline void hdi_buffer_label(struct hd_buffer *b, const char *label)
 {
     b->label[0] = 0;
     if (label) {
-        strncpy(b->label, label, sizeof b->label - 1);
-        b->label[sizeof b->label - 1] = 0;
+        hdi_utf8_copy(b->label, sizeof b->label, label);
     }
 }
 

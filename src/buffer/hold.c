@@ -107,7 +107,7 @@ static hd_status create(hd_runtime *rt, const char *label, hd_hold **out)
     if (h) {
         h->count = 0;
         h->outside = label != NULL;
-        snprintf(h->label, sizeof h->label, "%s", label ? label : "");
+        hdi_utf8_copy(h->label, sizeof h->label, label ? label : "");
         hdi_handle_begin(rt, &h->head, HDI_HOLD_MAGIC);
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
     }

@@ -245,8 +245,7 @@ static void use(hdi_pin *p, request *q)
 {
     p->users++;
     p->live++;
-    memset(p->label, 0, sizeof p->label);
-    strncpy(p->label, q->label ? q->label : "", sizeof p->label - 1);
+    hdi_utf8_copy(p->label, sizeof p->label, q->label ? q->label : "");
     q->pin = p;
     q->address = p->address + (q->low - p->low);
 }

@@ -91,7 +91,7 @@ typedef struct reported {
     hdi_activity activity;
     uint32_t device;
     uint64_t start, end;
-    char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES]; /* of the name; "": none */
+    char text[HDI_RECORD_TEXT_ROOM]; /* of the name; "": none */
 } reported;
 
 #define TAKE(kind_number, r)                                                                                           \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/text.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 
@@ -31,8 +32,7 @@ void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
 {
     uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
     if (label) {
-        size_t length = strlen(label);
-        memcpy(words, label, length < sizeof words ? length : sizeof words - 1);
+        hdi_utf8_copy((char *)words, sizeof words, label);
     }
     for (size_t i = 0; i < HDI_CLAIM_LABEL_WORDS; i++) {
         atomic_store_explicit(&lane->claim_label[i], words[i], memory_order_relaxed);

@@ -24,6 +24,7 @@
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "engine/channel.h"
@@ -300,8 +301,7 @@ static inline void hdi_kernel_name(hd_runtime *rt, uint32_t number, char *out)
 static inline void hdi_kernel_set_name(hd_runtime *rt, uint32_t number, const char *name)
 {
     uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {0};
-    size_t length = strlen(name);
-    memcpy(words, name, length < sizeof words ? length : sizeof words - 1);
+    hdi_utf8_copy((char *)words, sizeof words, name);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         atomic_store_explicit(&hdi_kernel_at(rt, number)->name[i], words[i], memory_order_relaxed);
     }

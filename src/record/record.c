@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/text.h"
 
 static uint32_t own_number(void)
 {
@@ -177,9 +178,9 @@ void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n
 
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text)
 {
-    size_t left = text ? strlen(text) : 0;
+    size_t left = text ? hdi_utf8_fit(text, (size_t)HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES) : 0;
     uint32_t n = 0;
-    while (left && n < HDI_RECORD_TEXTS_MOST) {
+    while (left) {
         size_t bytes = left < HDI_RECORD_TEXT_BYTES ? left : HDI_RECORD_TEXT_BYTES;
         hdi_record *piece = &all[1 + n++];
         memset(piece, 0, sizeof *piece);

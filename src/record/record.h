@@ -131,8 +131,10 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
     hdi_ring_put(here->ring, record);
 }
 
-/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off. NULL: none. */
+/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off, behind a whole character. NULL: none. */
 #define HDI_RECORD_TEXTS_MOST 8
+/* Room for such a text, and for the rest of the character at which it is cut. */
+#define HDI_RECORD_TEXT_ROOM (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 4)
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
 /* A range of the calling thread begins, or its innermost one ends. A range whose PUSH has no room is left out with all within it, and a
  * POP without room comes later. So the ranges around keep their ends. */

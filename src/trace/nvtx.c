@@ -33,7 +33,7 @@ typedef struct attributes {
     } message;
 } attributes;
 
-#define NAME_BYTES (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES)
+#define NAME_BYTES HDI_RECORD_TEXT_ROOM
 #define RECORDERS 256 /* as many as runtimes */
 #define DEPTH 64      /* ranges of a thread; what is within more is left out */
 

@@ -194,6 +194,27 @@ static void several_runtimes_and_a_child(void **state)
     expect("+late -late ");
 }
 
+/* A euro has 3 bytes: 149 of them fit into the 448 of a name. */
+static void a_long_name_ends_with_a_whole_character(void **state)
+{
+    (void)state;
+    enum { LENGTH = 300 };
+    static wchar_t wide[LENGTH + 1];
+    static char narrow[3 * LENGTH + 1], expected[2048];
+    for (int i = 0; i < LENGTH; i++) {
+        wide[i] = L'\u20ac';
+        memcpy(narrow + 3 * i, "\xe2\x82\xac", 3);
+    }
+    hd_runtime *runtime = start();
+    push_a(narrow);
+    pop();
+    ((int (*)(const wchar_t *))calls[0][10])(wide);
+    pop();
+    stop(runtime);
+    snprintf(expected, sizeof expected, "+%.447s -%.447s +%.447s -%.447s ", narrow, narrow, narrow, narrow);
+    expect(expected);
+}
+
 int main(void)
 {
     conf_begin("test_trace_nvtx");
@@ -201,6 +222,7 @@ int main(void)
         FOLDER_CASE(ranges_of_a_client_are_recorded),
         FOLDER_CASE(domains_may_cross),
         FOLDER_CASE(several_runtimes_and_a_child),
+        FOLDER_CASE(a_long_name_ends_with_a_whole_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

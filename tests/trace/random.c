@@ -35,6 +35,9 @@ static void head(maker *m)
 {
     script_run(m->s, "trace devices=1 detail=full\nname kernel 1 axpy\nname label 7 weights\nname label 8 halo\n"
                      "name range 3 load\n");
+    if (!m->sane) {
+        script_run(m->s, "name activity 1 axpy\nname activity 2 another\n");
+    }
     m->s->records[0].device = (uint8_t)m->devices;
     for (int d = 0; d < m->devices; d++) {
         for (int l = 0; l < LANES; l++) {
@@ -108,6 +111,9 @@ static void put_op(maker *m)
                : part >= 2      ? HDI_RECORD_OP_COPY
                : roll(&m->d, 9) ? 1
                                 : HDI_RECORD_OP_MARK;
+    if (!m->sane && kind == HDI_RECORD_OP_LAUNCH && roll(&m->d, 4) == 0) {
+        kind = HDI_RECORD_OP_MATMUL;
+    }
     uint64_t before = m->at[lane], position = before + 2 + roll(&m->d, 3);
     uint16_t waits;
     int64_t ready = put_waits(m, lane, position, &waits) + (int64_t)roll(&m->d, 5);
@@ -142,10 +148,10 @@ static void put_op(maker *m)
 
 static void put_rest(maker *m)
 {
-    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC,  HDI_RECORD_FREE,  HDI_RECORD_PAUSE,
-                                    HDI_RECORD_LABEL,    HDI_RECORD_PUSH,   HDI_RECORD_POP,   HDI_RECORD_LOSS,
-                                    HDI_RECORD_RESTART,  HDI_RECORD_MEMORY, HDI_RECORD_CLOCK, HDI_RECORD_ISSUE,
-                                    HDI_RECORD_ACTIVITY};
+    static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC,    HDI_RECORD_FREE,    HDI_RECORD_PAUSE,
+                                    HDI_RECORD_LABEL,    HDI_RECORD_PUSH,     HDI_RECORD_POP,     HDI_RECORD_LOSS,
+                                    HDI_RECORD_RESTART,  HDI_RECORD_MEMORY,   HDI_RECORD_CLOCK,   HDI_RECORD_ISSUE,
+                                    HDI_RECORD_ACTIVITY, HDI_RECORD_ACTIVITY, HDI_RECORD_DROPPED, HDI_RECORD_TRACE};
     uint8_t type = types[roll(&m->d, m->sane ? 6 : sizeof types)];
     int lane = (int)roll(&m->d, (uint64_t)m->devices * LANES);
     hdi_record *r = script_add(m->s, type, m->now);
@@ -167,7 +173,11 @@ static void put_rest(maker *m)
         r->alloc.took = (int64_t)any(m, roll(&m->d, 90000)), r->alloc.rungs = (uint32_t)roll(&m->d, 64);
     } else if (type == HDI_RECORD_ACTIVITY) {
         r->activity.ended = (int64_t)any(m, (uint64_t)end), r->activity.stream = (uint32_t)roll(&m->d, 6);
-        r->activity.name = 1, r->activity.bytes = roll(&m->d, 20);
+        r->activity.name = 1 + roll(&m->d, 2), r->activity.bytes = roll(&m->d, 20);
+    } else if (type == HDI_RECORD_TRACE) { /* another runtime, or this one again */
+        *r = m->s->records[0];
+        r->time = SCRIPT_ZERO + m->now * 1000;
+        r->trace.run = 1 + (uint32_t)roll(&m->d, 3);
     } else {
         r->words[2] = any(m, 3);
         r->words[3] = any(m, roll(&m->d, 100000));

@@ -158,13 +158,28 @@ static void test_rest(void **state)
     trace_release(&t);
 }
 
-/* The viewer has one label for an allocation, and a block its own. */
+/* How often a text is in bytes. */
+static size_t times_in(const char *bytes, size_t n, const char *text)
+{
+    size_t length = strlen(text), found = 0;
+    for (size_t i = 0; i + length <= n; i++) {
+        found += memcmp(bytes + i, text, length) == 0;
+    }
+    return found;
+}
+
+/* The viewer has a stack of frames for an allocation, a segment and a block: all labels in their order. A free has the last one. */
 static void test_snapshot(void **state)
 {
     (void)state;
     scene_read(LABELS "alloc 1 at=5 bytes=100\n"
+                      "alloc 2 at=5 bytes=50 label=7\n"
+                      "alloc 3 at=5 bytes=20\n"
                       "relabel 1 at=6 bytes=100 label=8\n"
-                      "relabel 1 at=7 bytes=100 label=7\n"
+                      "relabel 2 at=6 bytes=50 label=8\n"
+                      "relabel 1 at=7 bytes=100 label=8\n"
+                      "relabel 1 at=8 bytes=100 label=7\n"
+                      "free 2 at=9 label=8\n"
                       "end at=60\n",
                &t);
     char *text = NULL;
@@ -173,15 +188,21 @@ static void test_snapshot(void **state)
     assert_non_null(out);
     trace_export_snapshot(&t, out);
     assert_int_equal(fclose(out), 0);
-    size_t halo = 0, weights = 0, allocs = 0;
-    for (size_t i = 0; i + 8 <= bytes; i++) {
-        halo += memcmp(text + i, "halo", 4) == 0;
-        weights += memcmp(text + i, "weights", 7) == 0;
-        allocs += memcmp(text + i, "\5\0\0\0alloc", 8) == 0;
+    /* a name of a frame, and what is behind it up to the name of the next one */
+    const char halo[] = "X\4\0\0\0halo", weights[] = "X\7\0\0\0weights", next[] = "ua}(X\10\0\0\0filename";
+    size_t rows[2] = {0, 0}; /* stacks with halo on top of weights, and the other way round */
+    for (size_t i = 0; i + 64 <= bytes; i++) {
+        bool is_halo = memcmp(text + i, halo, sizeof halo - 1) == 0;
+        bool is_weights = memcmp(text + i, weights, sizeof weights - 1) == 0;
+        if (is_halo || is_weights) {
+            size_t length = is_halo ? sizeof halo - 1 : sizeof weights - 1;
+            rows[is_weights] += memcmp(text + i + length, next, sizeof next - 1) == 0;
+        }
     }
-    assert_int_equal(allocs, 1);
-    assert_int_equal(halo, 2);    /* segment_alloc and alloc */
-    assert_int_equal(weights, 2); /* the segment that is left, and its block */
+    assert_int_equal(rows[0], 4); /* of buffer 1: segment_alloc and alloc, the segment that is left, and its block */
+    assert_int_equal(rows[1], 2); /* of buffer 2: segment_alloc and alloc */
+    assert_int_equal(times_in(text, bytes, "halo"), 4 + 2 + 3); /* and what is of its free */
+    assert_int_equal(times_in(text, bytes, "(no label)"), 4);   /* of buffer 3 */
     free(text);
     trace_release(&t);
 }
