@@ -282,6 +282,10 @@ void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct 
                                        .returned = hdi_record_now(&rt->recorder)}}};
     all[0].type = HDI_RECORD_TRANSFER;
     all[0].kind = way;
+    if ((!src || !src->label[0]) && (!dst || !dst->label[0])) {
+        hdi_record_put(&rt->recorder, &all[0]);
+        return;
+    }
     all[0].texts = 2; /* the labels */
     all[1] = text_of(src, &all[0].transfer.src_label);
     all[2] = text_of(dst, &all[0].transfer.dst_label);
