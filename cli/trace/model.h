@@ -47,8 +47,8 @@ typedef struct trace_op {
     uint8_t src, dst;
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
-    bool failed;
-    bool leg; /* of a COPY: one half of a staged copy */
+    bool failed; /* the device did not get it */
+    bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;

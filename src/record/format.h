@@ -216,7 +216,7 @@ typedef union hdi_record {
         uint64_t other_position; /* of what it waits for */
         uint64_t reserved[3];
     } behind;
-    struct { /* ISSUE; kind: 1 where the driver refused it */
+    struct { /* ISSUE; kind: 1 where the driver or the function of a CALL refused it, or it was passed over */
         uint32_t first, thread;
         int64_t time;              /* before the call */
         uint32_t lane, count;      /* count: operations */

@@ -253,6 +253,7 @@ static void do_op(script *s, const statement *st, const char *word)
         r = add(s, st, HDI_RECORD_ISSUE, time);
         r->issue.lane = lane, r->issue.count = 1, r->issue.before = before, r->issue.position = position;
         r->issue.returned = clock_at(end > time ? end : time + 1);
+        r->kind = (uint8_t)number(st, "refused", 0);
     }
     add_span(s, st, lane, before, position, op, true);
     if (times(st, "claimed", &time, &end)) { /* at the position before its end */
