@@ -25,6 +25,7 @@
  *    restart 0 at=5-9
  *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
  *    push 3 at=1 / pop at=4
+ *    interval 3 at=1-9 from=5 thread=6   begins in thread 5, ends in 6
  *    dropped 7 kind=1 at=5 device=0   kind: 0 of a thread, which it is without one, 1 of an engine, 2 of the file
  *    end at=99
  *
