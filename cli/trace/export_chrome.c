@@ -312,6 +312,21 @@ static void put_threads(writer *w)
     }
 }
 
+/* By number, since they may overlap, and end in another thread. */
+static void put_intervals(writer *w)
+{
+    const trace *t = w->t;
+    for (size_t i = 0; i < t->n_intervals; i++) {
+        const trace_interval *x = &t->intervals[i];
+        for (int ends = 0; ends < 2; ends++) {
+            put_event(w, ends ? "e" : "b", "interval", trace_name(t, x->name), t->process,
+                      ends ? x->ended_by : x->began_by, ends ? x->end : x->begin);
+            fprintf(w->out, ", \"id\": %zu", i + 1);
+            put_end(w);
+        }
+    }
+}
+
 static void put_top(writer *w, int rank)
 {
     const trace *t = w->t;
@@ -351,6 +366,7 @@ void trace_export_chrome(const trace *t, FILE *out)
         put_arrows(&w, (int32_t)i);
     }
     put_threads(&w);
+    put_intervals(&w);
     put_gaps(&w);
     put_memory(&w);
     fprintf(out, "\n]}\n");

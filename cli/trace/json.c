@@ -314,6 +314,23 @@ static void put_labels(hdi_json *j, const trace *t)
     hdi_json_array_end(j);
 }
 
+static void put_intervals(hdi_json *j, const trace *t)
+{
+    hdi_json_key(j, "intervals");
+    hdi_json_array(j);
+    for (size_t i = 0; i < t->n_intervals; i++) {
+        const trace_interval *x = &t->intervals[i];
+        hdi_json_object(j);
+        put_name(j, "name", t, x->name);
+        put_integer(j, "begin_ns", x->begin);
+        put_integer(j, "end_ns", x->end);
+        put_integer(j, "began_by", x->began_by);
+        put_integer(j, "ended_by", x->ended_by);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
 void trace_put_json(const trace *t, FILE *out)
 {
     hdi_json j;
@@ -326,6 +343,7 @@ void trace_put_json(const trace *t, FILE *out)
     put_launches(&j, t);
     put_links(&j, t);
     put_labels(&j, t);
+    put_intervals(&j, t);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

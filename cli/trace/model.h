@@ -47,8 +47,8 @@ typedef struct trace_op {
     uint8_t src, dst;
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
-    bool failed;
-    bool leg; /* of a COPY: one half of a staged copy */
+    bool failed; /* the device did not get it */
+    bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
     uint64_t position;
@@ -209,6 +209,13 @@ typedef struct trace_range {
     bool nvtx;
 } trace_range;
 
+/* A range that may begin in one thread and end in another; sorted by begin. They may overlap. */
+typedef struct trace_interval {
+    int64_t begin, end;
+    uint32_t began_by, ended_by; /* threads */
+    int32_t name;
+} trace_interval;
+
 typedef struct trace_finding {
     const char *id;        /* "idle-for-device" */
     int16_t device, other; /* TRACE_NONE: none */
@@ -282,6 +289,7 @@ typedef struct trace {
     trace_pause *pauses;
     trace_loss *losses;
     trace_range *ranges;
+    trace_interval *intervals;
     trace_link *links;
     trace_launch *launches;
     trace_finding *findings;
@@ -291,7 +299,7 @@ typedef struct trace {
     int32_t *options;      /* indices of names: "name=value" */
     size_t n_activities, n_threads, n_labels, n_options;
     size_t n_lanes, n_ops, n_waits, n_stretches, n_transfers, n_memory, n_figures, n_pauses, n_losses, n_ranges,
-        n_links, n_launches, n_findings;
+        n_intervals, n_links, n_launches, n_findings;
     int32_t *critical; /* indices of ops, from the first to the last */
     size_t n_critical;
     int64_t along[TRACE_ALONG]; /* of the critical path, ns; they add up to the window */

@@ -793,9 +793,9 @@ void trace_release(trace *t)
     for (size_t i = 0; t->names && i < t->n_names; i++) {
         free(t->names[i]);
     }
-    void *tables[] = {t->names,    t->lanes,      t->ops,     t->waits,  t->stretches, t->transfers, t->memory,
-                      t->figures,  t->pauses,     t->losses,  t->ranges, t->links,     t->launches,  t->findings,
-                      t->critical, t->activities, t->threads, t->labels, t->options};
+    void *tables[] = {t->intervals, t->names,    t->lanes,      t->ops,     t->waits,  t->stretches, t->transfers,
+                      t->memory,    t->figures,  t->pauses,     t->losses,  t->ranges, t->links,     t->launches,
+                      t->findings,  t->critical, t->activities, t->threads, t->labels, t->options};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         free(tables[i]);
     }

@@ -468,6 +468,28 @@ static bool read_threads(trace_source *s)
     return true;
 }
 
+static int compare_intervals(const void *a, const void *b)
+{
+    const trace_interval *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static void read_interval(trace_source *s, const hdi_record *r)
+{
+    trace *t = s->t;
+    int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->interval.ended));
+    if (begin == TRACE_UNSEEN || end < begin) {
+        t->ignored++;
+        return;
+    }
+    t->intervals[t->n_intervals++] =
+        (trace_interval){.begin = begin,
+                         .end = end,
+                         .began_by = r->interval.began_by,
+                         .ended_by = r->thread,
+                         .name = trace_lookup(s, HDI_RECORD_NAME_RANGE, r->interval.name, begin)};
+}
+
 static void read_options(trace_source *s)
 {
     for (size_t i = 0; i < s->n_namings; i++) {
@@ -497,6 +519,9 @@ static void read_records(trace_source *s)
         case HDI_RECORD_PAUSE:
             read_pause(s, &r);
             break;
+        case HDI_RECORD_INTERVAL:
+            read_interval(s, &r);
+            break;
         case HDI_RECORD_MEMORY:
             read_figure(s, &r);
             break;
@@ -520,15 +545,17 @@ bool trace_read_tables(trace_source *s)
     t->figures = trace_table(s->count[HDI_RECORD_MEMORY], sizeof t->figures[0]);
     t->activities = trace_table(s->count[HDI_RECORD_ACTIVITY], sizeof t->activities[0]);
     t->ranges = trace_table(s->count[HDI_RECORD_PUSH], sizeof t->ranges[0]);
+    t->intervals = trace_table(s->count[HDI_RECORD_INTERVAL], sizeof t->intervals[0]);
     t->options = trace_table(s->n_namings, sizeof t->options[0]);
     if (!t->transfers || !t->memory || !t->pauses || !t->losses || !t->figures || !t->activities || !t->ranges ||
-        !t->options) {
+        !t->intervals || !t->options) {
         return false;
     }
     read_records(s);
     read_options(s);
     trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
     trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
+    trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], compare_intervals);
     trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
     trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
     return trace_join_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);

@@ -152,7 +152,7 @@ static int64_t convert(const trace_source *s, const clock_rows *rows, size_t at,
     return time > TRACE_TIME_MOST || time < -TRACE_TIME_MOST ? TRACE_UNSEEN : (int64_t)time;
 }
 
-/* The ISSUE of a span's first operation, NULL: it is missing, or the driver refused it. Both tables are sorted; `next` only grows. */
+/* The ISSUE of a span's first operation, NULL: it is missing, or the driver did not get it. Both tables are sorted; `next` only grows. */
 static const trace_run *find_issue(const trace_source *s, const trace_run *span, size_t *next)
 {
     const trace_run *issues = s->issues;
@@ -242,9 +242,9 @@ static void note(trace_op *op, const trace_run *r, bool is_issue)
 {
     if (is_issue) {
         op->issued = op->issued == TRACE_UNSEEN ? r->time : op->issued;
+        op->failed = op->failed || r->kind == 1;
     } else {
         op->done = op->done == TRACE_UNSEEN ? r->time : op->done;
-        op->failed = op->failed || r->kind == 1;
     }
 }
 
@@ -439,7 +439,7 @@ static void make_lane(maker *m, size_t *span)
             stretch->one = single;
         }
         for (; op < end && t->ops[op].position <= r->position; op++) {
-            if (work && trace_is_work(t->ops[op].kind)) {
+            if (work && trace_is_work(t->ops[op].kind) && !t->ops[op].failed) {
                 put_op(m, op, stretch);
                 t->ops[op].measured = single;
             }

@@ -41,6 +41,7 @@ static void fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_command *c
     stream->cause.op = c->op == HDI_OP_CLAIMED ? HDI_OP_CLAIM : c->op;
     stream->cause.kernel = outcome;
     hdi_stream_record_failure(engine, stream, from, end);
+    stream->refused = true;
     stream->failed = stream->sticky_failure;
 }
 

@@ -388,6 +388,7 @@ static void close_span(hdi_engine *engine, hdi_stream *stream)
 void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     uint8_t op = op_of(c->op);
+    stream->refused = false;
     if (!op || stream->failed || engine->recording.ending || hdi_device_lost(engine->device)) {
         return;
     }
@@ -412,7 +413,7 @@ bool hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *
 {
     hdi_spans *spans = stream->spans;
     bool is_work = op_of(c->op) != 0;
-    if (!is_work || !spans || !spans->open || stream->failed) {
+    if (!is_work || !spans || !spans->open || stream->refused) {
         return is_work;
     }
     hdi_span *last = last_of(spans);
@@ -437,7 +438,7 @@ void hdi_record_issue(hdi_engine *engine, const hdi_stream *stream, uint64_t fro
                                    .position = stream->issued,
                                    .returned = returned}};
     record.type = HDI_RECORD_ISSUE;
-    record.kind = stream->failed;
+    record.kind = stream->refused;
     put(engine, &record);
 }
 

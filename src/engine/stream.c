@@ -628,6 +628,7 @@ void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi
     uint64_t end = begin + c->slots;
     hdi_stream_blame(engine, stream, c, end, code, &stream->cause);
     hdi_stream_record_failure(engine, stream, begin + 1, end);
+    stream->refused = true;
 }
 
 /* ---- issuing ---- */
@@ -664,6 +665,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     /* Waits are made after a failure, too: later operations, and uses of the same buffers elsewhere, rely on them. */
     if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT && c->op != HDI_OP_CLAIMED) {
         hdi_stream_record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
+        stream->refused = true;
         if (hdi_op_is_work(c->op) && !stream->sticky_failure) {
             stream->failed = false; /* only what depended on the failed result fails */
         }

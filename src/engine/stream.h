@@ -98,6 +98,7 @@ typedef struct hdi_stream {
     _Atomic uint64_t cut; /* the last one, by position (event.c) */
     bool failed;          /* commands are passed over instead of issued */
     bool sticky_failure;
+    bool refused;         /* for a trace: the last command failed in its call, or was passed over */
     bool has_claims;      /* the lane is for claims */
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by the thread that runs the engine */
     /* At a claim that the program has not ended, whose position this is; 0: at none. Written like `blocked`. */

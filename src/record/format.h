@@ -53,6 +53,7 @@ enum {
     HDI_RECORD_END,      /* the trace was stopped */
     HDI_RECORD_LABEL,    /* a buffer has another label from here on */
     HDI_RECORD_BEHIND,   /* an engine lets a lane wait for more than a WAIT states, since the next event stands there */
+    HDI_RECORD_INTERVAL, /* a range that may begin in one thread and end in another; written when it ends */
     HDI_RECORD_TYPES
 };
 
@@ -216,7 +217,7 @@ typedef union hdi_record {
         uint64_t other_position; /* of what it waits for */
         uint64_t reserved[3];
     } behind;
-    struct { /* ISSUE; kind: 1 where the driver refused it */
+    struct { /* ISSUE; kind: 1 where the driver or the function of a CALL refused it, or it was passed over */
         uint32_t first, thread;
         int64_t time;              /* before the call */
         uint32_t lane, count;      /* count: operations */
@@ -304,6 +305,15 @@ typedef union hdi_record {
         uint64_t name; /* NAME of it */
         uint64_t reserved[5];
     } range;
+    struct { /* INTERVAL; kind: 1 for a range of NVTX. `thread` ended it */
+        uint32_t first, thread;
+        int64_t time; /* when it began */
+        int64_t ended;
+        uint64_t name;     /* NAME of it, as a range has */
+        uint32_t began_by; /* the system's number of the thread that began it */
+        uint32_t rest;
+        uint64_t reserved[3];
+    } interval;
     struct { /* DROPPED; kind: 0 of a thread, 1 of an engine, 2 of the file */
         uint32_t first, thread;
         int64_t time;

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-static uint32_t own_number(void)
+uint32_t hdi_record_own_number(void)
 {
     return (uint32_t)syscall(SYS_gettid);
 }
@@ -107,7 +107,7 @@ static hdi_record_thread *settle(hdi_recorder *r)
     if (!t) {
         return NULL;
     }
-    t->thread = own_number();
+    t->thread = hdi_record_own_number();
     t->gap.trace = 0;
     own->records = t;
     atomic_store_explicit(&t->owner, own, memory_order_relaxed);
@@ -169,7 +169,7 @@ void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n
     if (here) {
         put_all(here->ring, records, n, here->thread);
     } else if (recorder->common) {
-        put_all(recorder->common, records, n, own_number());
+        put_all(recorder->common, records, n, hdi_record_own_number());
     }
     hdi_lock_release(&recorder->lock);
 }
@@ -246,7 +246,7 @@ static __attribute__((noinline)) void enter_slow(hdi_recorder *r, place *p, uint
     hdi_record_thread *t = settle(r);
     p->shared = !t;
     p->ring = t ? t->ring : r->common;
-    p->thread = t ? t->thread : own_number();
+    p->thread = t ? t->thread : hdi_record_own_number();
     p->nothing.trace = 0;
     p->gap = t ? &t->gap : gap_of_sharer(r, p->thread, trace);
     p->gap = p->gap ? p->gap : &p->nothing;
@@ -334,6 +334,16 @@ void hdi_record_pop(hdi_recorder *recorder, hdi_record *record)
     enter(recorder, &p);
     if (p.ring) {
         pop(&p, record);
+    }
+    leave(recorder, &p);
+}
+
+void hdi_record_drop(hdi_recorder *recorder)
+{
+    place p;
+    enter(recorder, &p);
+    if (p.ring) {
+        hdi_ring_drop(p.ring, 1);
     }
     leave(recorder, &p);
 }

@@ -140,6 +140,10 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
  * POP without room comes later. So the ranges around keep their ends. */
 void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name);
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
+/* What the calling thread has no room for otherwise counts as a record that was dropped. */
+void hdi_record_drop(hdi_recorder *recorder);
+/* The calling thread's number, as records have it. */
+uint32_t hdi_record_own_number(void);
 /* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 

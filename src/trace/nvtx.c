@@ -8,8 +8,17 @@
 #include "base/thread.h"
 
 enum { TABLE_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
-enum { CORE_PUSH_EX = 8, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
-enum { CORE2_PUSH_EX = 4, CORE2_POP = 5, CORE2_REGISTER_A = 10, CORE2_REGISTER_W, CORE2_DOMAIN_A, CORE2_DOMAIN_W };
+enum { CORE_START_EX = 4, CORE_START_A, CORE_START_W, CORE_END, CORE_PUSH_EX, CORE_PUSH_A, CORE_PUSH_W, CORE_POP };
+enum {
+    CORE2_START_EX = 2,
+    CORE2_END,
+    CORE2_PUSH_EX,
+    CORE2_POP,
+    CORE2_REGISTER_A = 10,
+    CORE2_REGISTER_W,
+    CORE2_DOMAIN_A,
+    CORE2_DOMAIN_W
+};
 enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE, MESSAGE_REGISTERED };
 
 typedef void (*function)(void);
@@ -36,6 +45,7 @@ typedef struct attributes {
 #define NAME_BYTES HDI_RECORD_TEXT_ROOM
 #define RECORDERS 256 /* as many as runtimes */
 #define DEPTH 64      /* ranges of a thread; what is within more is left out */
+#define INTERVALS 512 /* that are open at a time */
 
 /* ---- recorders that record ---- */
 
@@ -212,6 +222,102 @@ static int pop(const void *domain)
     return at;
 }
 
+/* ---- ranges that are started and ended ---- */
+
+typedef struct interval {
+    uint64_t id; /* 0: none. Its number in the table, and never used again */
+    uint64_t name;
+    int64_t began;
+    uint32_t thread;
+    char text[NAME_BYTES];
+} interval;
+
+static interval *intervals; /* INTERVALS of them, made with the first one. NULL: none, or no memory. Under the mutex */
+
+/* Whether a trace is on that was on at `began`. The mutex is held. */
+static bool is_recorded(int64_t began)
+{
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    uint32_t i = 0;
+    while (i < n && since[i] > began) {
+        i++;
+    }
+    return i < n;
+}
+
+/* One that is not in use, or whose traces have ended. NULL: there is none. The mutex is held. */
+static interval *unused(void)
+{
+    static uint32_t next;
+    intervals = intervals ? intervals : calloc(INTERVALS, sizeof *intervals);
+    for (uint32_t i = 0; i < INTERVALS && intervals; i++) {
+        interval *at = &intervals[next++ % INTERVALS];
+        if (!at->id || !is_recorded(at->began)) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* The mutex is held. */
+static void drop_interval(void)
+{
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        hdi_record_drop(recorders[i]);
+    }
+}
+
+/* Returns the range's number; 0, as NVTX without a tool: it is not recorded. */
+static uint64_t start(const char *text)
+{
+    static uint64_t serial;
+    hdi_mutex_lock(&lock);
+    interval *at = unused();
+    uint64_t id = at ? ++serial * INTERVALS + (uint64_t)(at - intervals) : 0;
+    if (at) {
+        at->id = id;
+        at->name = hdi_record_number(text);
+        at->began = hdi_clock_ns();
+        at->thread = hdi_record_own_number();
+        snprintf(at->text, sizeof at->text, "%s", text);
+    } else {
+        drop_interval();
+    }
+    hdi_mutex_unlock(&lock);
+    return id;
+}
+
+/* In all traces that were on when it began. The mutex is held. */
+static void put_interval(const interval *at)
+{
+    hdi_record record = {.interval = {.time = at->began, .name = at->name, .began_by = at->thread}};
+    record.type = HDI_RECORD_INTERVAL;
+    record.kind = 1;
+    uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        if (since[i] <= at->began) {
+            int64_t now = hdi_record_now(recorders[i]);
+            record.interval.ended = now > at->began ? now : at->began;
+            hdi_record_put_text(recorders[i], &record, at->text);
+        }
+    }
+}
+
+static void end_id(uint64_t id)
+{
+    if (!id || !is_wanted()) {
+        return; /* `unused` finds what is left */
+    }
+    hdi_mutex_lock(&lock);
+    interval *at = intervals ? &intervals[id % INTERVALS] : NULL;
+    if (at && at->id == id) {
+        put_interval(at);
+        at->id = 0;
+    }
+    hdi_mutex_unlock(&lock);
+}
+
 /* ---- texts ---- */
 
 /* "domain: text", cut where there is no room. */
@@ -277,11 +383,12 @@ static int push_w(const wchar_t *text)
     return push(NULL, name);
 }
 
-static int domain_push(const void *domain, const attributes *a)
+/* The name that attributes give; as it was: they have none. */
+static void name_of(char name[NAME_BYTES], const void *domain, const attributes *a)
 {
-    char name[NAME_BYTES] = "", plain[NAME_BYTES] = "";
+    char plain[NAME_BYTES] = "";
     size_t least = offsetof(attributes, message) + sizeof a->message;
-    if (is_wanted() && a && a->size >= least) {
+    if (a && a->size >= least) {
         if (a->message_type == MESSAGE_ASCII) {
             join(name, domain, a->message.ascii);
         } else if (a->message_type == MESSAGE_UNICODE) {
@@ -290,6 +397,14 @@ static int domain_push(const void *domain, const attributes *a)
         } else if (a->message_type == MESSAGE_REGISTERED) {
             join(name, domain, a->message.registered);
         }
+    }
+}
+
+static int domain_push(const void *domain, const attributes *a)
+{
+    char name[NAME_BYTES] = "";
+    if (is_wanted()) {
+        name_of(name, domain, a);
     }
     return push(domain, name);
 }
@@ -302,6 +417,47 @@ static int push_ex(const attributes *a)
 static int pop_here(void)
 {
     return pop(NULL);
+}
+
+static uint64_t start_a(const char *text)
+{
+    char name[NAME_BYTES];
+    if (!is_wanted()) {
+        return 0;
+    }
+    join(name, NULL, text);
+    return start(name);
+}
+
+static uint64_t start_w(const wchar_t *text)
+{
+    char name[NAME_BYTES];
+    if (!is_wanted()) {
+        return 0;
+    }
+    narrow(name, text);
+    return start(name);
+}
+
+static uint64_t domain_start(const void *domain, const attributes *a)
+{
+    char name[NAME_BYTES] = "";
+    if (!is_wanted()) {
+        return 0;
+    }
+    name_of(name, domain, a);
+    return start(name);
+}
+
+static uint64_t start_ex(const attributes *a)
+{
+    return domain_start(NULL, a);
+}
+
+static void domain_end(const void *domain, uint64_t id)
+{
+    (void)domain; /* the number has all */
+    end_id(id);
 }
 
 static const void *register_a(const void *domain, const char *text)
@@ -338,6 +494,9 @@ int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t table))
         unsigned entry;
         function call;
     } calls[] = {
+        {MODULE_CORE, CORE_START_EX, (function)start_ex},       {MODULE_CORE, CORE_START_A, (function)start_a},
+        {MODULE_CORE, CORE_START_W, (function)start_w},         {MODULE_CORE, CORE_END, (function)end_id},
+        {MODULE_CORE2, CORE2_START_EX, (function)domain_start}, {MODULE_CORE2, CORE2_END, (function)domain_end},
         {MODULE_CORE, CORE_PUSH_EX, (function)push_ex},         {MODULE_CORE, CORE_PUSH_A, (function)push_a},
         {MODULE_CORE, CORE_PUSH_W, (function)push_w},           {MODULE_CORE, CORE_POP, (function)pop_here},
         {MODULE_CORE2, CORE2_PUSH_EX, (function)domain_push},   {MODULE_CORE2, CORE2_POP, (function)pop},

@@ -5,7 +5,8 @@
  *
  * Threads: any. Locks: a mutex per process, for the list of recorders that record; not across calls of NVTX.
  * Always: without a trace a call of NVTX costs a load and a branch. Ranges are nested per thread and domain; where domains cross, those that
- * stand within are ended and begun again. In a child made by fork() nothing is recorded.
+ * stand within are ended and begun again. Ranges that are started and ended are no nest: each is recorded when it ends, by the thread that ends
+ * it. One that is open when a trace ends is not in that trace. In a child made by fork() nothing is recorded.
  */
 #ifndef HDI_TRACE_NVTX_H
 #define HDI_TRACE_NVTX_H

@@ -273,6 +273,8 @@ static void name_texts(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r
         uint32_t *label = label_of(r, i);
         if (text[0] && r->type == HDI_RECORD_PUSH) {
             name_number(w, HDI_RECORD_NAME_RANGE, r->range.name, r->range.name, text);
+        } else if (text[0] && r->type == HDI_RECORD_INTERVAL) {
+            name_number(w, HDI_RECORD_NAME_RANGE, r->interval.name, r->interval.name, text);
         } else if (text[0] && label) {
             *label = (uint32_t)name_number(w, HDI_RECORD_NAME_LABEL, *label, hdi_record_number(text), text);
         }

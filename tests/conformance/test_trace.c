@@ -191,6 +191,60 @@ static void transfers_have_their_way_and_bytes(void **state)
     conf_close(runtime);
 }
 
+/* Copies one after the other until one fails. `behind` reads what that one was to write; its lane NULL: it was refused at once. */
+static hd_ticket fail_a_copy(hd_buffer *device, hd_buffer *pinned, hd_ticket *behind)
+{
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = HD_OK;
+    for (int tries = 0; status == HD_OK && tries < 20;
+         tries++) { /* the runtime may have made copies of its own before */
+        *behind = (hd_ticket){NULL, 0};
+        CONF_OK(hd_copy(pinned, 0, device, 0, bytes, &ticket));
+        (void)hd_copy(device, bytes, pinned, 0, bytes, behind);
+        status = hd_wait(ticket, 60 * CONF_SECOND);
+        if (behind->lane) {
+            CONF_EQUAL(hd_wait(*behind, 60 * CONF_SECOND), status);
+        }
+    }
+    CONF_FAILS(status, HD_ERROR_FAILED);
+    return ticket;
+}
+
+/* In a lane that goes on after a failure, as those for copies do. */
+static void what_the_driver_did_not_get_is_marked(void **state)
+{
+    (void)state;
+    for (int detail = HD_TRACE_EDGES; detail <= HD_TRACE_FULL; detail++) {
+        hd_runtime *runtime = conf_open("fault=cuMemcpyDtoHAsync:3=1 delay=cuMemcpyDtoHAsync:3=100000");
+        hd_buffer *device = NULL, *pinned = NULL;
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 2 * bytes, &device));
+        CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
+        CONF_OK(hd_fill(device, 0, 1, 2 * bytes, NULL));
+        CONF_OK(hd_fill(pinned, 0, 1, bytes, NULL));
+        hd_trace_options how = {.size = sizeof how, .detail = (hd_trace_detail)detail};
+        CONF_OK(hd_trace_start(runtime, in_folder("t"), &how));
+        hd_ticket good, behind, failed = fail_a_copy(device, pinned, &behind);
+        CONF_OK(hd_copy(pinned, 0, device, 0, bytes, &good));
+        CONF_OK(hd_wait(good, 60 * CONF_SECOND));
+        CONF_TRUE(good.lane == failed.lane); /* only the record has the difference */
+        CONF_OK(hd_trace_stop(runtime, NULL));
+        content c = read_file(file_path);
+        const hdi_record *refused = covering(&c, HDI_RECORD_ISSUE, failed);
+        CONF_TRUE(refused && refused->kind == 1);
+        CONF_TRUE(!covering(&c, HDI_RECORD_SPAN, failed));
+        CONF_EQUAL(covering(&c, HDI_RECORD_ISSUE, good)->kind, 0);
+        CONF_TRUE(detail != HD_TRACE_FULL || covering(&c, HDI_RECORD_SPAN, good));
+        if (behind.lane) { /* it was there before the failure was */
+            const hdi_record *passed = covering(&c, HDI_RECORD_ISSUE, behind);
+            CONF_TRUE(passed && passed->kind == 1 && !covering(&c, HDI_RECORD_SPAN, behind));
+        }
+        free(c.records);
+        hd_free(device);
+        hd_free(pinned);
+        conf_close(runtime);
+    }
+}
+
 static void pinned_memory_is_there_like_others(void **state)
 {
     (void)state;
@@ -749,6 +803,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         FOLDER_CASE(each_operation_is_there_once),
         FOLDER_CASE(transfers_have_their_way_and_bytes),
+        FOLDER_CASE(what_the_driver_did_not_get_is_marked),
         FOLDER_CASE(pinned_memory_is_there_like_others),
         FOLDER_CASE(a_later_label_is_there),
         FOLDER_CASE(names_that_are_alike_in_number_are_two),

@@ -1,12 +1,13 @@
 /* test_trace_nvtx.c - ranges that a program names by NVTX: a client of the protocol, and NVIDIA's header where it is.
  *
- * Promise: Ranges of NVTX are in the trace, nested per thread also where domains cross; without a trace nothing is recorded.
+ * Promise: Ranges of NVTX are in the trace: nested per thread also where domains cross, or started and ended in any threads.
  *
  * Placements: inline.
- * Threads: the main one. Locks: none.
+ * Threads: the main one, and one that ends a range. Locks: none.
  */
 #include "folder.h"
 
+#include <pthread.h>
 #include <wchar.h>
 #include "record/format.h"
 #include "trace/nvtx.h"
@@ -79,6 +80,16 @@ static void append_name(char *line, size_t room, const hdi_record *records, size
     }
 }
 
+static uint64_t start_a(const char *text)
+{
+    return ((uint64_t(*)(const char *))calls[0][5])(text);
+}
+
+static void end_id(uint64_t id)
+{
+    ((void (*)(uint64_t))calls[0][7])(id);
+}
+
 static void expect(const char *expected)
 {
     static char line[2048];
@@ -94,6 +105,13 @@ static void expect(const char *expected)
             CONF_EQUAL(r->kind, 1);
             strcat(line, r->type == HDI_RECORD_PUSH ? "+" : "-");
             append_name(line, sizeof line, records, n, r->range.name);
+            strcat(line, " ");
+        }
+        if (r->type == HDI_RECORD_INTERVAL) {
+            CONF_EQUAL(r->kind, 1);
+            CONF_TRUE(r->time <= r->interval.ended);
+            strcat(line, r->thread == r->interval.began_by ? "=" : "~"); /* ~: two threads */
+            append_name(line, sizeof line, records, n, r->interval.name);
             strcat(line, " ");
         }
     }
@@ -215,6 +233,84 @@ static void a_long_name_ends_with_a_whole_character(void **state)
     expect(expected);
 }
 
+static void *ends(void *id)
+{
+    end_id(*(uint64_t *)id);
+    return NULL;
+}
+
+static void started_ranges_may_overlap(void **state)
+{
+    (void)state;
+    CONF_EQUAL(InitializeInjectionNvtx2(table_of), 1);
+    CONF_EQUAL(start_a("before"), 0); /* without a trace: as without a tool */
+    hd_runtime *runtime = start();
+    end_id(0);
+    uint64_t a = start_a("a"), w = ((uint64_t(*)(const wchar_t *))calls[0][6])(L"w\u00e4"), open = start_a("open");
+    CONF_TRUE(a && w && open && a != w && w != open && a != open);
+    push_a("nested");
+    end_id(a);
+    end_id(a); /* no range any more */
+    pop();
+    pthread_t thread;
+    CONF_EQUAL(pthread_create(&thread, NULL, ends, &w), 0);
+    pthread_join(thread, NULL);
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    end_id(open);
+    char first[sizeof file_path];
+    strcpy(first, file_path);
+    snprintf(file_path, sizeof file_path, "%s/s", folder);
+    CONF_OK(hd_trace_start(runtime, file_path, NULL));
+    end_id(open); /* which began before this trace */
+    end_id(start_a("later"));
+    stop(runtime);
+    expect("=later ");
+    strcpy(file_path, first);
+    expect("+nested =a -nested ~w\u00e4 ");
+}
+
+static void started_ranges_of_domains(void **state)
+{
+    (void)state;
+#ifdef HAVE_NVTX
+    nvtxDomainHandle_t one = nvtxDomainCreateA("one");
+    nvtxEventAttributes_t a = {.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE};
+    a.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    a.message.ascii = "x";
+    hd_runtime *runtime = start();
+    nvtxRangeId_t of_domain = nvtxDomainRangeStartEx(one, &a), plain = nvtxRangeStartEx(&a);
+    nvtxDomainRangeEnd(one, of_domain);
+    nvtxRangeEnd(plain);
+    stop(runtime);
+    expect("=one: x =x ");
+#else
+    skip();
+#endif
+}
+
+static void started_ranges_without_room_are_counted(void **state)
+{
+    (void)state;
+    enum { ROOM = 512 };
+    CONF_EQUAL(InitializeInjectionNvtx2(table_of), 1);
+    hd_runtime *runtime = start();
+    uint64_t first = start_a("first");
+    for (int i = 1; i < ROOM; i++) {
+        CONF_TRUE(start_a("many") != 0);
+    }
+    CONF_EQUAL(start_a("none"), 0);
+    end_id(first);
+    end_id(start_a("again"));
+    hd_trace_info info = {.size = sizeof info};
+    CONF_OK(hd_trace_stop(runtime, &info));
+    CONF_EQUAL(info.dropped, 1);
+    expect("=first =again ");
+    CONF_OK(hd_trace_start(runtime, file_path, NULL));
+    end_id(start_a("new")); /* those of the trace before take no room */
+    stop(runtime);
+    expect("=new ");
+}
+
 int main(void)
 {
     conf_begin("test_trace_nvtx");
@@ -223,6 +319,9 @@ int main(void)
         FOLDER_CASE(domains_may_cross),
         FOLDER_CASE(several_runtimes_and_a_child),
         FOLDER_CASE(a_long_name_ends_with_a_whole_character),
+        FOLDER_CASE(started_ranges_may_overlap),
+        FOLDER_CASE(started_ranges_of_domains),
+        FOLDER_CASE(started_ranges_without_room_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

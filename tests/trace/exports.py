@@ -55,11 +55,16 @@ def chrome(analysis, path):
 
 
 def rows(analysis, path):
-    """Of the trace in test_export.sh: ranges, pauses and memory, each in its row with its times and values."""
+    """Of the trace in test_export.sh: ranges, intervals, pauses and memory, each in its row with its times and values."""
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     ranges = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e.get("cat") == "user_annotation"]
     check(sorted(ranges) == [('inner "1"', 5, 2, 3), ("open", 6, 15, 35), ("outer", 5, 1, 9)], "ranges: %s" % ranges)
+    intervals = [(e["ph"], e["name"], e["id"], e["tid"], e["ts"]) for e in events if e.get("cat") == "interval"]
+    expected = [("b", "outer", 1, 5, 2), ("e", "outer", 1, 6, 20), ("b", 'inner "1"', 2, 6, 3), ("e", 'inner "1"', 2, 5, 40)]
+    check(intervals == expected, "intervals: %s" % intervals)
+    listed = [(i["name"], i["begin_ns"], i["end_ns"], i["began_by"], i["ended_by"]) for i in analysis["intervals"]]
+    check(listed == [("outer", 2000, 20000, 5, 6), ('inner "1"', 3000, 40000, 6, 5)], "intervals in JSON: %s" % listed)
     pauses = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e.get("cat") == "pause"]
     expected = [("loads code", 5, 3, 1), ("maps memory", 6, 11, 2), ("waits for work", 5, 12, 8)]
     check(sorted(pauses) == expected, "pauses: %s" % pauses)

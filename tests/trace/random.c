@@ -151,7 +151,8 @@ static void put_rest(maker *m)
     static const uint8_t types[] = {HDI_RECORD_TRANSFER, HDI_RECORD_ALLOC,    HDI_RECORD_FREE,    HDI_RECORD_PAUSE,
                                     HDI_RECORD_LABEL,    HDI_RECORD_PUSH,     HDI_RECORD_POP,     HDI_RECORD_LOSS,
                                     HDI_RECORD_RESTART,  HDI_RECORD_MEMORY,   HDI_RECORD_CLOCK,   HDI_RECORD_ISSUE,
-                                    HDI_RECORD_ACTIVITY, HDI_RECORD_ACTIVITY, HDI_RECORD_DROPPED, HDI_RECORD_TRACE};
+                                    HDI_RECORD_ACTIVITY, HDI_RECORD_ACTIVITY, HDI_RECORD_DROPPED, HDI_RECORD_INTERVAL,
+                                    HDI_RECORD_TRACE};
     uint8_t type = types[roll(&m->d, m->sane ? 6 : sizeof types)];
     int lane = (int)roll(&m->d, (uint64_t)m->devices * LANES);
     hdi_record *r = script_add(m->s, type, m->now);
@@ -159,7 +160,9 @@ static void put_rest(maker *m)
     r->thread = 1 + (uint32_t)roll(&m->d, THREADS);
     r->device = (uint8_t)roll(&m->d, (uint64_t)m->devices);
     r->kind = (uint8_t)(1 + roll(&m->d, 7));
-    if (type == HDI_RECORD_PAUSE) {
+    if (type == HDI_RECORD_INTERVAL) {
+        r->interval.name = 3, r->interval.ended = (int64_t)any(m, (uint64_t)end);
+    } else if (type == HDI_RECORD_PAUSE) {
         r->pause.lane = number_of(lane), r->pause.position = any(m, m->at[lane]),
         r->pause.ended = (int64_t)any(m, (uint64_t)end);
     } else if (type == HDI_RECORD_TRANSFER) {

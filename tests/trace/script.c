@@ -253,6 +253,7 @@ static void do_op(script *s, const statement *st, const char *word)
         r = add(s, st, HDI_RECORD_ISSUE, time);
         r->issue.lane = lane, r->issue.count = 1, r->issue.before = before, r->issue.position = position;
         r->issue.returned = clock_at(end > time ? end : time + 1);
+        r->kind = (uint8_t)number(st, "refused", 0);
     }
     add_span(s, st, lane, before, position, op, true);
     if (times(st, "claimed", &time, &end)) { /* at the position before its end */
@@ -353,6 +354,11 @@ static void do_rest(script *s, const statement *st, const char *verb, const char
         }
     } else if (strcmp(verb, "push") == 0 || strcmp(verb, "pop") == 0) {
         add(s, st, verb[1] == 'u' ? HDI_RECORD_PUSH : HDI_RECORD_POP, begin)->range.name = strtoull(word, NULL, 0);
+    } else if (strcmp(verb, "interval") == 0) {
+        hdi_record *r = add(s, st, HDI_RECORD_INTERVAL, begin);
+        r->interval.ended = clock_at(end);
+        r->interval.name = strtoull(word, NULL, 0);
+        r->interval.began_by = (uint32_t)number(st, "from", r->thread);
     } else if (strcmp(verb, "dropped") == 0) {
         hdi_record *r = add(s, st, HDI_RECORD_DROPPED, begin);
         r->kind = (uint8_t)number(st, "kind", 0);

@@ -11,6 +11,7 @@
  *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
  *                                     waits=N: as the SUBMIT states; without it as many as there are
  *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
+ *                                     refused=1: the driver did not get it
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock; 2: ends by it; 3: both
  *                                     written=WHEN: the engine had its times; without it 1 us behind the end
  *    behind 0.1:2 at=12 other=1.1:9   what ends next behind 2 waits for 9 of the other lane
@@ -24,6 +25,7 @@
  *    restart 0 at=5-9
  *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
  *    push 3 at=1 / pop at=4
+ *    interval 3 at=1-9 from=5 thread=6   begins in thread 5, ends in 6
  *    dropped 7 kind=1 at=5 device=0   kind: 0 of a thread, which it is without one, 1 of an engine, 2 of the file
  *    end at=99
  *

@@ -37,10 +37,10 @@ done
 "$tool" trace "$work/memory.trace" --export pytorch -o "$work/memory.pickle" || failed=1
 compare pytorch "$work/memory.json" "$work/memory.pickle" "$packages/torch_viz/_memory_viz.py"
 
-# ranges, pauses, memory, and what CUPTI reported
+# ranges, intervals, pauses, memory, and what CUPTI reported
 printf '%s\n' 'trace devices=2 detail=cupti' 'lane 0.1' 'clock 0 at=0 own=0' 'name kernel 1 axpy' 'name activity 1 axpy' 'name activity 2 other' \
     'name range 1 outer' 'name range 2 inner "1"' 'name range 3 open' 'push 1 at=1' 'push 2 at=2' 'pop at=5' 'pop at=10' 'push 3 at=15 thread=6' \
-    'pause code at=3-4 detail=1' 'pause map at=11-13 thread=6' 'pause wait at=12-20 lane=0.1 position=1' \
+    'interval 2 at=3-40 from=6' 'interval 1 at=2-20 from=5 thread=6' 'pause code at=3-4 detail=1' 'pause map at=11-13 thread=6' 'pause wait at=12-20 lane=0.1 position=1' \
     'memory 0 at=4 use=10 held=20 limit=30' 'memory 1 at=6 use=7 held=9' 'op 0.1:1 launch at=20 done=30' 'op 0.1:2 launch at=20 done=30' \
     'span 0.1:2 from=0 span=21-29' 'activity kernel at=22-24 name=1' 'activity kernel at=25-29 name=1' 'activity kernel at=30-35 name=2 stream=9' \
     'end at=50' | "$maker" script >"$work/rows.trace"

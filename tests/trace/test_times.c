@@ -150,6 +150,33 @@ static void test_host_times_with_waits(void **state)
     trace_release(&t);
 }
 
+/* What the device did not get took none of its time: neither by the host's times nor within a span of what is around it. */
+static void test_refused(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=50\n"
+                          "op 0.1:2 launch at=0 issue=12-13 refused=1 done=90\n"
+                          "op 0.1:3 launch at=0 issue=60-61 done=90\n"
+                          "op 0.2:1 launch at=0 issue=10-11 done=50\n"
+                          "op 0.2:2 launch at=0 issue=12-13 refused=1 done=50\n"
+                          "op 0.2:3 launch at=0 issue=14-15 done=50\n"
+                          "span 0.2:3 from=0 span=20-45\n"
+                          "end at=100\n",
+               &t);
+    assert_ran(1, 10, 50);
+    assert_ran(3, 60, 90);
+    for (uint32_t lane = 1; lane <= 2; lane++) {
+        const trace_op *op = op_at(SCRIPT_LANE(0, lane), 2);
+        assert_true(op->failed);
+        assert_int_equal(op->stretch, TRACE_NONE);
+        assert_int_equal(op->began, TRACE_UNSEEN);
+    }
+    assert_int_equal(op_at(SCRIPT_LANE(0, 2), 3)->ended, 45 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* Clocks are a little apart: work that by its device's time ended before the call for it returned, or was made, or before it began. */
 static void test_ends(void **state)
 {
@@ -244,15 +271,11 @@ static void test_two_runtimes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_event_was_early),
-        cmocka_unit_test(test_lane_at_work),
-        cmocka_unit_test(test_host_times),
-        cmocka_unit_test(test_host_times_with_waits),
-        cmocka_unit_test(test_late_ends),
-        cmocka_unit_test(test_late_done),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_restart_without_clock),
+        cmocka_unit_test(test_event_was_early), cmocka_unit_test(test_lane_at_work),
+        cmocka_unit_test(test_host_times),      cmocka_unit_test(test_host_times_with_waits),
+        cmocka_unit_test(test_late_ends),       cmocka_unit_test(test_late_done),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_restart),         cmocka_unit_test(test_restart_without_clock),
         cmocka_unit_test(test_two_runtimes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
