@@ -2,6 +2,7 @@
  *
  *    read.c       the file's records, checked, in tables (records.c: the tables that stand alone)
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
+ *    estimate.c   when operations without a device time ran, by those of their kind
  *    activities.c CUPTI's own times, for the operations that they are of
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
@@ -128,7 +129,7 @@ typedef struct trace_stretch {
     int64_t began, ended;
     int32_t first_op, last_op;
     uint8_t op;
-    bool one, approximate; /* approximate: no device time; as the host saw it */
+    bool one, approximate; /* approximate: no device time; by others of its kind, or as the host saw it */
 } trace_stretch;
 
 typedef struct trace_transfer {
