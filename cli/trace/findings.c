@@ -209,6 +209,22 @@ static void idle_for_copies(finder *f, int d)
     }
 }
 
+/* The device in whose lanes most of that room was missing, if it is another one; else TRACE_NONE. */
+static int full_elsewhere(const trace *t, int d)
+{
+    int64_t by[TRACE_DEVICES] = {0};
+    int most = d;
+    for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
+        const trace_piece *p = &t->devices[d].pieces[i];
+        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_RING) {
+            int other = p->other != TRACE_NONE ? p->other : d;
+            by[other] += p->end - p->begin;
+            most = by[other] > by[most] ? other : most;
+        }
+    }
+    return most == d ? TRACE_NONE : most;
+}
+
 static void idle_for_rest(finder *f, int d)
 {
     static const struct {
@@ -218,8 +234,8 @@ static void idle_for_rest(finder *f, int d)
         {TRACE_CAUSE_CLAIM, "idle-for-claim", "its work waited for bytes that the program had claimed",
          "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range."},
         {TRACE_CAUSE_RING, "ring-full", "a thread waited for room in a lane's ring",
-         "Raise the option lane_slots (HEDDLE_LANE_SLOTS), use a thread or lane for each device, or submit fewer and "
-         "larger operations."},
+         "Submit from a thread for each device. Or raise the option lane_slots (HEDDLE_LANE_SLOTS), or submit fewer "
+         "and larger operations. Where the other device only has more work, divide it anew."},
         {TRACE_CAUSE_MEMORY, "memory-pauses", "a thread waited for memory",
          "Allocate before the loop, and keep buffers of the same sizes. Where the device's memory is full, raise "
          "memory_limit or use less."},
@@ -235,8 +251,13 @@ static void idle_for_rest(finder *f, int d)
         trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, finding_bound(f, ns));
         gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
         put_gaps(one, f->t, &g, ns);
-        PUT(one->title, "device %d stood still for %s (%d %%): %s", d, trace_time_text(ns, time),
-            finding_percent(ns, f->window), kinds[i].why);
+        char where[24] = "";
+        int other = kinds[i].cause == TRACE_CAUSE_RING ? full_elsewhere(f->t, d) : TRACE_NONE;
+        if (other != TRACE_NONE) {
+            PUT(where, " of device %d", other);
+        }
+        PUT(one->title, "device %d stood still for %s (%d %%): %s%s", d, trace_time_text(ns, time),
+            finding_percent(ns, f->window), kinds[i].why, where);
         PUT(one->remedy, "%s", kinds[i].remedy);
     }
 }

@@ -78,12 +78,12 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
         }
         const trace_stretch *stretch = &t->stretches[op->stretch];
         const stretch_count *c = &s->counts[op->stretch];
-        if (op->measured || c->n == 1) {
+        if (op->measured || (c->n == 1 && !stretch->approximate)) {
             s->times[l.measured++] = op->ended - op->began;
             trace_add(&l.total, op->ended - op->began);
         } else {
             trace_add(&l.shared, (stretch->ended - stretch->began) / c->n);
-            l.mixed = l.mixed || c->mixed;
+            l.mixed = l.mixed || c->mixed || stretch->approximate;
         }
     }
     trace_sort_times(s->times, l.measured, s->spare);

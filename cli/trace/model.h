@@ -2,6 +2,7 @@
  *
  *    read.c       the file's records, checked, in tables (records.c: the tables that stand alone)
  *    times.c      all on one clock: devices' own times, by CLOCK records; when operations began and ended
+ *    estimate.c   when operations without a device time ran, by those of their kind
  *    activities.c CUPTI's own times, for the operations that they are of
  *    split.c      each device's window into compute, transfer and idle, and idle into causes
  *    path.c       the chain of waits behind an operation; the critical path
@@ -26,13 +27,13 @@ enum { TRACE_NONE = -1 };
 
 typedef enum trace_state { TRACE_COMPUTE, TRACE_TRANSFER, TRACE_IDLE } trace_state;
 
-/* Why a device stood still, in the order in which they are asked: the first that holds counts. */
+/* Why a device stood still. Each is asked in this order but RING and UNKNOWN, and the first that holds counts. */
 typedef enum trace_cause {
     TRACE_CAUSE_LOSS,     /* the device was lost, or coming back */
     TRACE_CAUSE_DEVICE,   /* its work waited for another device's */
     TRACE_CAUSE_COPY,     /* its work waited for a transfer */
     TRACE_CAUSE_CLAIM,    /* its work waited for bytes that the program claimed, or for its own stream */
-    TRACE_CAUSE_RING,     /* a thread waited for room in a lane of it */
+    TRACE_CAUSE_RING,     /* asked behind OVERHEAD: a thread waited for room in a lane of it */
     TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed memory of it */
     TRACE_CAUSE_OVERHEAD, /* work was submitted and could go: the way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
@@ -128,7 +129,7 @@ typedef struct trace_stretch {
     int64_t began, ended;
     int32_t first_op, last_op;
     uint8_t op;
-    bool one, approximate; /* approximate: no device time; as the host saw it */
+    bool one, approximate; /* approximate: no device time; by others of its kind, or as the host saw it */
 } trace_stretch;
 
 typedef struct trace_transfer {

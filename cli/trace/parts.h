@@ -118,6 +118,13 @@ void trace_read_memory(trace_source *s, const hdi_record *r);
 bool trace_join_memory(trace *t);
 bool trace_sum_memory(trace *t);
 
+/* estimate.c: when an operation ran, as far as its kind shows. */
+typedef struct trace_estimate {
+    int64_t began, ended; /* began TRACE_UNSEEN: there is no estimate, and `ended` is no later than the end was seen */
+} trace_estimate;
+/* Of each operation. Issues, ends that the host saw and spans are noted. NULL: no memory. The caller frees it. */
+trace_estimate *trace_estimates(const trace_source *s);
+
 /* times.c */
 bool trace_place(trace_source *s);
 

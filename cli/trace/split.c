@@ -321,8 +321,9 @@ static int32_t find_head(splitter *s, size_t lane, int64_t begin)
 /* Which cause holds at a time, and until when at least. */
 static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
-    static const uint8_t asked[] = {TRACE_CAUSE_LOSS, TRACE_CAUSE_DEVICE, TRACE_CAUSE_COPY,    TRACE_CAUSE_CLAIM,
-                                    TRACE_CAUSE_RING, TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD};
+    /* a thread that waits for room is a reason only where no operation is there: more room would not let that one go */
+    static const uint8_t asked[] = {TRACE_CAUSE_LOSS,   TRACE_CAUSE_DEVICE,  TRACE_CAUSE_COPY,     TRACE_CAUSE_CLAIM,
+                                    TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD, TRACE_CAUSE_RING};
     for (size_t i = 0; i < sizeof asked; i++) {
         trace_cause c = (trace_cause)asked[i];
         const cover *work = cover_at(&s->cause[c], time, until);

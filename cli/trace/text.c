@@ -58,9 +58,11 @@ static void put_notes(const trace *t, FILE *out)
                 t->lost_waits, t->unknown_ops);
     }
     if (t->unplaced > 0) {
-        fprintf(out,
-                "note: %" PRIu64 " operations have no times of their device; the host's are used where there are any\n",
-                t->unplaced);
+        fprintf(
+            out,
+            "note: %" PRIu64
+            " operations have no times of their device; theirs are by others of their kind, or as the host saw them\n",
+            t->unplaced);
     }
     if (!t->ended) {
         fprintf(out, "note: the trace was not stopped in order%s; it is complete up to its last records\n",

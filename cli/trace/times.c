@@ -280,6 +280,7 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
 
 typedef struct maker {
     trace_source *s;
+    const trace_estimate *estimates; /* of each operation */
     const trace_lane *lane;
     size_t first; /* of the lane's stretches */
     int64_t next; /* when the lane's next span begins */
@@ -380,7 +381,8 @@ static int64_t end_share(maker *m, size_t index, size_t until, int64_t began)
     return trace_least(end, trace_most(began + share, issue_of(&t->ops[next])));
 }
 
-/* An operation without a span ran between its issue, or what it waited for, and when the host saw it done. One that was given to the
+/* An operation without a span ran when others of its kind show that it did. Without them it ran between its issue, or what it waited for, and
+ * when the host saw it done. It leaves the lane's next span as it is. One that was given to the
  * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end. No such operations are at or
  * behind `until`. */
 static void put_approximate(maker *m, size_t index, size_t until)
@@ -398,14 +400,23 @@ static void put_approximate(maker *m, size_t index, size_t until)
         return;
     }
     t->unplaced++;
+    const trace_estimate *estimate = &m->estimates[index];
+    bool estimated = op->done != TRACE_UNSEEN && estimate->began != TRACE_UNSEEN;
     if (m->in_stretch > 0) {
         m->in_stretch--;
         put_op(m, index, &t->stretches[t->n_stretches - 1]);
         return;
     }
     int64_t began = trace_most(issue_of(op), lane_end(m));
-    began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
-    end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : end_share(m, index, until, began);
+    if (estimated) {
+        began = trace_most(estimate->began, lane_end(m));
+        end = estimate->ended;
+        m->together -= m->together > 0;
+    } else {
+        began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
+        began = trace_least(began, m->next);
+        end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : end_share(m, index, until, began);
+    }
     trace_stretch *last = add_stretch(m, began, end, op->kind);
     last->approximate = true;
     put_op(m, index, last);
@@ -452,12 +463,15 @@ static bool make_stretches(trace_source *s)
 {
     trace *t = s->t;
     t->stretches = trace_table(s->n_spans + t->n_ops, sizeof t->stretches[0]);
+    trace_estimate *estimates = trace_estimates(s);
     size_t span = 0;
-    for (size_t i = 0; t->stretches && i < t->n_lanes; i++) {
-        maker m = {.s = s, .lane = &t->lanes[i], .first = t->n_stretches};
+    for (size_t i = 0; t->stretches && estimates && i < t->n_lanes; i++) {
+        maker m = {.s = s, .estimates = estimates, .lane = &t->lanes[i], .first = t->n_stretches};
         make_lane(&m, &span);
     }
-    return t->stretches != NULL;
+    bool ok = t->stretches && estimates;
+    free(estimates);
+    return ok;
 }
 
 /* ------------------------------------------------------------------------------------------- what held operations up -- */

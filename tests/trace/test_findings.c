@@ -43,6 +43,23 @@ static void test_planted(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* A ring that is full is named with the device that it is of. */
+static void test_ring_of_other(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 1.1:1 launch at=0 span=1-5000 done=5001\n"
+                           "op 0.1:1 launch at=1 span=2-1000 done=1001\n"
+                           "pause room at=900-4000 lane=1.1\n"
+                           "op 0.1:2 launch at=4000 span=4001-5000 done=5001\n"
+                           "end at=5010\n",
+               &t);
+    const trace_finding *f = scene_find(&t, "ring-full");
+    assert_int_equal(f->device, 0);
+    assert_string_equal(f->title,
+                        "device 0 stood still for 3 ms (60 %): a thread waited for room in a lane's ring of device 1");
+    trace_release(&t);
+}
+
 /* What stands in a finding: numbers and names of the trace. */
 static void test_evidence(void **state)
 {
@@ -281,10 +298,10 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),       cmocka_unit_test(test_evidence),
-                                       cmocka_unit_test(test_groups),        cmocka_unit_test(test_once),
-                                       cmocka_unit_test(test_full_but_busy), cmocka_unit_test(test_first_launches),
-                                       cmocka_unit_test(test_nested_pauses), cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),           cmocka_unit_test(test_full_but_busy),
+                                       cmocka_unit_test(test_first_launches), cmocka_unit_test(test_nested_pauses),
+                                       cmocka_unit_test(test_many),           cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

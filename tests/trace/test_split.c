@@ -102,6 +102,24 @@ static void test_middle(void **state)
     trace_release(&t);
 }
 
+/* A thread waits for room all the time. Its work waits in the lane and is on its way, and more room would not let it go sooner. */
+static void test_full_ring_with_work(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 span=0-10 done=11\n"
+                           "op 0.1:2 launch at=1 span=15-20 done=21\n"
+                           "pause room at=2-30 lane=0.1\n"
+                           "op 0.1:3 launch at=31 span=32-40 done=41\n"
+                           "end at=50\n",
+               &t);
+    const trace_device *d = &t.devices[0];
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 6 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_RING], 10 * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 1 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* Threads: a full ring here, one elsewhere, memory, a call that writes. */
 static void test_threads(void **state)
 {
@@ -417,15 +435,15 @@ static void test_out_of_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device),
-        cmocka_unit_test(test_chain),           cmocka_unit_test(test_claim),
-        cmocka_unit_test(test_middle),          cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_edges_and_clock), cmocka_unit_test(test_no_spans),
-        cmocka_unit_test(test_by_clock),        cmocka_unit_test(test_critical_path),
-        cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
-        cmocka_unit_test(test_fills),           cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_behind),          cmocka_unit_test(test_behind_nothing),
-        cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_states),         cmocka_unit_test(test_for_device),
+        cmocka_unit_test(test_chain),          cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_middle),         cmocka_unit_test(test_full_ring_with_work),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_edges_and_clock),
+        cmocka_unit_test(test_no_spans),       cmocka_unit_test(test_by_clock),
+        cmocka_unit_test(test_critical_path),  cmocka_unit_test(test_missing_waits),
+        cmocka_unit_test(test_unknown_waits),  cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_losses),         cmocka_unit_test(test_behind),
+        cmocka_unit_test(test_behind_nothing), cmocka_unit_test(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

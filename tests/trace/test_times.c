@@ -3,6 +3,7 @@
  * Promise: A span begins when its work was given to the device, and ends later; each era has clocks of its own.
  * Threads: one.
  */
+#include <stdio.h>
 #include "trace/scene.h"
 
 static trace t;
@@ -103,6 +104,64 @@ static void assert_ran(uint64_t position, int64_t from, int64_t to)
     assert_int_equal(op->began, from * US);
     assert_int_equal(op->ended, to * US);
     assert_true(t.stretches[op->stretch].approximate);
+}
+
+/* Operations without a span take the mean of their kind and wait for each other. The host saw all of them done late, in one moment. What was
+ * measured stays as it is. */
+static void test_estimates(void **state)
+{
+    (void)state;
+    char text[4096];
+    size_t n = (size_t)snprintf(text, sizeof text, ONE_DEVICE "clock 0 at=0 own=0\n");
+    for (int i = 1; i <= 8; i++) { /* copies of 2 us, launches of 8 us */
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "op 0.2:%d copy at=0 issue=0-1 done=70 way=1 dst=0 bytes=100\n"
+                              "op 0.1:%d launch at=0 issue=0-1 done=70\n",
+                              i, i);
+    }
+    snprintf(text + n, sizeof text - n, "%s",
+             "span 0.2:8 from=0 span=2-18 op=2\n"
+             "span 0.1:8 from=0 span=2-66\n"
+             "op 0.2:9 copy at=0 issue=70-71 done=140 way=1 dst=0 bytes=100\n"
+             "op 0.1:9 launch at=0 issue=71-72 wait=0.2:9 done=140\n"
+             "op 0.1:10 launch at=0 issue=72-73 done=140\n"
+             "op 0.2:10 copy at=0 issue=73-74 wait=0.1:9 done=140 way=1 dst=0 bytes=100\n"
+             "op 0.1:11 launch at=0 issue=90-91 span=110-118 done=140\n"
+             "op 0.2:11 copy at=0 issue=91-92 span=120-122 done=140 way=1 dst=0 bytes=100\n"
+             "op 0.1:12 launch at=0 issue=91-92 wait=0.2:10 done=124\n"
+             "end at=150\n");
+    scene_read(text, &t);
+    assert_ran(9, 72, 80);
+    assert_ran(10, 80, 88);
+    assert_ran(12, 118, 124); /* no later than it was seen done */
+    const trace_op *copy = op_at(SCRIPT_LANE(0, 2), 10), *measured = op_at(SCRIPT_LANE(0, 1), 11);
+    assert_int_equal(copy->began, 80 * US);
+    assert_int_equal(copy->ended, 82 * US);
+    assert_int_equal(measured->began, 110 * US);
+    assert_int_equal(measured->ended, 118 * US);
+    assert_int_equal(t.unplaced, 5);
+    assert_int_equal(t.devices[0].compute, (64 + 16 + 8 + 6) * US);
+    assert_int_equal(t.launches[0].measured, 1); /* the others share stretches, or are estimates */
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* The host saw late that a copy was done. What waited for it had run by then, as the lane's next span shows. */
+static void test_late_wait(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.2:1 copy at=0 issue=0-1 done=40 way=1 dst=0 bytes=100\n"
+                          "op 0.1:1 launch at=0 issue=1-2 wait=0.2:1 done=40\n"
+                          "op 0.1:2 launch at=0 issue=2-3 span=20-30 done=40\n"
+                          "end at=50\n",
+               &t);
+    const trace_op *measured = op_at(SCRIPT_LANE(0, 1), 2);
+    assert_int_equal(measured->began, 20 * US);
+    assert_int_equal(measured->ended, 30 * US);
+    assert_ran(1, 20, 20);
+    scene_check_split(&t);
+    trace_release(&t);
 }
 
 /* Without spans: what the host saw done together ran in turn. A kind's row is one stretch. */
@@ -272,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_event_was_early), cmocka_unit_test(test_lane_at_work),
+        cmocka_unit_test(test_late_wait),       cmocka_unit_test(test_estimates),
         cmocka_unit_test(test_host_times),      cmocka_unit_test(test_host_times_with_waits),
         cmocka_unit_test(test_late_ends),       cmocka_unit_test(test_late_done),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_ends),

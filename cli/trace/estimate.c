@@ -1,0 +1,197 @@
+/* estimate.c - when operations without a device time ran, by those of their kind that have one. See model.h.
+ *
+ * Of such an operation the host saw the issue and, often much later and together with others, that it was done. It is taken to begin when
+ * it was issued and all that it waits for had ended, and to take the mean of its kind. A kind is the same work of about the same size on a
+ * device. Operations of several lanes that the host saw done at once so keep their order, and what ran beside each other does here.
+ *
+ * Threads, Locks: see model.h.
+ * Always: an estimate ends no later than the host saw its operation done, and no later than the lane's next span begins. Where less than
+ * MEASURED_LEAST operations of the kind were measured there is none.
+ */
+#include <stdlib.h>
+#include "cli/trace/parts.h"
+
+/* What spans have of a kind. */
+typedef struct kind_time {
+    uint64_t kind;
+    int64_t sum;
+    int64_t count;
+} kind_time;
+
+enum { NEW, OPEN, READY };
+enum { MEASURED_LEAST = 8 }; /* operations of a kind: the mean of fewer shows little */
+
+typedef struct estimator {
+    const trace_source *s;
+    trace_estimate *out; /* of each operation */
+    kind_time *kinds;    /* sorted */
+    size_t n_kinds;
+    uint8_t *state; /* of each operation */
+    int32_t *stack;
+    size_t n;
+} estimator;
+
+static uint64_t size_class(uint64_t size)
+{
+    return size > 0 ? 64 - (uint64_t)__builtin_clzll(size) : 0;
+}
+
+static uint64_t kind_of(const trace_op *op)
+{
+    bool launch = op->kind == HDI_RECORD_OP_LAUNCH;
+    uint64_t size = launch ? (uint64_t)op->blocks * op->threads : op->bytes;
+    uint64_t which = (uint32_t)(launch ? op->kernel : op->way);
+    return (uint64_t)trace_lane_device(op->lane) << 48 | (uint64_t)op->kind << 40 | size_class(size) << 32 | which;
+}
+
+static int compare_kinds(const void *a, const void *b)
+{
+    const kind_time *x = a, *y = b;
+    return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+/* The operations of a span. Each gets its time; where all are of one kind, that kind does. Returns the one behind them. */
+static size_t note_span(estimator *e, const trace_run *span, size_t op, size_t end)
+{
+    const trace *t = e->s->t;
+    kind_time k = {.count = 0};
+    bool one_kind = true;
+    for (; op < end && t->ops[op].position <= span->position; op++) {
+        if (trace_is_work(t->ops[op].kind)) {
+            one_kind = one_kind && (k.count == 0 || k.kind == kind_of(&t->ops[op]));
+            k.kind = kind_of(&t->ops[op]);
+            k.count++;
+            e->out[op] = (trace_estimate){span->began, span->ended};
+            e->state[op] = READY;
+        }
+    }
+    if (one_kind && k.count > 0) {
+        k.sum = span->ended - span->began;
+        e->kinds[e->n_kinds++] = k;
+    }
+    return op;
+}
+
+/* What each lane's spans have. An operation in none ends before it was seen done, and before the next span. */
+static void note_spans(estimator *e)
+{
+    const trace *t = e->s->t;
+    size_t span = 0;
+    for (size_t i = 0; i < t->n_lanes; i++) {
+        const trace_lane *lane = &t->lanes[i];
+        size_t op = (size_t)lane->first_op, end = op + (size_t)lane->n_ops;
+        while (op < end) {
+            bool has = span < e->s->n_spans && e->s->spans[span].lane == lane->lane;
+            const trace_run *r = has ? &e->s->spans[span++] : NULL;
+            for (; op < end && (!r || t->ops[op].position <= r->before); op++) {
+                int64_t done = t->ops[op].done;
+                e->out[op] = (trace_estimate){TRACE_UNSEEN, done};
+                if (r && done != TRACE_UNSEEN) {
+                    e->out[op].ended = trace_least(done, r->began);
+                }
+            }
+            op = r && trace_is_work(r->op) ? note_span(e, r, op, end) : op;
+        }
+        while (span < e->s->n_spans && e->s->spans[span].lane == lane->lane) {
+            span++;
+        }
+    }
+}
+
+/* One row for each kind. */
+static void sum_kinds(estimator *e)
+{
+    size_t n = 0;
+    trace_sort(e->kinds, e->n_kinds, sizeof *e->kinds, compare_kinds);
+    for (size_t i = 0; i < e->n_kinds; i++) {
+        if (n > 0 && e->kinds[n - 1].kind == e->kinds[i].kind) {
+            trace_add(&e->kinds[n - 1].sum, e->kinds[i].sum);
+            e->kinds[n - 1].count += e->kinds[i].count;
+        } else {
+            e->kinds[n++] = e->kinds[i];
+        }
+    }
+    e->n_kinds = n;
+}
+
+/* What all it waits for has its time. A mark ends with that, a claim when the program ends it. */
+static void estimate(estimator *e, int32_t at)
+{
+    const trace_op *op = &e->s->t->ops[at];
+    trace_estimate *out = &e->out[at];
+    if (op->kind == HDI_RECORD_OP_CLAIM || out->ended == TRACE_UNSEEN || op->failed) {
+        return;
+    }
+    int64_t ready = op->issued != TRACE_UNSEEN ? op->issued : op->submitted; /* TRACE_UNSEEN is before all times */
+    ready = op->before != TRACE_NONE ? trace_most(ready, e->out[op->before].ended) : ready;
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        int32_t other = e->s->t->waits[op->first_wait + i].other;
+        ready = other != TRACE_NONE ? trace_most(ready, e->out[other].ended) : ready;
+    }
+    ready = trace_least(ready, out->ended);
+    if (!trace_is_work(op->kind)) {
+        out->ended = ready;
+        return;
+    }
+    kind_time key = {.kind = kind_of(op)};
+    const kind_time *k = bsearch(&key, e->kinds, e->n_kinds, sizeof *e->kinds, compare_kinds);
+    if (k && k->count >= MEASURED_LEAST) {
+        out->began = ready;
+        out->ended = trace_least(out->ended, ready + k->sum / k->count);
+    }
+}
+
+static void push(estimator *e, int32_t op)
+{
+    if (op != TRACE_NONE && e->state[op] == NEW) {
+        e->stack[e->n++] = op;
+    }
+}
+
+/* The operation on top has an estimate once what it waits for has. In a circle, which no recorder writes, one of them comes first. */
+static void estimate_top(estimator *e)
+{
+    int32_t at = e->stack[e->n - 1];
+    const trace_op *op = &e->s->t->ops[at];
+    if (e->state[at] == NEW) {
+        e->state[at] = OPEN;
+        for (uint32_t i = 0; i < op->n_waits; i++) {
+            push(e, e->s->t->waits[op->first_wait + i].other);
+        }
+        push(e, op->before);
+        return;
+    }
+    e->n--;
+    if (e->state[at] == OPEN) {
+        e->state[at] = READY;
+        estimate(e, at);
+    }
+}
+
+trace_estimate *trace_estimates(const trace_source *s)
+{
+    const trace *t = s->t;
+    estimator e = {.s = s,
+                   .out = trace_table(t->n_ops, sizeof e.out[0]),
+                   .kinds = trace_table(s->n_spans, sizeof e.kinds[0]),
+                   .state = trace_table(t->n_ops, sizeof e.state[0]),
+                   .stack = trace_table(2 * t->n_ops + t->n_waits, sizeof e.stack[0])};
+    bool ok = e.out && e.kinds && e.state && e.stack;
+    if (ok) {
+        note_spans(&e);
+        sum_kinds(&e);
+    }
+    for (size_t i = 0; ok && i < t->n_ops; i++) {
+        push(&e, (int32_t)i);
+        while (e.n > 0) {
+            estimate_top(&e);
+        }
+    }
+    free(e.kinds);
+    free(e.state);
+    free(e.stack);
+    if (!ok) {
+        free(e.out);
+    }
+    return ok ? e.out : NULL;
+}
