@@ -57,7 +57,7 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *   - Calls afterwards are refused: HANDLE.
  * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or from a callback of this runtime, from
  * a function that it called, or from a function of hd_lane_call: nothing happens); TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER (the driver
- * refused to take something back). */
+ * refused to take something back); SYSTEM (a trace, or the report of the option `stats`, was not written whole; the runtime is closed). */
 HD_API hd_status hd_close(hd_runtime *runtime);
 
 /* Number of devices, 0 for NULL. Devices are numbered from 0 in the driver's order. */

@@ -5,12 +5,14 @@
  * number of times, one at a time. Several runtimes may each write one, of one process or of several, but never to the same file.
  *
  * A thread of the library writes the file, some hundred times a second. So it is good up to the last moments also where the program is killed.
+ * Where the file cannot be written, as on a full disk, what is missing is counted, and the end of the trace fails with SYSTEM.
  * Where the program ends by exit() without hd_close, exit() waits until all is in the file, at most for a second.
  * Each thread and each device has a buffer of 2 MiB for what is not written yet. What has no room there is left out, and counted.
  *
  * How exact device times are is the option `trace_detail`, or the argument of hd_trace_start:
  *   - edges   when each busy stretch of a lane began and ended. Launches go to the driver as they do without a trace. At most 0.5 % of an
  *             engine's time goes into events. Beyond that a stretch ends when the engine saw its end, a little late.
+ *             Where a lane at work turns to another kind of work, or waits for another lane, it is 10 %. Beyond that `heddle trace` estimates.
  *   - full    when each operation began and ended. Launches go to the driver one by one, which costs short kernels some throughput.
  *   - cupti   as edges, and what CUPTI reports of each kernel, copy and fill on the devices, also of other libraries in the process that
  *             drives them. CUPTI is a library of the CUDA toolkit with one client in a process; the option `cupti` names it.

@@ -428,7 +428,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
     for (int i = 0; i < rt->n_devices; i++) {
         works |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
     }
-    hdi_trace_close(rt);
+    hdi_trace_close(rt, left);
     bool stopped = true;
     int64_t least = hdi_deadline(STOP_LEAST_NS);
     for (int i = 0; i < rt->n_devices; i++) {

@@ -242,13 +242,16 @@ static hd_status trace_ready(hd_runtime *rt)
     return status;
 }
 
-void hdi_trace_close(hd_runtime *rt)
+void hdi_trace_close(hd_runtime *rt, hd_error *left)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     if (tracer && tracer->writer) {
-        hdi_attempt attempt; /* what could not be written shows in the file, which has no end */
+        hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        stop(rt, NULL);
+        hd_status status = stop(rt, NULL);
+        if (status && left && left->status == HD_OK) {
+            hdi_error_get(left);
+        }
         hdi_attempt_end(&attempt);
     }
 }
@@ -257,7 +260,7 @@ static void trace_release(hd_runtime *rt)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     if (tracer) {
-        hdi_trace_close(rt);
+        hdi_trace_close(rt, NULL);
         hdi_mutex_destroy(&tracer->lock);
         free(tracer);
         hdi_trace_of(rt)->tracer = NULL;

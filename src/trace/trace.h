@@ -10,8 +10,9 @@
 
 extern const hdi_lifetime hdi_trace_lifetime;
 
-/* Ends the trace that is being written. Called by hd_close, when work has ended and engines still run. */
-void hdi_trace_close(hd_runtime *rt);
+/* Ends the trace that is being written. Called by hd_close, when work has ended and engines still run. `left` gets the failure where the
+ * file is not whole, unless it has one. It may be NULL. */
+void hdi_trace_close(hd_runtime *rt, hd_error *left);
 
 /* A device comes back, in another worker process: what CUPTI reports there is recorded from now on. */
 void hdi_trace_restarted(hdi_device *device);

@@ -261,6 +261,27 @@ static void what_a_disk_has_no_room_for_is_counted(void **state)
     conf_close(runtime);
 }
 
+/* One that the option began, which hd_close ends. */
+static void what_a_disk_has_no_room_for_is_said_at_the_end(void **state)
+{
+    (void)state;
+    char settings[192];
+    snprintf(settings, sizeof settings, "trace=%s", in_folder("t"));
+    hd_runtime *runtime = conf_open(settings);
+    launch_many(runtime);
+    struct rlimit before, small;
+    CONF_EQUAL(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 100 * sizeof(hdi_record); /* has been written long before */
+    CONF_EQUAL(setrlimit(RLIMIT_FSIZE, &small), 0);
+    launch_many(runtime);
+    conf_track(runtime, NULL);
+    hd_status status = hd_close(runtime);
+    CONF_EQUAL(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CONF_EQUAL(status, HD_ERROR_SYSTEM);
+    CONF_TRUE(strstr(hd_message(), file_path) != NULL);
+}
+
 int main(void)
 {
     conf_begin("test_trace_file");
@@ -273,6 +294,7 @@ int main(void)
         FOLDER_CASE(ranges_of_a_shared_ring_keep_their_ends),
         FOLDER_CASE(the_beginning_is_there_whatever_the_limit),
         FOLDER_CASE(what_a_disk_has_no_room_for_is_counted),
+        FOLDER_CASE(what_a_disk_has_no_room_for_is_said_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
