@@ -398,7 +398,9 @@ static void refuse(int call, const char *when, int code)
     }
 }
 
-enum { tries = 20 }; /* on a busy machine a run may launch one kernel at a time, without a chain: then it is run again */
+enum {
+    tries = 20
+}; /* on a busy machine a run may launch one kernel at a time, without a chain: then it is run again */
 
 /* The driver call returns that the device is lost, and a call of the program has to report that. So the driver call was made. */
 static void lose_at(int call)
