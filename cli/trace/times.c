@@ -381,10 +381,9 @@ static int64_t end_share(maker *m, size_t index, size_t until, int64_t began)
     return trace_least(end, trace_most(began + share, issue_of(&t->ops[next])));
 }
 
-/* An operation without a span ran when others of its kind show that it did. Without them it ran between its issue, or what it waited for, and
- * when the host saw it done. It leaves the lane's next span as it is. One that was given to the
- * driver and is not done is taken to run until the trace ends. If its runtime is not the last one, it has no end. No such operations are at or
- * behind `until`. */
+/* An operation without a span ran when others of its kind show that it did. Without them it ran between its issue, or what it waited for,
+ * and when the host saw it done. It leaves the lane's next span as it is. One that was given to the driver and is not done is taken to run
+ * until the trace ends. If its runtime is not the last one, it has no end. No such operations are at or behind `until`. */
 static void put_approximate(maker *m, size_t index, size_t until)
 {
     trace *t = m->s->t;
