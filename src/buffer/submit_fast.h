@@ -182,7 +182,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)
 {
-    if (hdi_records(&lane->runtime->recorder)) {
+    if (hdi_records(&lane->device->runtime->recorder)) { /* the runtime that the rest reads */
         hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
     } else {
         hdi_submit_publish_at(lane, uses, n_uses, command, locks, quiet, 0, out);
