@@ -1,7 +1,6 @@
 /* spans.c - see spans.h for threads, locks and what always holds. */
 #include "engine/spans.h"
 #include <stdlib.h>
-#include "base/thread.h"
 #include "base/wait.h"
 #include "engine/activities.h"
 #include "engine/stream.h"
@@ -54,10 +53,8 @@ static void spend(hdi_engine *engine, int64_t from)
 static void put(hdi_engine *engine, hdi_record *record)
 {
     hdi_record_ring *ring = engine->device->channel.records;
-    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     record->device = (uint8_t)engine->device->index;
     hdi_ring_put(ring, record);
-    hdi_prefetch_to_write(&ring->records[(head + 4) % HDI_RING_RECORDS]); /* the trace's writer has read it */
 }
 
 static uint32_t global_of(const hdi_engine *engine, const hdi_stream *stream)

@@ -108,7 +108,7 @@ static inline hdi_record *hdi_record_begin(const hdi_record_thread *here)
     }
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     hdi_record *at = &ring->records[head % HDI_RING_RECORDS];
-    hdi_prefetch_to_write(&ring->records[(head + 4) % HDI_RING_RECORDS]);
+    hdi_ring_prepare(ring, head);
     at->thread = here->thread;
     return at;
 }
