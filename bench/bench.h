@@ -18,7 +18,8 @@ enum {
     TENSOR_ROUNDS_MAX = 20,
     START_ROUNDS_MAX = 50,
     SUBMIT_ROUNDS_MAX = 50,
-    CLAIM_ROUNDS_MAX = 50
+    CLAIM_ROUNDS_MAX = 50,
+    TRACE_ROUNDS_MAX = 50
 };
 
 /* Each benchmark looks at those that it takes. */
@@ -108,6 +109,12 @@ extern const char submit_help[], submit_parts[];
  *   - claims on a stream of the program's own, beside a wait for an event and an event of one's own */
 int claim_run(const bench_options *options);
 extern const char claim_help[];
+
+/* What a trace costs, in turns with the same work without one, in one runtime:
+ *   - tiny launches, and a launch with its wait
+ *   - the products of lanes, also disturbed */
+int trace_run(const bench_options *options);
+extern const char trace_help[];
 
 /* A sample's side, in a process of its own: its command line is "heddle-bench start", this word, and `arguments`. */
 #define START_SAMPLE "--sample"

@@ -103,6 +103,9 @@ bool lanes_heddle_poison(lanes_heddle *h, char *error);
 bool lanes_heddle_result(lanes_heddle *h, float *c, char *error);
 bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *error);
 bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when, lanes_result *out, char *error);
+/* As lanes_driver_flow and lanes_driver_trips. */
+bool lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *error);
+bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error); /* one call at a time */
 bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image, const lanes_disturb_size *size,
                           _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
 

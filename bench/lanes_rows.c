@@ -313,8 +313,6 @@ enum {
     COUNT_MAX = 200000
 };
 
-static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
-
 /* In this process where the plain device is open here, else in the worker of device 0. */
 static bool driver_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
@@ -330,47 +328,12 @@ static bool driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *
 
 static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
-    lanes_heddle *h = &x->heddle[0];
-    hd_lane *lane = NULL;
-    if (!report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
-        return false;
-    }
-    hd_ticket ticket = {NULL, 0};
-    uint64_t begin = stats_monotonic();
-    for (uint64_t i = 0; i < launches; i++) {
-        hd_status status = hd_launch(lane, h->fill, one_block, one_warp, 0, h->fill_args, 3, &ticket);
-        if (status != HD_OK) {
-            return report_check(status, "hd_launch", error);
-        }
-    }
-    if (!report_check(hd_wait(ticket, LANES_TIMEOUT_NS), "hd_wait", error)) {
-        return false;
-    }
-    *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
-    return true;
+    return lanes_heddle_flow(&x->heddle[0], launches, us, error);
 }
 
 static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
 {
-    static stats_histogram h; /* one call at a time */
-    memset(&h, 0, sizeof(h));
-    lanes_heddle *device = &x->heddle[0];
-    hd_lane *lane = NULL;
-    if (!report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
-        return false;
-    }
-    for (uint64_t i = 0; i < trips; i++) {
-        hd_ticket ticket = {NULL, 0};
-        uint64_t tick = stats_tick_begin();
-        hd_status status = hd_launch(lane, device->fill, one_block, one_warp, 0, device->fill_args, 3, &ticket);
-        status = status == HD_OK ? hd_wait(ticket, LANES_TIMEOUT_NS) : status;
-        stats_record(&h, stats_tick_end() - tick);
-        if (status != HD_OK) {
-            return report_check(status, "launch + wait", error);
-        }
-    }
-    *us = stats_summarise(&h).median_ns * 1e-3;
-    return true;
+    return lanes_heddle_trips(&x->heddle[0], trips, us, error);
 }
 
 typedef bool (*measure)(lanes_experiment *x, uint64_t count, double *us, char *error);

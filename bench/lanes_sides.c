@@ -217,6 +217,7 @@ bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int coun
 /* -------------------------------------------------------------------------------------------------------- Heddle -- */
 
 static const hd_dims matmul_grid = {(LANES_N + 31) / 32, (LANES_M + 31) / 32, 1}, matmul_block = {32, 32, 1};
+static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
 
 bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out, char *error)
 {
@@ -347,6 +348,49 @@ bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when,
     }
     out->elapsed_ns = stats_monotonic() - begin;
     out->kernels = batches * (uint64_t)when->batch * (uint64_t)count;
+    return true;
+}
+
+bool lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *error)
+{
+    hd_lane *lane = NULL;
+    if (!find_lanes(h, 1, &lane, error)) {
+        return false;
+    }
+    hd_ticket ticket = {NULL, 0};
+    uint64_t begin = stats_monotonic();
+    for (uint64_t i = 0; i < launches; i++) {
+        hd_status status = hd_launch(lane, h->fill, one_block, one_warp, 0, h->fill_args, 3, &ticket);
+        if (status != HD_OK) {
+            return report_check(status, "hd_launch", error);
+        }
+    }
+    if (!report_check(hd_wait(ticket, LANES_TIMEOUT_NS), "hd_wait", error)) {
+        return false;
+    }
+    *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
+    return true;
+}
+
+bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error)
+{
+    static stats_histogram calls; /* one call at a time */
+    memset(&calls, 0, sizeof(calls));
+    hd_lane *lane = NULL;
+    if (!find_lanes(h, 1, &lane, error)) {
+        return false;
+    }
+    for (uint64_t i = 0; i < trips; i++) {
+        hd_ticket ticket = {NULL, 0};
+        uint64_t tick = stats_tick_begin();
+        hd_status status = hd_launch(lane, h->fill, one_block, one_warp, 0, h->fill_args, 3, &ticket);
+        status = status == HD_OK ? hd_wait(ticket, LANES_TIMEOUT_NS) : status;
+        stats_record(&calls, stats_tick_end() - tick);
+        if (status != HD_OK) {
+            return report_check(status, "launch + wait", error);
+        }
+    }
+    *us = stats_summarise(&calls).median_ns * 1e-3;
     return true;
 }
 

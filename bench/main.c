@@ -169,6 +169,20 @@ static const benchmark benchmarks[] = {
                    "  --quick        2 rounds, less time for each\n",
         .notes = "The first device is used. HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded.\n",
     },
+    {
+        .name = "trace",
+        .command = "bench trace",
+        .summary = "what a trace costs, in turns with the same work without one",
+        .run = trace_run,
+        .rounds_most = TRACE_ROUNDS_MAX,
+        .about = trace_help,
+        .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --rounds R     rounds (default: 9 with a GPU, 3 with host devices)\n"
+                   "  --quick        2 rounds, less time for each\n",
+        .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded. HEDDLE_TRACE has to be unset. Files "
+                 "of traces\n"
+                 "are in TMPDIR, or /tmp, while they are written.\n",
+    },
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 

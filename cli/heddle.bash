@@ -5,7 +5,7 @@ _heddle() {
     COMPREPLY=()
     case ${COMP_WORDS[1]} in
     info) words='--memory --json --help' ;;
-    bench) words='lanes faults alloc copy tensor start submit claim --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
+    bench) words='lanes faults alloc copy tensor start submit claim trace --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
     p2p) words='--devices --verdicts --again --size --samples --quick --json --nvbandwidth --progress --help' ;;
     doctor) words='--json --snapshot --from --help' ;;
     report) words='--output --help' ;;
