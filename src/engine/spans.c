@@ -152,10 +152,11 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
 {
     const hdi_recording *r = &engine->recording;
     int64_t half = r->apart < APART_MOST_NS ? r->apart / 2 : 0;
+    bool by_event = span->began || span->follows;
     bool has_way = !engine->device->runtime->provider->is_host && r->way < WAY_MOST_NS;
-    began += span->began ? half : has_way && r->way > half ? r->way - half : 0;
+    began += by_event ? half : has_way && r->way > half ? r->way - half : 0;
     ended -= span->ended ? half : 0;
-    began = !span->began == !span->ended && began > ended ? ended : began;
+    began = by_event == (span->ended != NULL) && began > ended ? ended : began;
     hdi_record record = {.span = {.time = engine->now,
                                   .lane = global_of(engine, stream),
                                   .before = span->before,
@@ -163,7 +164,7 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
                                   .began = began,
                                   .ended = ended,
                                   .op = span->op,
-                                  .by_clock = (span->began ? 0 : HDI_RECORD_SPAN_BEGAN_BY_CLOCK) |
+                                  .by_clock = (by_event ? 0 : HDI_RECORD_SPAN_BEGAN_BY_CLOCK) |
                                               (span->ended ? 0 : HDI_RECORD_SPAN_ENDED_BY_CLOCK)}};
     record.type = HDI_RECORD_SPAN;
     record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
@@ -173,12 +174,15 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
 /* False: the driver does not have the times yet. */
 static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
 {
-    int64_t began = span->began_at, ended = 0;
+    hdi_spans *spans = stream->spans;
+    int64_t began = span->follows ? spans->ended_at : span->began_at, ended = 0;
     hdi_time_read found = hdi_times_read(engine, span->ended, &ended);
     if (found == HDI_TIME_NOT_YET) {
         return false;
     }
-    bool has_first = !span->began || take_time(engine, span->began, &began);
+    bool has_first = span->follows ? spans->has_ended : !span->began || take_time(engine, span->began, &began);
+    spans->has_ended = found == HDI_TIME_READ;
+    spans->ended_at = ended;
     if (found == HDI_TIME_READ && has_first) {
         put_span(engine, stream, span, began, ended);
     }
@@ -304,6 +308,15 @@ static bool go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
     return spans->open = true;
 }
 
+/* Whether the event that ends the last span is the last thing in the lane's stream. */
+static bool ends_here(const hdi_stream *stream)
+{
+    hdi_spans *spans = stream->spans;
+    const hdi_span *last = spans->n && !spans->open && !spans->cut ? last_of(spans) : NULL;
+    return last && last->ended && last->position == stream->issued && stream->signalled != stream->issued &&
+           stream->event_last != stream->issued;
+}
+
 /* A lane at work begins a span with an event only: without one it begins none. */
 static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
 {
@@ -320,8 +333,9 @@ static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
     if (!at_rest && (go_on(engine, stream, op) || !can_spend(engine, BUDGET_WITHIN))) {
         return;
     }
-    hdcu_event event = at_rest ? NULL : mark(engine, stream);
-    if (!event && !at_rest) {
+    bool follows = !at_rest && ends_here(stream);
+    hdcu_event event = at_rest || follows ? NULL : mark(engine, stream);
+    if (!event && !at_rest && !follows) {
         return;
     }
     spans->n++;
@@ -331,6 +345,7 @@ static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
                                  .before = stream->issued,
                                  .position = stream->issued,
                                  .op = op,
+                                 .follows = follows,
                                  .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
     spans->open = true;
 }
@@ -369,7 +384,8 @@ static void close_span(hdi_engine *engine, hdi_stream *stream)
     if (!has_begun(span) && !engine->recording.ending) {
         return; /* its first operation comes next */
     }
-    if (has_begun(span) && !span->began && spans->n_clocked < HDI_SPANS_CLOCKED && !can_spend(engine, 1)) {
+    if (has_begun(span) && !span->began && !span->follows && spans->n_clocked < HDI_SPANS_CLOCKED &&
+        !can_spend(engine, 1)) {
         close_by_clock(engine, stream);
         return;
     }

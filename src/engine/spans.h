@@ -7,6 +7,8 @@
  * device. That is behind the return of the driver's call by as much as an event needs. An event in front would be passed while that call
  * still runs, microseconds too early.
  *
+ * Where one span begins right behind another, one event is the end of both: no signal and no wait stands between them.
+ *
  * An event costs the engine some microseconds: to record it, and to ask for its time. So without HDI_RECORD_DETAIL_FULL there is a budget, a
  * share of all time. Where it is spent, a span that began by the clock also ends by it: when the engine saw the signal that stands behind it.
  * What follows then belongs to the same span, unless the engine saw the lane at rest, or it waits for another one.
@@ -36,11 +38,12 @@ struct hdi_stream;
 #define HDI_SPANS_CLOCKED 8
 
 typedef struct hdi_span {
-    hdcu_event began, ended;   /* began NULL: at `began_at`; ended NULL: it is open */
+    hdcu_event began, ended;   /* began NULL: at `began_at`, or where the span before ends; ended NULL: it is open */
     int64_t began_at;          /* clock; 0: its first operation comes next */
     uint64_t before, position; /* operations from behind `before` up to here */
     uint8_t op;                /* HDI_RECORD_OP_* */
     bool one;
+    bool follows; /* it begins with the event that ends the span before */
 } hdi_span;
 
 /* Of a stream. */
@@ -50,6 +53,8 @@ typedef struct hdi_spans {
     bool cut;          /* the lane waits for another one behind the last span */
     int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
     int64_t opened_at; /* clock */
+    bool has_ended;    /* the span that got its times last has an end: at `ended_at`, in the device's own time */
+    int64_t ended_at;
     hdi_span at[HDI_SPANS_MOST];
     uint32_t first_clocked, n_clocked; /* those that end by the clock, which are not in `at` */
     hdi_span clocked[HDI_SPANS_CLOCKED];

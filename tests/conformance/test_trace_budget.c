@@ -1,13 +1,21 @@
-/* test_trace_budget.c - a trace with detail edges where events are slow: what the engine spends on them, and what spans are then.
+/* test_trace_budget.c - a trace where events are slow: what the engine spends on them, and what spans are then.
  *
- * Promise: Slow events take 0.5 % of the time, 10 % in lanes that do not rest; one at rest has its span.
+ * Promise: Slow events take 0.5 % of the time, 10 % in lanes that do not rest. Spans that touch share one.
  *
  * Threads: the main one. Locks: none.
  * Always: a delayed call takes its delay at least, so a number of them is a time that they took. No check is of how long anything else takes.
  */
 #include "traces.h"
 
-enum { words = 512, bytes = words * 4, ROUNDS = 60, LANES = 8, OPERATIONS = ROUNDS * LANES, AHEAD = 400 };
+enum {
+    words = 512,
+    bytes = words * 4,
+    ROUNDS = 60,
+    LANES = 8,
+    OPERATIONS = ROUNDS * LANES,
+    AHEAD = 400,
+    NEIGHBOURS = 32
+};
 enum { DELAY_NS = 1000000, FIRST_NS = 1000000, SHARE = 200, WITHIN = 20 };
 /* What is more: one of each lane before the first one was measured, and those of comparisons of clocks. */
 enum { MORE = LANES + 4 };
@@ -170,6 +178,48 @@ static void lanes_that_do_not_rest(void **state)
     conf_close(runtime);
 }
 
+/* Events are a millisecond apart at least, so spans that touch have one in common. */
+static void neighbours_share_an_event(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 delay=cuEventRecord:1+=1000");
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *lane;
+    hd_buffer *buffer;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, bytes, &buffer));
+    hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_FULL};
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), &options));
+    hd_ticket tickets[NEIGHBOURS];
+    CONF_OK(conf_fill(lane, k, buffer, 0, words, 0, &tickets[0]));
+    CONF_OK(hd_wait(tickets[0], 60 * CONF_SECOND)); /* signals stand around launches until one was seen to end */
+    hd_claim *claim;                                /* holds the lane up until it has all of them */
+    CONF_OK(hd_claim_begin(runtime, (hd_arg[]){hd_inout(buffer)}, 1, &claim));
+    CONF_OK(hd_claim_wait(claim, 60 * CONF_SECOND));
+    for (int i = 0; i < NEIGHBOURS; i++) {
+        CONF_OK(conf_fill(lane, k, buffer, 0, words, (uint32_t)i, &tickets[i]));
+    }
+    CONF_OK(hd_claim_end(claim, HD_OK));
+    CONF_OK(hd_wait(tickets[NEIGHBOURS - 1], 60 * CONF_SECOND));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    int touch = 0;
+    const hdi_record *before = NULL;
+    for (int i = 0; i < NEIGHBOURS; i++) {
+        const hdi_record *span = only_span(&c, tickets[i]);
+        CONF_TRUE(span != NULL && (span->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) == 0);
+        if ((span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) == 0) { /* else it is of another clock */
+            CONF_TRUE(span->span.began <= span->span.ended);
+            CONF_TRUE(before == NULL || before->span.ended <= span->span.began);
+            touch += before != NULL && before->span.ended == span->span.began;
+        }
+        before = span;
+    }
+    CONF_TRUE(touch >= NEIGHBOURS / 2); /* a signal stands between the others */
+    free(c.records);
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_trace_budget");
@@ -177,6 +227,7 @@ int main(void)
         FOLDER_CASE(events_that_are_slow_to_record),
         FOLDER_CASE(times_that_are_slow_to_ask_for),
         FOLDER_CASE(lanes_that_do_not_rest),
+        FOLDER_CASE(neighbours_share_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
