@@ -207,6 +207,48 @@ static void make_code(script *s)
     }
 }
 
+/* Launches of two kernels in turns, or launches and products. One of them is on its way for longer than the others. */
+static void make_ways(script *s, const char *second, int late, int us)
+{
+    put(s, "name kernel 2 reduce\n");
+    for (int i = 0, at = 0; i < STEPS + 10; i++) {
+        int begin = at + (i == late ? us : 4);
+        put(s, "op 0.1:%d %s at=%d issue=%d-%d span=%d-%d done=%d kernel=%d\n", i + 1, i % 2 ? second : "launch", at,
+            at + 1, begin - 1, begin, begin + 1000, begin + 1001, 1 + i % 2);
+        at = begin + 1000;
+    }
+}
+
+static void make_first_launch(script *s)
+{
+    make_ways(s, "launch", 1, 20000);
+}
+
+static void make_first_launch_short(script *s)
+{
+    make_ways(s, "launch", 1, 4500);
+}
+
+static void make_second_launch(script *s)
+{
+    make_ways(s, "launch", 3, 20000);
+}
+
+static void make_first_product(script *s)
+{
+    make_ways(s, "matmul", 1, 82000);
+}
+
+static void make_first_product_short(script *s)
+{
+    make_ways(s, "matmul", 1, 4500);
+}
+
+static void make_second_product(script *s)
+{
+    make_ways(s, "matmul", 3, 82000);
+}
+
 /* One copy shows what the path can do. */
 static void make_small(script *s, long bytes)
 {
@@ -316,6 +358,12 @@ const planted planted_traces[] = {
     {"tiny", "launch-overhead", make_tiny},
     {"host-wait", "host-wait", make_host_wait},
     {"code", "code-loading", make_code},
+    {"first-launch", "code-loading", make_first_launch},
+    {"first-launch-short", NULL, make_first_launch_short},
+    {"second-launch", "launch-overhead", make_second_launch},
+    {"first-product", "code-loading", make_first_product},
+    {"first-product-short", NULL, make_first_product_short},
+    {"second-product", "launch-overhead", make_second_product},
     {"small", "small-transfers", make_small_copies},
     {"slow", "slow-path", make_slow_path},
     {"small-ways", "small-transfers", make_small_ways},
