@@ -239,6 +239,9 @@ static void idle_for_rest(finder *f, int d)
         {TRACE_CAUSE_MEMORY, "memory-pauses", "a thread waited for memory",
          "Allocate before the loop, and keep buffers of the same sizes. Where the device's memory is full, raise "
          "memory_limit or use less."},
+        {TRACE_CAUSE_UNKNOWN, "missing-waits", "the trace does not have all that its work waited for",
+         "Start the trace while nothing is under way. Where records had no room, raise the options trace_memory and "
+         "trace_limit, or record less with trace_detail=edges."},
     };
     const trace_device *device = &f->t->devices[d];
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -31,9 +31,10 @@ typedef struct stay {
 
 typedef struct sums {
     int64_t code, here, brief, rest, longest;
-    int64_t way;               /* work was on its way, as long as is usual */
+    int64_t way, way_most;     /* work was on its way, as long as is usual; the longest piece of it */
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
+    int32_t way_op;            /* what was on its way in the longest piece */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -291,6 +292,21 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint6
         "where one cannot keep up, and leave the option chains on.");
 }
 
+/* Of few operations, whose calls of the driver are slow. */
+static void put_ways(finder *f, int d, const sums *s)
+{
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->way));
+    one->op = s->way_op;
+    PUT(one->title, "device %d waited %s (%d %%) for operations that were on their way", d,
+        trace_time_text(s->way, time), finding_percent(s->way, f->window));
+    PUT(one->evidence, "%" PRIu64 " operations; the longest way was that of %s: %s", count_operations(f->t, d),
+        trace_op_name(f->t, s->way_op, name), trace_time_text(s->way_most, most));
+    PUT(one->remedy,
+        "Submit the next operations while the device still computes: their ways pass meanwhile. `--all` has how long "
+        "launches take to the device.");
+}
+
 static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
     char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "";
@@ -357,7 +373,11 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     }
     int64_t launch = brief;
     trace_add(&launch, s->way);
-    if (finding_counts(f, launch, 5) && count_operations(f->t, d) >= MANY_OPERATIONS) {
+    if (count_operations(f->t, d) < MANY_OPERATIONS) {
+        if (is_long(f, s->way)) {
+            put_ways(f, d, s);
+        }
+    } else if (finding_counts(f, launch, 5)) {
         put_launches(f, d, launch, s->way, s->n_brief);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
@@ -414,6 +434,8 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
             f->by_name[row] += ns;
         } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
             s->way += ns;
+            s->way_op = ns > s->way_most ? p->holder : s->way_op;
+            s->way_most = trace_most(s->way_most, ns);
             launches += row != SIZE_MAX ? ns : 0;
         }
     }
@@ -440,7 +462,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE};
+        sums s = {.first_op = TRACE_NONE, .way_op = TRACE_NONE};
         sum_ways(f, device, first, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
