@@ -225,18 +225,44 @@ static bool is_long(const finder *f, int64_t ways)
     return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
 }
 
-static void put_turns(finder *f, int d, int e, int64_t ns)
+/* `n`: how many devices it waited for; e: one of them. */
+static void put_turns(finder *f, int d, int e, int n, int64_t ns)
 {
-    char time[HDI_AMOUNT_BYTES];
+    char time[HDI_AMOUNT_BYTES], whom[32];
     int64_t gain = trace_least(ns, f->window - f->mean_busy);
     trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
-    PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for device %d", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window), e);
-    PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for device %d meanwhile",
-        d, e);
+    if (n > 1) {
+        PUT(whom, "%d other devices", n);
+    } else {
+        PUT(whom, "device %d", e);
+    }
+    PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for %s", d, trace_time_text(ns, time),
+        finding_percent(ns, f->window), whom);
+    PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for %s meanwhile", d,
+        whom);
     PUT(one->remedy,
         "Submit the work of all devices first, and wait afterwards. Dependencies need no waiting: an operation "
         "waits on the devices for the bytes that it uses.");
+}
+
+/* Time for devices for none of which it is long counts together. */
+static void take_turns(finder *f, int d, const sums *s, int64_t *left)
+{
+    int64_t rest = 0;
+    int others = 0, most = TRACE_NONE;
+    for (int e = 0; e < f->t->n_devices; e++) {
+        int64_t ns = share(left, s->turns[e]);
+        if (finding_counts(f, ns, 3)) {
+            put_turns(f, d, e, 1, ns);
+        } else if (ns > 0) {
+            rest += ns;
+            others++;
+            most = most == TRACE_NONE || s->turns[e] > s->turns[most] ? e : most;
+        }
+    }
+    if (others > 1 && finding_counts(f, rest, 3)) {
+        put_turns(f, d, most, others, rest);
+    }
 }
 
 static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
@@ -361,12 +387,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     if (finding_counts(f, code, 3)) {
         put_code(f, d, s, code, first);
     }
-    for (int e = 0; e < f->t->n_devices; e++) {
-        int64_t ns = share(&left, s->turns[e]);
-        if (finding_counts(f, ns, 3)) {
-            put_turns(f, d, e, ns);
-        }
-    }
+    take_turns(f, d, s, &left);
     int64_t here = share(&left, s->here), brief = share(&left, s->brief);
     if (finding_counts(f, here, 3)) {
         put_host_wait(f, d, here, s->n_here);

@@ -371,6 +371,55 @@ static void test_many(void **state)
     script_release(&s);
 }
 
+/* 32 devices compute one after the other, and then all at once for so long that each one before was less than 3 % of the window. Each waits
+ * for what the one before made, or a thread waits for it before it submits to the next. */
+static void read_many_short(bool by_host)
+{
+    enum { N = 32, TURN = 2000, LAST = 4 * TURN };
+    script s;
+    char error[512], line[256];
+    script_begin(&s);
+    script_run(&s, "trace devices=32 detail=full\nname kernel 1 axpy\n");
+    for (int d = 0; d < N; d++) {
+        int at = by_host ? d * TURN : 0, begin = d * TURN + 3, end = (d + 1) * TURN;
+        char wait[32] = "";
+        if (d > 0 && !by_host) {
+            snprintf(wait, sizeof wait, "wait=%d.1:1", d - 1);
+        }
+        snprintf(line, sizeof line, "lane %d.1\nclock %d at=0 own=0\nop %d.1:1 launch at=%d span=%d-%d done=%d %s\n", d,
+                 d, d, at, begin, end, end, wait);
+        script_run(&s, line);
+        if (by_host) {
+            snprintf(line, sizeof line, "pause wait at=%d-%d lane=%d.1 position=1\n", at + 1, end, d);
+            script_run(&s, line);
+        }
+        snprintf(line, sizeof line, "op %d.1:2 launch at=%d span=%d-%d done=%d wait=%d.1:1\n", d,
+                 by_host ? N * TURN : 0, N * TURN + 3, N * TURN + LAST, N * TURN + LAST, N - 1);
+        script_run(&s, line);
+    }
+    script_run(&s, "end at=99999\n");
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    script_release(&s);
+}
+
+/* Waiting for many devices is a finding, however short it is for each of them. */
+static void test_many_short(void **state)
+{
+    (void)state;
+    for (int by_host = 0; by_host < 2; by_host++) {
+        read_many_short(by_host);
+        scene_check_split(&t);
+        const trace_finding *f = scene_find(&t, by_host ? "serialized-devices" : "idle-for-device");
+        uint32_t devices = 0;
+        for (; f; f = f->next != TRACE_NONE ? &t.findings[f->next] : NULL) {
+            devices |= UINT32_C(1) << f->device;
+            assert_non_null(strstr(f->title, "31 other devices"));
+        }
+        assert_int_equal(devices, UINT32_MAX);
+        trace_release(&t);
+    }
+}
+
 static const char *time_text(int64_t ns)
 {
     static char out[HDI_AMOUNT_BYTES];
@@ -410,6 +459,7 @@ int main(void)
                                        cmocka_unit_test(test_waits_for_first),
                                        cmocka_unit_test(test_nested_pauses),
                                        cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),
                                        cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
