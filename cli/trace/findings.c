@@ -132,12 +132,33 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
         waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
+/* Many devices, for none of which it waited long. `other`: the one that it waited longest for. */
+static void put_many(finder *f, int d, int other, int n, int64_t ns)
+{
+    char time[HDI_AMOUNT_BYTES];
+    trace_finding *one = finding_add(f, "idle-for-device", d, other, finding_bound(f, ns));
+    gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
+    put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
+    PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
+        trace_time_text(ns, time), finding_percent(ns, f->window), n);
+    PUT(one->remedy,
+        "Divide the work so that device %d needs less of what others make, and name with hd_in_range only the bytes "
+        "that "
+        "are used. Submit first, on each device, what others wait for.",
+        d);
+}
+
 static void idle_for_devices(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
+    int64_t rest = 0;
+    int others = 0, most = TRACE_NONE;
     for (int e = 0; e < f->t->n_devices; e++) {
         int64_t ns = device->for_device[e], back = f->t->devices[e].for_device[d];
         if (!finding_counts(f, ns, 3)) {
+            rest += ns;
+            others += ns > 0;
+            most = ns > 0 && (most == TRACE_NONE || ns > device->for_device[most]) ? e : most;
             continue;
         }
         char time[HDI_AMOUNT_BYTES];
@@ -163,6 +184,9 @@ static void idle_for_devices(finder *f, int d)
                 "only the bytes that are used. Or give device %d a part of that work.",
                 e, d, d);
         }
+    }
+    if (others > 1 && finding_counts(f, rest, 3)) {
+        put_many(f, d, most, others, rest);
     }
 }
 
@@ -239,6 +263,9 @@ static void idle_for_rest(finder *f, int d)
         {TRACE_CAUSE_MEMORY, "memory-pauses", "a thread waited for memory",
          "Allocate before the loop, and keep buffers of the same sizes. Where the device's memory is full, raise "
          "memory_limit or use less."},
+        {TRACE_CAUSE_UNKNOWN, "missing-waits", "the trace does not have all that its work waited for",
+         "Start the trace while nothing is under way. Where records had no room, raise the options trace_memory and "
+         "trace_limit, or record less with trace_detail=edges."},
     };
     const trace_device *device = &f->t->devices[d];
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -1,7 +1,7 @@
 /* findings_host.c - findings on idle time that is the program's threads' to shorten: nothing was submitted, or it came too late.
  *
  * Idle time without submitted work is taken apart by what the threads did that submit to the device:
- *    loading code           a kernel was used for the first time
+ *    loading code           a kernel was used for the first time; its launch may be long on its way for that, too
  *    waiting elsewhere      they waited for another device's work: devices take turns
  *    waiting here           they waited for the operation before, and submitted the next one only then
  *    between launches       gaps shorter than launches take
@@ -18,6 +18,9 @@
 /* After a wait of a thread longer than that, the program did something else before it submitted. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
+/* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
+enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
+
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
 /* A thread waited. device: for whose work. */
@@ -28,7 +31,10 @@ typedef struct stay {
 
 typedef struct sums {
     int64_t code, here, brief, rest, longest;
-    int64_t way; /* work was on its way, first launches left out */
+    int64_t way, way_most;     /* work was on its way, as long as is usual; the longest piece of it */
+    int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
+    int32_t first_op, n_first; /* that one; how many they are */
+    int32_t way_op;            /* what was on its way in the longest piece */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -99,21 +105,31 @@ static bool asks(feeder *last, const trace *t, uint32_t thread, int device)
     return last->feeds;
 }
 
+/* Adds what a pause has beyond earlier ones of its kind, which end at `until`: several threads may pause at once. */
+static void add_pause(const measure *m, int64_t begin, int64_t end, int64_t *until, int64_t *sum)
+{
+    trace_add(sum, finding_within(m, trace_most(begin, *until), end));
+    *until = trace_most(*until, end);
+}
+
 /* Waits of the device's threads, pauses first and then reads, which wait for their bytes. */
 static size_t collect(const trace *t, int device, const measure *m, sums *s, stay *out)
 {
     size_t n = 0;
     feeder last = {0, false, false};
-    for (size_t i = 0; i < t->n_pauses; i++) {
+    int64_t code = INT64_MIN, turns[TRACE_DEVICES];
+    for (int e = 0; e < TRACE_DEVICES; e++) {
+        turns[e] = INT64_MIN;
+    }
+    for (size_t i = 0; i < t->n_pauses; i++) { /* sorted by begin */
         const trace_pause *p = &t->pauses[i];
         bool mine = asks(&last, t, p->thread, device);
         if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
-            trace_add(&s->code, finding_within(m, p->begin, p->end));
+            add_pause(m, p->begin, p->end, &code, &s->code);
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                trace_add(&s->turns[other],
-                          finding_within(m, p->begin, trace_most(p->begin, trace_least(p->end, m->last))));
+                add_pause(m, p->begin, trace_least(p->end, m->last), &turns[other], &s->turns[other]);
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -204,18 +220,49 @@ static int64_t bound(const finder *f, int64_t ns)
     return trace_least(ns, f->window - f->most_busy);
 }
 
-static void put_turns(finder *f, int d, int e, int64_t ns)
+static bool is_long(const finder *f, int64_t ways)
 {
-    char time[HDI_AMOUNT_BYTES];
+    return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
+}
+
+/* `n`: how many devices it waited for; e: one of them. */
+static void put_turns(finder *f, int d, int e, int n, int64_t ns)
+{
+    char time[HDI_AMOUNT_BYTES], whom[32];
     int64_t gain = trace_least(ns, f->window - f->mean_busy);
     trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
-    PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for device %d", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window), e);
-    PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for device %d meanwhile",
-        d, e);
+    if (n > 1) {
+        PUT(whom, "%d other devices", n);
+    } else {
+        PUT(whom, "device %d", e);
+    }
+    PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for %s", d, trace_time_text(ns, time),
+        finding_percent(ns, f->window), whom);
+    PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for %s meanwhile", d,
+        whom);
     PUT(one->remedy,
         "Submit the work of all devices first, and wait afterwards. Dependencies need no waiting: an operation "
         "waits on the devices for the bytes that it uses.");
+}
+
+/* Time for devices for none of which it is long counts together. */
+static void take_turns(finder *f, int d, const sums *s, int64_t *left)
+{
+    int64_t rest = 0;
+    int others = 0, most = TRACE_NONE;
+    for (int e = 0; e < f->t->n_devices; e++) {
+        int64_t ns = share(left, s->turns[e]);
+        if (finding_counts(f, ns, 3)) {
+            put_turns(f, d, e, 1, ns);
+        } else if (ns > 0) {
+            rest += ns;
+            others++;
+            most = most == TRACE_NONE || s->turns[e] > s->turns[most] ? e : most;
+        }
+    }
+    if (others > 1 && finding_counts(f, rest, 3)) {
+        put_turns(f, d, most, others, rest);
+    }
 }
 
 static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
@@ -271,6 +318,21 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint6
         "where one cannot keep up, and leave the option chains on.");
 }
 
+/* Of few operations, whose calls of the driver are slow. */
+static void put_ways(finder *f, int d, const sums *s)
+{
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->way));
+    one->op = s->way_op;
+    PUT(one->title, "device %d waited %s (%d %%) for operations that were on their way", d,
+        trace_time_text(s->way, time), finding_percent(s->way, f->window));
+    PUT(one->evidence, "%" PRIu64 " operations; the longest way was that of %s: %s", count_operations(f->t, d),
+        trace_op_name(f->t, s->way_op, name), trace_time_text(s->way_most, most));
+    PUT(one->remedy,
+        "Submit the next operations while the device still computes: their ways pass meanwhile. `--all` has how long "
+        "launches take to the device.");
+}
+
 static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
     char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "";
@@ -291,32 +353,52 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
         "and hd_range_pop name what the program does meanwhile.");
 }
 
+/* `first`: how much of it is of first launches. */
+static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
+{
+    const trace *t = f->t;
+    char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], most[48] = "";
+    trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, ns));
+    PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
+        trace_time_text(ns, time), finding_percent(ns, f->window));
+    PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
+    if (first > 0) {
+        const trace_op *op = &t->ops[s->first_op];
+        one->op = s->first_op;
+        if (s->n_first > 1) {
+            PUT(most, ", the longest of %" PRId32, s->n_first);
+        }
+        PUT(one->evidence,
+            "code is loaded onto a device when its kernel is first used there; the first launch of %.100s was on its "
+            "way for %s%s",
+            op->kind == HDI_RECORD_OP_MATMUL ? "a matrix product" : trace_name(t, op->kernel),
+            trace_time_text(s->first_most, way), most);
+    }
+    PUT(one->remedy,
+        "Launch each kernel once before the loop, and make a product there, too: the first one opens a library, which "
+        "loads its own code. With the option modules=all (HEDDLE_MODULES) hd_module_load loads the code of modules.");
+}
+
 static void put_all(finder *f, int d, const sums *s, const measure *m)
 {
     int64_t left = m->before[m->d->n_pieces], code = share(&left, s->code);
-    char time[HDI_AMOUNT_BYTES];
+    int64_t first = is_long(f, s->first) ? s->first : 0; /* none of it is in `left`, which has another cause */
+    trace_add(&code, first);
     if (finding_counts(f, code, 3)) {
-        trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, code));
-        PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
-            trace_time_text(code, time), finding_percent(code, f->window));
-        PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
-        PUT(one->remedy, "Set the option modules=all (HEDDLE_MODULES), or launch each kernel once before the loop.");
+        put_code(f, d, s, code, first);
     }
-    int64_t others = code;
-    for (int e = 0; e < f->t->n_devices; e++) {
-        int64_t ns = share(&left, s->turns[e]);
-        others += ns;
-        if (finding_counts(f, ns, 3)) {
-            put_turns(f, d, e, ns);
-        }
-    }
+    take_turns(f, d, s, &left);
     int64_t here = share(&left, s->here), brief = share(&left, s->brief);
     if (finding_counts(f, here, 3)) {
         put_host_wait(f, d, here, s->n_here);
     }
     int64_t launch = brief;
     trace_add(&launch, s->way);
-    if (finding_counts(f, launch, 5) && count_operations(f->t, d) >= MANY_OPERATIONS) {
+    if (count_operations(f->t, d) < MANY_OPERATIONS) {
+        if (is_long(f, s->way)) {
+            put_ways(f, d, s);
+        }
+    } else if (finding_counts(f, launch, 5)) {
         put_launches(f, d, launch, s->way, s->n_brief);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
@@ -332,31 +414,63 @@ static size_t row_of(const trace *t, const trace_op *op)
                                                                         : SIZE_MAX;
 }
 
-/* The way of a kernel's first launch on a device loads code, and is long once. `stated`: the ways of copies are in another finding.
- * `first` has room for each name and one more. */
-static int64_t ways_to_device(const trace *t, int device, bool stated, int32_t *first)
+/* The first launch of each kernel on a device, and the first product: they load code. Returns how many launches and products are later. */
+static uint64_t find_first(const trace *t, int device, int32_t *first)
 {
-    const trace_device *d = &t->devices[device];
-    int64_t sum = 0;
+    uint64_t later = 0;
     for (size_t i = 0; i <= t->n_names; i++) {
         first[i] = TRACE_NONE;
     }
     for (size_t i = trace_first_op(t, device), end = trace_first_op(t, device + 1); i < end; i++) {
-        const trace_op *op = &t->ops[i];
-        size_t row = row_of(t, op);
-        if (row != SIZE_MAX && (first[row] == TRACE_NONE || op->submitted < t->ops[first[row]].submitted)) {
+        size_t row = row_of(t, &t->ops[i]);
+        if (row == SIZE_MAX) {
+            continue;
+        }
+        later += first[row] != TRACE_NONE;
+        if (first[row] == TRACE_NONE || t->ops[i].submitted < t->ops[first[row]].submitted) {
             first[row] = (int32_t)i;
         }
     }
+    return later;
+}
+
+/* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
+ * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
+static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
+{
+    const trace *t = f->t;
+    const trace_device *d = &t->devices[device];
+    uint64_t later = find_first(t, device, first);
+    int64_t launches = 0; /* of later ones */
+    memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        bool copies = p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY;
-        if (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD && !(copies && stated)) {
-            size_t row = p->op != TRACE_NONE ? row_of(t, &t->ops[p->op]) : SIZE_MAX;
-            sum += row != SIZE_MAX && first[row] == p->op ? 0 : p->end - p->begin;
+        if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || p->holder == TRACE_NONE) {
+            continue;
+        }
+        const trace_op *op = &t->ops[p->holder]; /* the one that was on its way: others may have waited for it */
+        size_t row = row_of(t, op);
+        int64_t ns = p->end - p->begin;
+        if (row != SIZE_MAX && first[row] == p->holder) {
+            f->by_name[row] += ns;
+        } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
+            s->way += ns;
+            s->way_op = ns > s->way_most ? p->holder : s->way_op;
+            s->way_most = trace_most(s->way_most, ns);
+            launches += row != SIZE_MAX ? ns : 0;
         }
     }
-    return sum;
+    int64_t usual = later > 0 ? launches / (int64_t)later : 0;
+    for (size_t i = 0; i <= t->n_names; i++) {
+        int64_t ns = f->by_name[i], longer = trace_most(0, ns - usual);
+        s->way += ns - longer;
+        s->first += longer;
+        s->n_first += longer > 0;
+        if (longer > 0 && ns > s->first_most) {
+            s->first_most = ns;
+            s->first_op = first[i];
+        }
+    }
 }
 
 bool finding_idle_host(finder *f, int device)
@@ -369,7 +483,8 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.way = ways_to_device(t, device, f->ways_stated[device], first)};
+        sums s = {.first_op = TRACE_NONE, .way_op = TRACE_NONE};
+        sum_ways(f, device, first, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);

@@ -51,6 +51,7 @@ int trace_finding_number(const char *id)
                                                        "memory-pauses",
                                                        "memory-near-limit",
                                                        "memory-fragmented",
+                                                       "missing-waits",
                                                        "imbalance",
                                                        "losses"};
     int number = 0;

@@ -207,6 +207,71 @@ static void make_code(script *s)
     }
 }
 
+/* Launches of two kernels in turns, or launches and products. One of them is on its way for longer than the others. */
+static void make_some_ways(script *s, const char *second, int late, int us, int n)
+{
+    put(s, "name kernel 2 reduce\n");
+    for (int i = 0, at = 0; i < n; i++) {
+        int begin = at + (i == late ? us : 4);
+        put(s, "op 0.1:%d %s at=%d issue=%d-%d span=%d-%d done=%d kernel=%d\n", i + 1, i % 2 ? second : "launch", at,
+            at + 1, begin - 1, begin, begin + 1000, begin + 1001, 1 + i % 2);
+        at = begin + 1000;
+    }
+}
+
+static void make_ways(script *s, const char *second, int late, int us)
+{
+    make_some_ways(s, second, late, us, STEPS + 10);
+}
+
+static void make_first_launch(script *s)
+{
+    make_ways(s, "launch", 1, 20000);
+}
+
+static void make_first_launch_short(script *s)
+{
+    make_ways(s, "launch", 1, 4500);
+}
+
+static void make_second_launch(script *s)
+{
+    make_ways(s, "launch", 3, 20000);
+}
+
+static void make_first_product(script *s)
+{
+    make_ways(s, "matmul", 1, 82000);
+}
+
+static void make_first_product_short(script *s)
+{
+    make_ways(s, "matmul", 1, 4500);
+}
+
+static void make_second_product(script *s)
+{
+    make_ways(s, "matmul", 3, 82000);
+}
+
+static void make_few(script *s)
+{
+    make_some_ways(s, "launch", 3, 20000, 10);
+}
+
+static void make_few_short(script *s)
+{
+    make_some_ways(s, "launch", 3, 4500, 10);
+}
+
+/* The copy that each launch waits for is not in the trace. */
+static void make_missing(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        launch(s, 0, i + 1, 1000 * i, 1000 * i + 500, 1000 * i + 1000, "wait=0.2:1 label=7");
+    }
+}
+
 /* One copy shows what the path can do. */
 static void make_small(script *s, long bytes)
 {
@@ -316,6 +381,15 @@ const planted planted_traces[] = {
     {"tiny", "launch-overhead", make_tiny},
     {"host-wait", "host-wait", make_host_wait},
     {"code", "code-loading", make_code},
+    {"first-launch", "code-loading", make_first_launch},
+    {"first-launch-short", NULL, make_first_launch_short},
+    {"second-launch", "launch-overhead", make_second_launch},
+    {"first-product", "code-loading", make_first_product},
+    {"first-product-short", NULL, make_first_product_short},
+    {"second-product", "launch-overhead", make_second_product},
+    {"few", "launch-overhead", make_few},
+    {"few-short", NULL, make_few_short},
+    {"missing", "missing-waits", make_missing},
     {"small", "small-transfers", make_small_copies},
     {"slow", "slow-path", make_slow_path},
     {"small-ways", "small-transfers", make_small_ways},

@@ -7,7 +7,7 @@
 
 #include "trace/script.h"
 
-/* The trace of a fault: the first finding has `id`. The first one is "clean". */
+/* The trace of a fault: the first finding has `id`. NULL: there is none. The first one is "clean". */
 typedef struct planted {
     const char *name, *id;
     void (*make)(script *s);

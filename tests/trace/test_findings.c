@@ -159,15 +159,114 @@ static void read_first_launches(int way)
     script_release(&s);
 }
 
+/* What a first launch takes beyond the usual is no launch overhead, but code that is loaded. */
 static void test_first_launches(void **state)
 {
     (void)state;
     read_first_launches(6);
     assert_true(t.devices[0].cause[TRACE_CAUSE_OVERHEAD] > 40000000);
     assert_null(scene_find(&t, "launch-overhead"));
+    assert_non_null(scene_find(&t, "code-loading"));
+    assert_int_equal(scene_find(&t, "code-loading")->gain, 2 * (20000000 - 6000));
     trace_release(&t);
     read_first_launches(200);
     assert_in_range(scene_find(&t, "launch-overhead")->gain, 11000000, 13000000);
+    assert_int_equal(scene_find(&t, "code-loading")->gain, 2 * (20000000 - 200000));
+    trace_release(&t);
+    read_first_launches(20000);
+    assert_null(scene_find(&t, "code-loading"));
+    trace_release(&t);
+}
+
+/* The operation that took longest is named, with its time. */
+static void test_first_evidence(void **state)
+{
+    (void)state;
+    read_planted("first-launch");
+    const trace_finding *f = scene_find(&t, "code-loading");
+    assert_non_null(f);
+    assert_string_equal(f->title, "device 0 had nothing to do for 20 ms (25 %): kernels' code was being loaded");
+    assert_non_null(strstr(f->evidence, "; the first launch of reduce was on its way for 20 ms"));
+    assert_int_equal(t.ops[f->op].position, 2);
+    assert_null(scene_find(&t, "launch-overhead"));
+    trace_release(&t);
+
+    read_planted("first-product");
+    f = scene_find(&t, "code-loading");
+    assert_non_null(strstr(f->evidence, "; the first launch of a matrix product was on its way for 82 ms"));
+    assert_in_range(f->gain, 81900000, 82000000);
+    trace_release(&t);
+
+    read_planted("second-launch");
+    assert_null(scene_find(&t, "code-loading"));
+    trace_release(&t);
+
+    read_planted("few");
+    f = scene_find(&t, "launch-overhead");
+    assert_non_null(f);
+    assert_string_equal(f->title, "device 0 waited 20 ms (67 %) for operations that were on their way");
+    assert_string_equal(f->evidence, "10 operations; the longest way was that of 0.1:4 reduce: 20 ms");
+    trace_release(&t);
+
+    read_planted("code");
+    f = scene_find(&t, "code-loading");
+    assert_null(strstr(f->evidence, "first launch"));
+    assert_int_equal(f->op, TRACE_NONE);
+    trace_release(&t);
+}
+
+/* Two threads load code at once, also while a launch of a third one is on its way: no time counts twice. */
+static void test_code_once(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "lane 0.5 kind=program\n"
+                           "op 0.1:1 launch at=0 span=3-1000 done=1001\n"
+                           "pause code at=1000-5000 thread=5\n"
+                           "pause code at=2000-5000 thread=6\n"
+                           "pause code at=6000-11000 thread=5\n"
+                           "op 0.5:1 launch at=6000 span=21000-50000 done=50001 kernel=2 thread=7\n"
+                           "end at=50010\n",
+               &t);
+    const trace_finding *f = scene_find(&t, "code-loading");
+    assert_non_null(f);
+    assert_int_equal(f->gain, 4000000 + 15000000 + 3000);
+    assert_int_equal(t.n_findings, 1);
+    trace_release(&t);
+}
+
+/* Two threads that feed a device wait for another one at once. */
+static void test_turns_once(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "lane 0.5 kind=program\n"
+                           "op 1.1:1 launch at=0 span=3-30000 done=30001 thread=5\n"
+                           "op 0.1:1 launch at=0 span=3-1000 done=1001 thread=5\n"
+                           "op 0.5:1 launch at=0 span=3-900 done=901 thread=6\n"
+                           "pause wait at=1000-20000 lane=1.1 position=1 thread=5\n"
+                           "pause wait at=1000-20000 lane=1.1 position=1 thread=6\n"
+                           "op 0.1:2 launch at=40000 span=40003-41000 done=41001 thread=5\n"
+                           "end at=41010\n",
+               &t);
+    const trace_finding *f = scene_find(&t, "serialized-devices");
+    assert_non_null(f);
+    assert_string_equal(f->title, "device 0 had no work for 19 ms (46 %) while its thread waited for device 1");
+    trace_release(&t);
+}
+
+/* An operation that waits for a first launch is held up by that one. */
+static void test_waits_for_first(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "lane 0.5 kind=program\n"
+                           "op 0.1:1 launch at=0 span=3-1000 done=1001\n"
+                           "op 0.5:1 launch at=900 wait=0.1:2 span=31010-50000 done=50001\n"
+                           "op 0.1:2 launch at=1000 span=30000-31000 done=31001 kernel=2\n"
+                           "end at=50010\n",
+               &t);
+    const trace_finding *f = scene_find(&t, "code-loading");
+    assert_non_null(f);
+    assert_in_range(f->gain, 28990000, 29010000);
+    assert_non_null(strstr(f->evidence, "the first launch of reduce"));
     trace_release(&t);
 }
 
@@ -272,6 +371,55 @@ static void test_many(void **state)
     script_release(&s);
 }
 
+/* 32 devices compute one after the other, and then all at once for so long that each one before was less than 3 % of the window. Each waits
+ * for what the one before made, or a thread waits for it before it submits to the next. */
+static void read_many_short(bool by_host)
+{
+    enum { N = 32, TURN = 2000, LAST = 4 * TURN };
+    script s;
+    char error[512], line[256];
+    script_begin(&s);
+    script_run(&s, "trace devices=32 detail=full\nname kernel 1 axpy\n");
+    for (int d = 0; d < N; d++) {
+        int at = by_host ? d * TURN : 0, begin = d * TURN + 3, end = (d + 1) * TURN;
+        char wait[32] = "";
+        if (d > 0 && !by_host) {
+            snprintf(wait, sizeof wait, "wait=%d.1:1", d - 1);
+        }
+        snprintf(line, sizeof line, "lane %d.1\nclock %d at=0 own=0\nop %d.1:1 launch at=%d span=%d-%d done=%d %s\n", d,
+                 d, d, at, begin, end, end, wait);
+        script_run(&s, line);
+        if (by_host) {
+            snprintf(line, sizeof line, "pause wait at=%d-%d lane=%d.1 position=1\n", at + 1, end, d);
+            script_run(&s, line);
+        }
+        snprintf(line, sizeof line, "op %d.1:2 launch at=%d span=%d-%d done=%d wait=%d.1:1\n", d,
+                 by_host ? N * TURN : 0, N * TURN + 3, N * TURN + LAST, N * TURN + LAST, N - 1);
+        script_run(&s, line);
+    }
+    script_run(&s, "end at=99999\n");
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    script_release(&s);
+}
+
+/* Waiting for many devices is a finding, however short it is for each of them. */
+static void test_many_short(void **state)
+{
+    (void)state;
+    for (int by_host = 0; by_host < 2; by_host++) {
+        read_many_short(by_host);
+        scene_check_split(&t);
+        const trace_finding *f = scene_find(&t, by_host ? "serialized-devices" : "idle-for-device");
+        uint32_t devices = 0;
+        for (; f; f = f->next != TRACE_NONE ? &t.findings[f->next] : NULL) {
+            devices |= UINT32_C(1) << f->device;
+            assert_non_null(strstr(f->title, "31 other devices"));
+        }
+        assert_int_equal(devices, UINT32_MAX);
+        trace_release(&t);
+    }
+}
+
 static const char *time_text(int64_t ns)
 {
     static char out[HDI_AMOUNT_BYTES];
@@ -298,10 +446,20 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
-                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_once),           cmocka_unit_test(test_full_but_busy),
-                                       cmocka_unit_test(test_first_launches), cmocka_unit_test(test_nested_pauses),
-                                       cmocka_unit_test(test_many),           cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),
+                                       cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),
+                                       cmocka_unit_test(test_full_but_busy),
+                                       cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_first_evidence),
+                                       cmocka_unit_test(test_code_once),
+                                       cmocka_unit_test(test_turns_once),
+                                       cmocka_unit_test(test_waits_for_first),
+                                       cmocka_unit_test(test_nested_pauses),
+                                       cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),
+                                       cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* nap_kernels.c - a kernel that lasts as long as it is asked to, and takes next to nothing of the processor meanwhile.
+/* nap_kernels.c - kernels that last as long as they are asked to, and take next to nothing of the processor meanwhile.
  * Compiled by `heddle cc`.
  *
  * Always: naps of one lane that follow each other end when the first one's begin and their lengths make it. The processor may wake
@@ -12,7 +12,7 @@
 #define SECOND UINT64_C(1000000000)
 
 /* plan[0]: when the nap before should have ended; none of 0 ns begins without one. */
-HD_KERNEL(nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
+static void sleep_until_planned(uint64_t *plan, uint64_t ns)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -24,4 +24,15 @@ HD_KERNEL(nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
     time.tv_nsec = (long)(end % SECOND);
     while (ns > 0 && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR) {
     }
+}
+
+HD_KERNEL(nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
+{
+    sleep_until_planned(plan, ns);
+}
+
+/* The same, of another name. */
+HD_KERNEL(late_nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
+{
+    sleep_until_planned(plan, ns);
 }
