@@ -6,7 +6,8 @@
  * The first CLOCK of an era may be later than its first spans.
  *
  * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
- * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned.
+ * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned, nor on one
+ * that comes to rest during a long call.
  *
  * An end that the engine saw, by the clock, is a little late. It may be later than the event in front of the lane's next span.
  * The lane had ended by then.
@@ -20,7 +21,7 @@
 
 /* ------------------------------------------------------------------------------------------------------- clocks -- */
 
-enum { CLOCK_WITHIN_MOST = 1000000000 };
+enum { CLOCK_WITHIN_MOST = 1000000000, SLOW_CALL_NS = 100000 };
 
 static int compare_clocks(const void *a, const void *b)
 {
@@ -164,14 +165,21 @@ static const trace_run *find_issue(const trace_source *s, const trace_run *span,
     return is && is->lane == span->lane && is->before <= span->before && is->kind == 0 ? is : NULL;
 }
 
+/* Whether the lane had nothing more when the driver took the call for a span's first operation. Where that takes long, it loads code: then
+ * the lane may come to rest during the call. */
+static bool is_at_rest(const trace_run *issue, const trace_run *before)
+{
+    return !before || before->ended <= issue->time ||
+           (issue->ended - issue->time > SLOW_CALL_NS && before->ended < issue->ended);
+}
+
 /* `before`: the span in front of it in the lane, NULL. */
 static void hold_begin(trace_run *span, const trace_run *issue, const trace_run *before)
 {
     int64_t least = before ? before->began : -TRACE_TIME_MOST;
     if (issue) {
-        bool at_rest = !before || before->ended <= issue->time;
         least = trace_most(least, issue->time);
-        least = at_rest ? trace_most(least, trace_least(issue->ended, span->ended)) : least;
+        least = is_at_rest(issue, before) ? trace_most(least, trace_least(issue->ended, span->ended)) : least;
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) { /* the way from there to the device is an estimate */
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
         }

@@ -398,6 +398,14 @@ static void close_span(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
+/* Whether the driver may load code in its call for the command. */
+static bool may_load(const hdi_engine *engine, hdi_spans *spans, const hdi_command *c)
+{
+    bool first_product = c->op == HDI_OP_MATMUL && !spans->has_product;
+    spans->has_product |= first_product;
+    return first_product || (c->op == HDI_OP_LAUNCH && engine->chain_most && hdi_chain_is_new(engine, c->kernel));
+}
+
 void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     uint8_t op = op_of(c->op);
@@ -413,7 +421,8 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     if (spans->open && !has_begun(last_of(spans))) {
         drop_last(engine, spans); /* what it began with did not happen */
     }
-    if (spans->open && last_of(spans)->op != op) {
+    bool loads = may_load(engine, spans, c);
+    if (spans->open && (loads || last_of(spans)->op != op)) {
         close_span(engine, stream);
     }
     if (!spans->open) {

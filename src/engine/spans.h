@@ -15,6 +15,9 @@
  * Between works of two kinds, and behind a wait for another lane, only an event shows an edge. There the budget is twenty times as large.
  * Beyond that such work is in no span. Its reader has ISSUE, DONE and the ends of what it waited for.
  *
+ * A call for the first launch of a kernel, or the first product of a lane, may load code for long. So a span ends in front of it. Else the
+ * time for which the device has nothing would be within one.
+ *
  * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
@@ -51,6 +54,7 @@ typedef struct hdi_spans {
     uint32_t first, n;
     bool open;         /* the last one is */
     bool cut;          /* the lane waits for another one behind the last span */
+    bool has_product;  /* one was given to the driver */
     int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
     int64_t opened_at; /* clock */
     bool has_ended;    /* the span that got its times last has an end: at `ended_at`, in the device's own time */

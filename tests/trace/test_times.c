@@ -58,6 +58,26 @@ static void test_lane_at_work(void **state)
     trace_release(&t);
 }
 
+/* A lane that comes to rest while the driver loads the next kernel's code: the event in front of that kernel is passed then. */
+static void test_long_call(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-20 span=25-500 done=501\n"
+                          "op 0.1:2 launch at=0 issue=30-9000 span=500-9100 done=9101\n"
+                          "op 0.1:3 launch at=0 issue=9010-9200 span=9100-9150 done=9201\n"
+                          "op 0.1:4 launch at=0 issue=9210-9220 span=9225-10000 done=10001\n"
+                          "op 0.1:5 launch at=0 issue=9230-9400 span=10000-10500 done=10501\n"
+                          "end at=10600\n",
+               &t);
+    assert_int_equal(t.ops[1].began, 9000 * US);
+    assert_int_equal(t.ops[2].began, 9150 * US);  /* it ended before the call returned: some time in it */
+    assert_int_equal(t.ops[4].began, 10000 * US); /* the lane had work meanwhile */
+    assert_int_equal(t.devices[0].compute, (475 + 100 + 775 + 500) * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* The engine saw the first two ends late: by then the event in front of the next one was passed. The lane did not run two at a time. */
 static void test_late_ends(void **state)
 {
@@ -330,12 +350,19 @@ static void test_two_runtimes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_event_was_early), cmocka_unit_test(test_lane_at_work),
-        cmocka_unit_test(test_late_wait),       cmocka_unit_test(test_estimates),
-        cmocka_unit_test(test_host_times),      cmocka_unit_test(test_host_times_with_waits),
-        cmocka_unit_test(test_late_ends),       cmocka_unit_test(test_late_done),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_restart),         cmocka_unit_test(test_restart_without_clock),
+        cmocka_unit_test(test_event_was_early),
+        cmocka_unit_test(test_lane_at_work),
+        cmocka_unit_test(test_long_call),
+        cmocka_unit_test(test_late_wait),
+        cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_host_times),
+        cmocka_unit_test(test_host_times_with_waits),
+        cmocka_unit_test(test_late_ends),
+        cmocka_unit_test(test_late_done),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_restart_without_clock),
         cmocka_unit_test(test_two_runtimes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* first_launch.c - a kernel is launched for the first time in the middle, and the driver takes long for that. The twin launches it once before.
- * Nothing runs then: behind work that does, the launch would begin in front of the driver's call, by the event that measures it.
+ * Nothing runs then.
  */
 #include "scene.h"
 
