@@ -31,10 +31,11 @@ typedef struct stay {
 
 typedef struct sums {
     int64_t code, here, brief, rest, longest;
-    int64_t way, way_most;     /* work was on its way, as long as is usual; the longest piece of it */
+    int64_t way;               /* work was on its way, as long as is usual */
+    int64_t call, call_most;   /* of that, what the driver's calls for launches took; the longest piece of it */
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
-    int32_t way_op;            /* what was on its way in the longest piece */
+    int32_t call_op;           /* whose call the longest piece is of */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -322,14 +323,14 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint6
 static void put_ways(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->way));
-    one->op = s->way_op;
-    PUT(one->title, "device %d waited %s (%d %%) for operations that were on their way", d,
-        trace_time_text(s->way, time), finding_percent(s->way, f->window));
-    PUT(one->evidence, "%" PRIu64 " operations; the longest way was that of %s: %s", count_operations(f->t, d),
-        trace_op_name(f->t, s->way_op, name), trace_time_text(s->way_most, most));
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->call));
+    one->op = s->call_op;
+    PUT(one->title, "device %d waited %s (%d %%) while the driver took operations", d, trace_time_text(s->call, time),
+        finding_percent(s->call, f->window));
+    PUT(one->evidence, "%" PRIu64 " operations; the longest call was for %s: %s", count_operations(f->t, d),
+        trace_op_name(f->t, s->call_op, name), trace_time_text(s->call_most, most));
     PUT(one->remedy,
-        "Submit the next operations while the device still computes: their ways pass meanwhile. `--all` has how long "
+        "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` has how long "
         "launches take to the device.");
 }
 
@@ -395,7 +396,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     int64_t launch = brief;
     trace_add(&launch, s->way);
     if (count_operations(f->t, d) < MANY_OPERATIONS) {
-        if (is_long(f, s->way)) {
+        if (is_long(f, s->call)) {
             put_ways(f, d, s);
         }
     } else if (finding_counts(f, launch, 5)) {
@@ -434,6 +435,17 @@ static uint64_t find_first(const trace *t, int device, int32_t *first)
     return later;
 }
 
+/* Of an operation that was on its way: from the driver's call on. Before it the engine gave other work to the driver, or had no processor. */
+static void add_call(sums *s, const trace_piece *p, const trace_op *op)
+{
+    int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY
+                     ? trace_most(0, p->end - trace_most(p->begin, op->issued))
+                     : 0;
+    s->call += ns;
+    s->call_op = ns > s->call_most ? p->holder : s->call_op;
+    s->call_most = trace_most(s->call_most, ns);
+}
+
 /* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
  * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
 static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
@@ -455,9 +467,8 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
             f->by_name[row] += ns;
         } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
             s->way += ns;
-            s->way_op = ns > s->way_most ? p->holder : s->way_op;
-            s->way_most = trace_most(s->way_most, ns);
             launches += row != SIZE_MAX ? ns : 0;
+            add_call(s, p, op);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -483,7 +494,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE, .way_op = TRACE_NONE};
+        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE};
         sum_ways(f, device, first, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);

@@ -10,6 +10,7 @@
 #define CLOCK_AGAIN_NS 20000000  /* after one that gave nothing */
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
+#define CLOCK_LAST_NS 20000000   /* the same at the end: no span has a time without one */
 #define CLOCK_TRIES 6
 #define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
 #define WAY_MOST_NS 6000        /* from the return of a call to the device; longer ones had something in front */
@@ -85,7 +86,7 @@ static bool compare(hdi_engine *engine, hdi_record *record)
         hdi_times_give(engine, first);
         return false;
     }
-    int64_t most = recording->compared ? CLOCK_WAIT_NS : CLOCK_FIRST_NS;
+    int64_t most = recording->compared ? CLOCK_WAIT_NS : recording->ending ? CLOCK_LAST_NS : CLOCK_FIRST_NS;
     hdcu_result r = driver->cuEventRecord(first, recording->stream);
     int64_t before = hdi_clock_ns(), behind = before;
     r = r == HDCU_SUCCESS ? driver->cuEventRecord(event, recording->stream) : r;

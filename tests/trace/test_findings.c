@@ -204,8 +204,8 @@ static void test_first_evidence(void **state)
     read_planted("few");
     f = scene_find(&t, "launch-overhead");
     assert_non_null(f);
-    assert_string_equal(f->title, "device 0 waited 20 ms (67 %) for operations that were on their way");
-    assert_string_equal(f->evidence, "10 operations; the longest way was that of 0.1:4 reduce: 20 ms");
+    assert_string_equal(f->title, "device 0 waited 20 ms (67 %) while the driver took operations");
+    assert_string_equal(f->evidence, "10 operations; the longest call was for 0.1:4 reduce: 20 ms");
     trace_release(&t);
 
     read_planted("code");
