@@ -871,6 +871,12 @@ static void await_users(hd_runtime *rt)
     hdi_mutex_unlock(&rt->cold);
 }
 
+/* Whether submitted work may need the module: a kernel or a variable of it was asked for. */
+static bool may_have_users(const struct hd_module *m)
+{
+    return m->kernels || m->variables_asked;
+}
+
 /* Records everything submitted so far to any lane, since it may launch the module's kernels. False: no memory. */
 static bool note_users(struct hd_module *m)
 {
@@ -914,7 +920,7 @@ static void unload_module(struct hd_module *m)
     }
     hdi_globals_end(m);
     await_users(rt);
-    if (note_users(m) && m->n_points == 0) {
+    if (!may_have_users(m) || (note_users(m) && m->n_points == 0)) {
         give_module(m, true);
         return;
     }
