@@ -71,6 +71,7 @@ typedef struct lanes_disturbance {
 typedef struct lanes_disturb_size {
     size_t device_bytes;
     size_t pinned_low, pinned_high; /* goes up by doubling, then starts again */
+    uint64_t every_ns;              /* at most one cycle of Heddle's in so long; 0: as many as there can be */
 } lanes_disturb_size;
 
 /* Sleeps until a time of CLOCK_MONOTONIC. */

@@ -429,6 +429,9 @@ bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *i
         }
         pinned = pinned < size->pinned_high ? pinned * 2 : size->pinned_low;
         out->cycles++;
+        if (size->every_ns) {
+            lanes_sleep_until(begin + out->cycles * size->every_ns); /* a time that is over: at once */
+        }
     }
     out->elapsed_ns = stats_monotonic() - begin;
     return true;

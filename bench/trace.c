@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include "bench/lanes_parts.h"
 
+/* The same on all sides: a disturber that is as fast as it can disturbs more where other work costs its processor less. */
+enum { DISTURB_EVERY_NS = 10000000 };
 enum { ROUNDS_GPU = 9, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, PATH_BYTES = 512, GOALS = 5 };
 
 const char trace_help[] =
@@ -22,7 +24,7 @@ const char trace_help[] =
     "  flow       tiny launches in one lane, nothing is waited for until the end: time for each\n"
     "  trip       a tiny launch and its wait: median\n"
     "  matmul     the products of heddle bench lanes, in batches, two in flight, on all devices: time for each\n"
-    "  disturbed  the same while another thread allocates, pins memory and loads modules, over and over\n"
+    "  disturbed  the same while another thread allocates, pins memory and loads a module, 100 times a second\n"
     "\n"
     "Columns: without a trace, with one of the detail edges, and with one of the detail full. Their ratios are "
     "medians\n"
@@ -336,7 +338,8 @@ static void size_run(trace_experiment *x)
     x->batch = x->on_host ? 1 : LANES_BATCH_MAX;
     x->disturb_size = (lanes_disturb_size){.device_bytes = (x->on_host ? 8 : 64) * megabyte,
                                            .pinned_low = megabyte,
-                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte};
+                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte,
+                                           .every_ns = DISTURB_EVERY_NS};
 }
 
 static bool open_devices(trace_experiment *x, char *error)

@@ -40,6 +40,9 @@ void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
         r = driver->cuEventRecord(stream->event[i], stream->handle);
     }
     stream->event_last = stream->issued;
+    if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        engine->now = hdi_clock_ns(); /* else the next pass is soon enough */
+    }
     if (r == HDCU_SUCCESS) {
         atomic_store_explicit(&stream->event_cut[i], atomic_load_explicit(&stream->cut, memory_order_relaxed),
                               memory_order_relaxed);

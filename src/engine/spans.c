@@ -109,8 +109,11 @@ static bool compare(hdi_engine *engine, hdi_record *record)
     }
     recording->compared = true;
     recording->apart = own - own_first < recording->apart ? own - own_first : recording->apart;
-    int64_t within = (behind - before) / 2, way = before + within - returned;
-    recording->way = way < recording->way ? way : recording->way;
+    int64_t within = (behind - before) / 2;
+    if (!recording->way_within || within < recording->way_within) {
+        recording->way_within = within;
+        recording->way = before + within - returned;
+    }
     if (!record->clock.within || within < record->clock.within) {
         *record = (hdi_record){.clock = {.time = before + within, .own = own, .within = within ? within : 1}};
     }
@@ -154,7 +157,7 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
     const hdi_recording *r = &engine->recording;
     int64_t half = r->apart < APART_MOST_NS ? r->apart / 2 : 0;
     bool by_event = span->began || span->follows;
-    bool has_way = !engine->device->runtime->provider->is_host && r->way < WAY_MOST_NS;
+    bool has_way = !engine->device->runtime->provider->is_host && !span->by_library && r->way < WAY_MOST_NS;
     began += by_event ? half : has_way && r->way > half ? r->way - half : 0;
     ended -= span->ended ? half : 0;
     began = by_event == (span->ended != NULL) && began > ended ? ended : began;
@@ -442,6 +445,7 @@ bool hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     hdi_span *last = last_of(spans);
     if (!has_begun(last)) {
         last->began_at = engine->now;
+        last->by_library = c->op == HDI_OP_MATMUL || c->op == HDI_OP_CALL;
     }
     last->position = stream->issued;
     if (last->one) {
@@ -562,6 +566,7 @@ static void switch_detail(hdi_engine *engine)
         recording->clock_at = 0;
         recording->compared = false;
         recording->apart = recording->way = INT64_MAX;
+        recording->way_within = 0;
         atomic_store_explicit(&engine->shared->recorded, wanted, memory_order_release);
     } else {
         recording->ending = true;

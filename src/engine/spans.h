@@ -4,8 +4,8 @@
  * There the lane was at rest, waited for another one, or had no more commands.
  * With HDI_RECORD_DETAIL_FULL each operation is a span of its own.
  * Both ends are events with timing. But where the lane was at rest, the span begins by the clock, when its first operation had come to the
- * device. That is behind the return of the driver's call by as much as an event needs. An event in front would be passed while that call
- * still runs, microseconds too early.
+ * device. That is behind the return of the driver's call by as much as an event needs; a library returns later by about that. An event in
+ * front would be passed while that call still runs, microseconds too early.
  *
  * Where one span begins right behind another, one event is the end of both: no signal and no wait stands between them.
  *
@@ -47,6 +47,8 @@ typedef struct hdi_span {
     uint8_t op;                /* HDI_RECORD_OP_* */
     bool one;
     bool follows; /* it begins with the event that ends the span before */
+    bool
+        by_library; /* its first operation was given to the driver by a library or the program, which returned some time later */
 } hdi_span;
 
 /* Of a stream. */
@@ -76,8 +78,10 @@ typedef struct hdi_recording {
     int64_t clock_at;           /* when the device's own time is next compared with the clock */
     bool compared;              /* it was, in this trace */
     int64_t apart;              /* the least time between two events without work in between, in this trace */
-    int64_t way;        /* likewise: the least from the return of the call for an event until the device passed it */
-    hdcu_stream stream; /* for that; NULL: not made */
+    int64_t
+        way; /* from the return of the call for an event until the device passed it, in the best comparison of this trace */
+    int64_t way_within;                   /* how exact that one is; 0: there was none */
+    hdcu_stream stream;                   /* for that; NULL: not made */
     _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
     uint64_t *named;                      /* bit per kernel name that was recorded */
     uint32_t named_words;

@@ -458,9 +458,6 @@ static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
         stream->passed = position;
     }
     stream_pass_signals(engine, stream);
-    if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        engine->now = hdi_clock_ns(); /* what is done now is so before a thread is woken */
-    }
     finish(engine, stream, stream->passed, 0);
     hdi_span_passed(engine, stream);
     return stream->done > before;
@@ -513,6 +510,7 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
         stream->entries_signalled = stream->entries;
     }
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
+        engine->now = hdi_clock_ns();
         hdi_span_signal(engine, stream);
     }
 }
@@ -524,6 +522,7 @@ static void look_at_stream(hdi_engine *engine, hdi_stream *stream, hdi_pass *pas
     uint64_t issued = stream->issued;
     stream->checked = pass->now;
     hdcu_result r = engine->device->runtime->driver->cuStreamQuery(stream->handle);
+    engine->now = hdi_clock_ns();
     if (r == HDCU_SUCCESS) {
         stream->bad_looks = 0;
         stream->flag_missing = false;
