@@ -36,9 +36,10 @@ HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t b
  * cannot be read, or is no regular file), IMAGE (it is empty, too). The message has the path. */
 HD_API hd_status hd_module_load_file(hd_runtime *runtime, const char *path, hd_module **out);
 
-/* Unloads a module once submitted launches of its kernels are finished. Does not wait for them. While work is in flight,
- * hd_module_load or hd_close calls the driver later. With none in flight, this call does, and also where no kernel or variable of the module
- * was asked for. Its kernels must not be launched afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */
+/* Unloads a module once submitted launches of its kernels are finished. Does not wait for them: while some are in flight, a later
+ * hd_module_load, hd_module_unload or hd_close calls the driver. With none in flight, this call does. The driver of a GPU waits for all that
+ * runs there, so all work of the devices that have the code counts there. Where a variable was asked for, all work counts. Its kernels must
+ * not be launched afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
 /* CUDA C++ compiled as text. All fields may be 0, but for `size`. */

@@ -25,6 +25,7 @@ const hdi_provider hdi_provider_nvidia = {
     .code = HDI_CODE_PTX,
     .threads_parallel = true,
     .pins_memory = true,
+    .unload_waits = true,
     .reports_activities = true,
     .faults_spread = true,
     .version_file = "/proc/driver/nvidia/version",

@@ -44,6 +44,10 @@ typedef struct hdi_provider {
     /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then populated beforehand. */
     bool pins_memory;
 
+    /* cuModuleUnload waits for all that runs on the device, as cuModuleLoadDataEx does. It is then put off until the work that was in
+     * flight is done. */
+    bool unload_waits;
+
     /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the option chains allows. False:
      * they are made after some uses, and their kernels take HDI_KERNEL_TIME_SPAN_NS at most. */
     bool chains_eager;

@@ -1,5 +1,5 @@
-/* module.c - modules and their kernels: loads images, gets code to devices, finds kernels by name, and unloads modules.
- * Variables of modules are in globals.c.
+/* module.c - modules and their kernels: loads images, gets code to devices, and finds kernels by name.
+ * Unloading is in unload.c, variables of modules are in globals.c.
  *
  * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one device. Every other
  * device gets both at the first launch there, on the launching thread. With the option modules=all every device gets
@@ -18,6 +18,7 @@
  * - the registry's mutex: protects its lists. It is held across requests only while a device is restarted.
  * - `params_lock`: protects the lists of parameters. No other lock is taken while it is held.
  * - `globals_lock`: see globals.c
+ * - those of the memory layer, where a load finds no room.
  * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on the device.
  * Always:
  * - A structure is used again only after every device has unloaded the module and all submitted launches are done.
@@ -36,6 +37,8 @@
 #include "base/error.h"
 #include "kernel/globals.h"
 #include "kernel/module_internal.h"
+#include "memory/arena.h"
+#include "memory/thread_cache.h"
 
 _Static_assert(1 << (HDI_PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
 
@@ -181,21 +184,20 @@ static void params_release(struct hdi_modules *reg)
 
 /* ---- code on devices ---- */
 
-hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
+/* Gives back the device's memory that nothing is in. The thread's message stays. False: there was none. */
+static bool free_idle(hdi_device *device)
 {
-    if (m->loaded[device->index]) {
-        return HD_OK;
-    }
-    char log[HDI_CODE_LOG_BYTES] = "";
-    int64_t began = hdi_record_began(&device->runtime->recorder);
-    hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
-    hdi_pause_end(&device->runtime->recorder, began,
-                  (hdi_pause){.kind = HDI_RECORD_PAUSE_CODE, .device = (uint8_t)device->index, .bytes = m->code.size});
-    if (hdi_answered(answer)) {
-        return HD_OK;
-    }
-    m->loaded[device->index] = 0;
-    log[sizeof log - 1] = 0;
+    size_t returned = 0;
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hdi_thread_caches_drain(device->runtime, device->index);
+    hdi_arena_trim(device->arena, 0, SIZE_MAX, &returned);
+    hdi_attempt_end(&attempt);
+    return returned != 0;
+}
+
+static hd_status load_failed(const struct hd_module *m, hdi_device *device, hdi_answer answer, const char *log)
+{
     switch (answer.code) {
     case HDCU_ERROR_INVALID_IMAGE:
     case HDCU_ERROR_NO_BINARY_FOR_GPU:
@@ -208,9 +210,38 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
                                "device %d cannot load the image: %s%s%.300s%s", device->index,
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log,
                                m->image.listing.relocatable ? "; it is not linked: use hd_module_link" : "");
+    case HDCU_ERROR_OUT_OF_MEMORY:
+        return hdi_fail_driver(
+            HD_ERROR_MEMORY, answer.code, answer.call, device->index,
+            "device %d has no room for the code (%llu bytes)%s%.300s; unload modules, or free memory of the device",
+            device->index, (unsigned long long)m->code.size, log[0] ? ": " : "", log);
     default:
         return hdi_answer_failed(device, answer);
     }
+}
+
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
+{
+    if (m->loaded[device->index]) {
+        return HD_OK;
+    }
+    char log[HDI_CODE_LOG_BYTES] = "";
+    hdi_answer answer;
+    bool again = false;
+    do {
+        int64_t began = hdi_record_began(&device->runtime->recorder);
+        answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
+        hdi_pause_end(
+            &device->runtime->recorder, began,
+            (hdi_pause){.kind = HDI_RECORD_PAUSE_CODE, .device = (uint8_t)device->index, .bytes = m->code.size});
+        again = answer.code == HDCU_ERROR_OUT_OF_MEMORY && !again && free_idle(device);
+    } while (again);
+    if (hdi_answered(answer)) {
+        return HD_OK;
+    }
+    m->loaded[device->index] = 0;
+    log[sizeof log - 1] = 0;
+    return load_failed(m, device, answer, log);
 }
 
 static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
@@ -587,11 +618,6 @@ static hd_status modules_create(hd_runtime *rt)
     return HD_OK;
 }
 
-static void end_handles(hdi_handle_head *head, uint32_t magic)
-{
-    hdi_handle_end(head, magic);
-}
-
 static struct hd_module *take_module(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
@@ -611,9 +637,7 @@ static struct hd_module *take_module(hd_runtime *rt)
     return m;
 }
 
-/* Releases what a module owns and puts its structures into the free lists. No thread and no submitted work uses it any
- * more. */
-static void give_module(struct hd_module *m, bool driver_usable)
+void hdi_module_give(struct hd_module *m, bool driver_usable)
 {
     hd_runtime *rt = m->runtime;
     hdi_globals_forget(m);
@@ -645,37 +669,6 @@ static void give_module(struct hd_module *m, bool driver_usable)
     hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
 }
 
-/* Releases the unloaded modules that no submitted work uses any more. */
-static void reap(hd_runtime *rt)
-{
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
-    struct hd_module *done = NULL;
-    hdi_mutex_lock(&reg->lock);
-    for (struct hd_module **link = &reg->unloaded; *link;) {
-        struct hd_module *m = *link;
-        bool busy = false;
-        for (size_t i = 0; i < m->n_points && !busy; i++) {
-            busy = !hdi_point_done(rt, m->points[i]);
-        }
-        if (busy) {
-            link = &m->next;
-        } else {
-            *link = m->next;
-            m->next = done;
-            done = m;
-        }
-    }
-    hdi_mutex_unlock(&reg->lock);
-    hdi_attempt attempt; /* the caller did not ask for this unload, so its error is dropped */
-    hdi_attempt_begin(&attempt);
-    while (done) {
-        struct hd_module *next = done->next;
-        give_module(done, true);
-        done = next;
-    }
-    hdi_attempt_end(&attempt);
-}
-
 static void modules_close(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
@@ -702,7 +695,7 @@ static void modules_release(hd_runtime *rt)
     for (int i = 0; i < 2; i++) {
         for (struct hd_module *m = lists[i], *next; m; m = next) {
             next = m->next;
-            give_module(m, hdi_driver_is_usable(rt));
+            hdi_module_give(m, hdi_driver_is_usable(rt));
         }
     }
     params_release(reg);
@@ -738,18 +731,11 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
     return status;
 }
 
-static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases, size_t n_aliases,
-                            struct hd_module **out)
+/* Loads on the first device that works, or on all with the option modules=all. Errors: as hd_module_load. */
+static hd_status load_first(struct hd_module *m)
 {
-    reap(rt);
-    struct hd_module *m = take_module(rt);
-    if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hd_status status = open_image(m, image, bytes);
-    for (size_t i = 0; i < n_aliases && !status; i++) {
-        status = hdi_image_add_alias(&m->image, aliases[i].name, aliases[i].symbol);
-    }
+    hd_runtime *rt = m->runtime;
+    hd_status status = HD_OK;
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
@@ -761,13 +747,31 @@ static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, con
             }
         }
     }
-    if (!status && !alive) {
-        status = hdi_loss_fail(rt, 0, "all devices are lost");
+    return status || alive ? status : hdi_loss_fail(rt, 0, "all devices are lost");
+}
+
+static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases, size_t n_aliases,
+                            struct hd_module **out)
+{
+    hdi_modules_reap(rt, true);
+    struct hd_module *m = take_module(rt);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hd_status status = open_image(m, image, bytes);
+    for (size_t i = 0; i < n_aliases && !status; i++) {
+        status = hdi_image_add_alias(&m->image, aliases[i].name, aliases[i].symbol);
+    }
+    if (!status) {
+        status = load_first(m);
+        while (status == HD_ERROR_MEMORY && hdi_modules_reap(rt, true)) {
+            status = load_first(m);
+        }
     }
     if (status) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        give_module(m, true);
+        hdi_module_give(m, true);
         hdi_attempt_end(&attempt);
         return status;
     }
@@ -851,106 +855,4 @@ hd_status hd_module_get_builtin(hd_runtime *rt, hd_module **out)
         return hdi_runtime_refused(rt);
     }
     return hdi_builtin_get(rt, HDI_BUILTIN_BASIC, out);
-}
-
-/* ---- unloading ---- */
-
-/* Waits for all threads that found a handle good before it became stale. Such a thread may be submitting a launch, or
- * asking the driver about a kernel. Later threads check the handle again and find it stale. */
-static void await_users(hd_runtime *rt)
-{
-    for (int i = 0; i < rt->n_devices; i++) {
-        hdi_lock_take(&rt->devices[i]->order);
-        hdi_lock_release(&rt->devices[i]->order);
-    }
-    for (int i = 0; i < rt->n_devices; i++) {
-        hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[i]);
-        hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[i]);
-    }
-    hdi_mutex_lock(&rt->cold);
-    hdi_mutex_unlock(&rt->cold);
-}
-
-/* Whether submitted work may need the module: a kernel or a variable of it was asked for. */
-static bool may_have_users(const struct hd_module *m)
-{
-    return m->kernels || m->variables_asked;
-}
-
-/* Records everything submitted so far to any lane, since it may launch the module's kernels. False: no memory. */
-static bool note_users(struct hd_module *m)
-{
-    hd_runtime *rt = m->runtime;
-    size_t room = (size_t)rt->n_devices * HDI_LANES_MAX;
-    m->points = malloc(room * sizeof *m->points);
-    m->n_points = 0;
-    for (size_t i = 0; m->points && i < room; i++) {
-        uint32_t lane = (uint32_t)i;
-        hdi_point point = {lane, hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX)};
-        if (!hdi_point_done(rt, point)) {
-            m->points[m->n_points++] = point;
-        }
-    }
-    return m->points != NULL;
-}
-
-static void unload_module(struct hd_module *m)
-{
-    hd_runtime *rt = m->runtime;
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
-    bool ours = false;
-    hdi_mutex_lock(&reg->lock);
-    for (struct hd_module **link = &reg->loaded; *link && !ours;) {
-        if (*link == m && !m->is_builtin && hdi_handle_head_live(&m->head)) {
-            *link = m->next;
-            ours = true;
-        } else {
-            link = &(*link)->next;
-        }
-    }
-    if (ours) {
-        end_handles(&m->head, HDI_MODULE_MAGIC);
-        for (struct hd_kernel *k = m->kernels; k; k = k->next) {
-            end_handles(&k->head, HDI_KERNEL_MAGIC);
-        }
-    }
-    hdi_mutex_unlock(&reg->lock);
-    if (!ours) {
-        return;
-    }
-    hdi_globals_end(m);
-    await_users(rt);
-    if (!may_have_users(m) || (note_users(m) && m->n_points == 0)) {
-        give_module(m, true);
-        return;
-    }
-    /* Still in use. Without memory for the points, the module stays loaded until hd_close. */
-    if (!m->points) {
-        hdi_mutex_lock(&reg->lock);
-        m->next = reg->loaded;
-        reg->loaded = m;
-        hdi_mutex_unlock(&reg->lock);
-        return;
-    }
-    hdi_mutex_lock(&reg->lock);
-    m->next = reg->unloaded;
-    reg->unloaded = m;
-    hdi_mutex_unlock(&reg->lock);
-}
-
-hd_status hd_module_unload(hd_module *handle)
-{
-    HDI_INSIDE(hdi_module_runtime(handle));
-    struct hd_module *m = hdi_module_from_handle(handle);
-    if (!m) {
-        return handle ? hdi_module_refused(handle) : HD_OK;
-    }
-    hd_runtime *rt = m->runtime;
-    hdi_mutex_lock(&rt->restarting);                     /* a restart changes the module's numbers */
-    bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
-    if (there) {
-        unload_module(m);
-    }
-    hdi_mutex_unlock(&rt->restarting);
-    return there ? HD_OK : hdi_module_refused(handle);
 }

@@ -58,7 +58,7 @@ struct hd_module {
     struct hdi_global *globals; /* variables that were asked for, see globals.c */
     uint32_t variables_asked;   /* how often: 0, or counted from 1 to HDI_CAREFUL_COUNTS and again from 1 */
     bool is_builtin;            /* belongs to the runtime: not unloaded before hd_close */
-    hdi_point *points;          /* after an unload: work that may still use it */
+    hdi_point *points;          /* after an unload: work that may still use it, the last one in each lane */
     size_t n_points;
     struct hd_module *next; /* in the list of loaded modules, of unloaded ones, or of free structures */
 };

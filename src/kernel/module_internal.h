@@ -1,4 +1,4 @@
-/* module_internal.h - what the files about modules share: the registry, and steps of module.c that globals.c needs.
+/* module_internal.h - what the files about modules share: the registry, and steps of module.c that globals.c and unload.c need.
  *
  * Threads: any. Locks: module.c lists them, with their order. Blocking: as module.c describes.
  */
@@ -16,7 +16,7 @@ struct hdi_modules {
     hdi_mutex lock;
     hdi_mutex loading[HDI_DEVICES_MAX]; /* one per device */
     struct hd_module *loaded;
-    struct hd_module *unloaded; /* still used by submitted work */
+    struct hd_module *unloaded; /* the driver has them still, see unload.c */
     struct hd_module *free_modules;
     struct hd_kernel *free_kernels;
     struct hdi_kernel_place *blocks[HDI_KERNEL_CHUNKS]; /* all structures, in blocks of HDI_KERNEL_CHUNK */
@@ -45,6 +45,16 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device);
 /* Handles of the kernel are good from now on, or still, as the module's `variables_asked` requires. The caller holds the registry's
  * lock, or no other thread can reach the kernel. */
 void hdi_kernel_make_live(struct hd_kernel *k);
+
+/* Unloads a module on all devices where it is, unless their driver is not usable. Puts its structures into the free lists. No thread and no
+ * submitted work uses it any more. The caller holds `restarting`, or no other thread can reach the runtime. */
+void hdi_module_give(struct hd_module *m, bool driver_usable);
+
+/* ---- unload.c ---- */
+
+/* Unloads on the devices what hd_module_unload has left there, where no submitted launch needs it any more. `waits`: also where the driver
+ * waits for other work. The caller holds `restarting`. The thread's message stays. False: there was none. */
+bool hdi_modules_reap(hd_runtime *rt, bool waits);
 
 /* ---- globals.c: for an unload, and for hd_close ---- */
 

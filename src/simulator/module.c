@@ -22,6 +22,7 @@
 #include "simulator/host.h"
 
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 30)
+#define SEGMENTS 8 /* mappings that an object takes, with some to spare */
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
@@ -225,6 +226,23 @@ static void find_storage(const char *image, void *library, const hd_cpu_module *
     }
 }
 
+/* Whether the process can open and map an object of that size. The dynamic loader reports that in a text only, which may be translated. */
+static bool has_room(int descriptor, size_t bytes)
+{
+    void *maps[SEGMENTS];
+    int spare = dup(descriptor), n = 0;
+    while (n < SEGMENTS && (maps[n] = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0)) != MAP_FAILED) {
+        n++;
+    }
+    for (int i = 0; i < n; i++) {
+        munmap(maps[i], bytes);
+    }
+    if (spare >= 0) {
+        close(spare);
+    }
+    return spare >= 0 && n == SEGMENTS;
+}
+
 /* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. *why is
  * the reason of a failure. */
 static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
@@ -237,7 +255,9 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
     char path[64];
     m->garbage.descriptor = memfd_create("heddle-host-module", MFD_CLOEXEC);
     if (m->garbage.descriptor < 0 || !hdi_write_quietly(m->garbage.descriptor, image, bytes, INT64_MAX)) {
-        *why = errno == EFBIG ? "the image is larger than files may be (ulimit -f)" : "no memory for the image";
+        *why = errno == EFBIG    ? "the image is larger than files may be (ulimit -f)"
+               : errno == EMFILE ? "the process has no descriptors left (ulimit -n)"
+                                 : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
     /* with the number of this process: a debugger opens the path too, and "self" would be the debugger */
@@ -246,7 +266,7 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
     if (!m->garbage.library) {
         const char *text = dlerror();
         *why = text ? text : "dlopen failed";
-        return HDCU_ERROR_INVALID_IMAGE;
+        return has_room(m->garbage.descriptor, bytes) ? HDCU_ERROR_INVALID_IMAGE : HDCU_ERROR_OUT_OF_MEMORY;
     }
     const hd_cpu_module *table = dlsym(m->garbage.library, "hd_cpu_module");
     if (table && table->magic == HD_CPU_MODULE_MAGIC && table->version > HD_CPU_MODULE_VERSION) {

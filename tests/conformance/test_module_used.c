@@ -1,6 +1,6 @@
 /* test_module_used.c - code comes to a device when it is first used there.
  *
- * Promise: A module is loaded on a device with the first launch there, or on all devices with modules=all. Unused it is unloaded at once.
+ * Promise: A module is loaded on a device with the first launch there, or on all devices with modules=all.
  *
  * The cases count, at the ports and by device, the requests to load and to look up. They do so also with modules=all, when a device comes
  * back, and where loading there fails.
@@ -15,7 +15,7 @@
 
 enum { DEVICES = 3, words = 1000, launchers = 6 };
 
-static atomic_int loads[HDI_DEVICES_MAX], lookups[HDI_DEVICES_MAX], unloads;
+static atomic_int loads[HDI_DEVICES_MAX], lookups[HDI_DEVICES_MAX];
 static int fails_on = -1;
 static const hdi_port_calls *real;
 
@@ -47,12 +47,6 @@ static hdi_answer look_up(hdi_port *port, uint64_t module, const char *name, uin
     return real->kernel(port, module, name, number, out);
 }
 
-static hdi_answer unload(hdi_port *port, uint64_t module)
-{
-    atomic_fetch_add(&unloads, 1);
-    return real->unload(port, module);
-}
-
 /* A runtime whose ports count. */
 static hd_runtime *open_counted(const char *more)
 {
@@ -63,13 +57,11 @@ static hd_runtime *open_counted(const char *more)
         atomic_store(&loads[i], 0);
         atomic_store(&lookups[i], 0);
     }
-    atomic_store(&unloads, 0);
     fails_on = -1;
     real = devices[0]->port->calls;
     counted = *real;
     counted.load = load;
     counted.kernel = look_up;
-    counted.unload = unload;
     for (int i = 0; i < hd_device_count(runtime); i++) {
         devices[i]->port->calls = &counted;
     }
@@ -243,54 +235,12 @@ static void a_device_comes_back_with_what_it_had(void **state)
     conf_close(runtime);
 }
 
-/* A lane that stands at a claim keeps code of which a kernel was asked for. Other code does not pile up meanwhile. */
-static void unused_code_goes_at_once(void **state)
-{
-    (void)state;
-    hd_runtime *runtime = open_counted("");
-    size_t bytes = 0;
-    const void *image = wk_image(runtime, &bytes);
-    if (image == NULL) {
-        conf_close(runtime);
-        skip();
-    }
-    hd_lane *lane = conf_default_lane(runtime, 0);
-    hd_buffer *x = NULL;
-    hd_claim *claim = NULL;
-    CONF_OK(hd_alloc(lane, words * 4, &x));
-    CONF_OK(hd_claim_begin(runtime, (hd_arg[]){hd_inout(x)}, 1, &claim));
-    CONF_OK(hd_fill(x, 0, 1, words * 4, NULL));
-    for (int i = 0; i < 100; i++) {
-        hd_module *module = NULL;
-        CONF_OK(hd_module_load(runtime, image, bytes, &module));
-        CONF_OK(hd_module_unload(module));
-        CONF_EQUAL(unloads, i + 1);
-    }
-    hd_module *module = NULL;
-    hd_kernel *kernel = NULL;
-    CONF_OK(hd_module_load(runtime, image, bytes, &module));
-    CONF_OK(hd_kernel_get(module, "add_one", &kernel));
-    CONF_OK(hd_module_unload(module));
-    CONF_EQUAL(unloads, 100);
-    CONF_OK(hd_claim_end(claim, HD_OK));
-    int more = 0; /* until the engine has seen the end of the claim */
-    for (int64_t end = conf_now() + 60 * CONF_SECOND; unloads <= 100 + more && conf_now() < end; more++) {
-        CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, 60 * CONF_SECOND));
-        CONF_OK(hd_module_load(runtime, image, bytes, &module));
-        CONF_OK(hd_module_unload(module));
-    }
-    CONF_EQUAL(unloads, 101 + more);
-    CONF_OK(hd_free(x));
-    conf_close(runtime);
-}
-
 int main(void)
 {
     conf_begin("test_module_used");
     const struct CMUnitTest tests[] = {
         CONF_CASE(code_comes_with_the_first_launch),
         CONF_CASE(once_for_several_threads),
-        CONF_CASE(unused_code_goes_at_once),
         CONF_CASE(a_device_that_cannot_load_says_so),
         CONF_CASE(a_device_comes_back_with_what_it_had),
     };

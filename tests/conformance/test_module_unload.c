@@ -1,0 +1,279 @@
+/* test_module_unload.c - what unloaded modules leave behind while a lane is busy.
+ *
+ * Promise: An unloaded module goes when its own launches are done, whatever other lanes have in flight.
+ *
+ * The cases count this process's descriptors, of which each module has one, and the requests to load and to unload at the ports.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ */
+#include "workers.h"
+
+#include "driver/provider.h"
+#include "engine/engine.h"
+#include "side.h"
+
+enum { rounds = 40, few = 1000 }; /* words that the launches add to */
+
+static const hdi_port_calls *real;
+static int loaded;   /* modules on all devices, as the ports see it */
+static int refusals; /* so many loads are to fail for want of memory */
+static void (*at_refusal)(void);
+
+static hdi_answer load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log)
+{
+    if (refusals > 0) {
+        refusals--;
+        at_refusal();
+        return (hdi_answer){HDCU_ERROR_OUT_OF_MEMORY, "cuModuleLoadDataEx"};
+    }
+    hdi_answer answer = real->load(port, code, out, log);
+    loaded += hdi_answered(answer);
+    return answer;
+}
+
+static hdi_answer unload(hdi_port *port, uint64_t module)
+{
+    loaded--;
+    return real->unload(port, module);
+}
+
+/* A runtime whose ports count, with a lane that is busy until the gate is opened, and a lane beside it. */
+typedef struct scene {
+    hd_runtime *runtime;
+    wk_kernels kernels; /* of a module that stays, and has run */
+    hd_lane *busy, *free;
+    wk_gate gate;
+    hd_buffer *y;
+    int loaded, descriptors; /* behind an unload with nothing in flight */
+} scene;
+
+static int descriptors(void)
+{
+    return wk_entries("/proc/self/fd");
+}
+
+static void begin(scene *s)
+{
+    static hdi_port_calls counted;
+    s->runtime = conf_open_with("memory_idle=0"); /* idle memory stays until something gives it back */
+    s->kernels = wk_load(s->runtime);
+    if (!conf_is_host(s->runtime) || s->kernels.module == NULL) { /* on GPUs the driver waits for the gate */
+        conf_close(s->runtime);
+        skip();
+    }
+    wk_warm(s->runtime, 0, s->kernels);
+    loaded = 0;
+    real = s->runtime->devices[0]->port->calls;
+    counted = *real;
+    counted.load = load;
+    counted.unload = unload;
+    for (int i = 0; i < hd_device_count(s->runtime); i++) {
+        s->runtime->devices[i]->port->calls = &counted;
+    }
+    s->busy = conf_default_lane(s->runtime, 0);
+    CONF_OK(hd_lane_create(s->runtime, 0, &s->free));
+    CONF_OK(hd_alloc(s->free, few * 4, &s->y));
+    CONF_OK(hd_fill(s->y, 0, 1, few * 4, NULL));
+    CONF_FILLED(s->y, 0, 1, few * 4);
+    wk_gate_shut(&s->gate, s->runtime, s->busy, s->kernels);
+    s->loaded = loaded;
+    s->descriptors = descriptors();
+}
+
+static void end(scene *s)
+{
+    wk_gate_open(&s->gate);
+    CONF_OK(hd_lane_wait(s->busy, 60 * CONF_SECOND));
+    conf_close(s->runtime);
+}
+
+static hd_module *load_one(const scene *s)
+{
+    size_t size = 0;
+    const void *image = wk_image(s->runtime, &size);
+    hd_module *module = NULL;
+    CONF_OK(hd_module_load(s->runtime, image, size, &module));
+    return module;
+}
+
+static void add_one(const scene *s, hd_lane *lane, hd_module *module, hd_ticket *out)
+{
+    wk_kernels k = {.module = module};
+    CONF_OK(hd_kernel_get(module, "add_one", &k.add_one));
+    CONF_OK(wk_add_one(lane, k, s->y, few, out));
+}
+
+static void nothing_is_left_while_another_lane_is_busy(void **state)
+{
+    (void)state;
+    scene s;
+    begin(&s);
+    for (int i = 0; i < rounds; i++) { /* of these nothing was ever launched */
+        hd_module *module = load_one(&s);
+        hd_kernel *kernel = NULL;
+        CONF_OK(i % 2 ? hd_kernel_get(module, "add_one", &kernel) : HD_OK);
+        CONF_OK(hd_module_unload(module));
+        CONF_EQUAL(loaded, s.loaded);
+        CONF_EQUAL(descriptors(), s.descriptors);
+    }
+    for (int i = 0; i < rounds; i++) { /* the launches of these are done */
+        hd_module *module = load_one(&s);
+        hd_ticket ticket;
+        add_one(&s, s.free, module, &ticket);
+        CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+        CONF_OK(hd_module_unload(module));
+        CONF_EQUAL(loaded, s.loaded);
+        CONF_EQUAL(descriptors(), s.descriptors);
+    }
+    CONF_FILLED(s.y, 0, 1 + rounds, few * 4);
+    end(&s);
+}
+
+/* Launches stand in the busy lane, between launches of others, and more of them than are looked at in one go. */
+static void code_stays_while_its_launches_are_in_flight(void **state)
+{
+    (void)state;
+    enum { kept = 3, launches = 200 };
+    scene s;
+    begin(&s);
+    hd_lane *busy[kept];
+    for (int i = 0; i < kept; i++) {
+        busy[i] = s.busy;
+        if (i == 0) { /* a lane that waits for the busy one */
+            CONF_OK(hd_lane_create(s.runtime, 0, &busy[i]));
+        }
+        hd_module *module = load_one(&s);
+        for (int n = 0; n < launches; n++) {
+            CONF_OK(wk_add_one(s.busy, s.kernels, s.y, few, NULL));
+        }
+        add_one(&s, busy[i], module, NULL);
+        CONF_OK(hd_module_unload(module));
+        CONF_EQUAL(loaded, s.loaded + 1 + i);
+    }
+    for (int i = 0; i < rounds; i++) {
+        CONF_OK(hd_module_unload(load_one(&s)));
+        CONF_EQUAL(loaded, s.loaded + kept);
+    }
+    CONF_TRUE(descriptors() <= s.descriptors + kept);
+    wk_gate_open(&s.gate);
+    CONF_FILLED(s.y, 0, 1 + kept * (launches + 1), few * 4);
+    for (int i = 0; i < kept; i++) {
+        CONF_OK(hd_lane_wait(busy[i], 60 * CONF_SECOND));
+    }
+    CONF_OK(hd_module_unload(load_one(&s)));
+    CONF_EQUAL(loaded, s.loaded);
+    end(&s);
+}
+
+/* A driver that waits for all that runs: what is in flight on the device counts, and no unload calls it meanwhile. */
+static void a_driver_that_waits_is_called_later(void **state)
+{
+    (void)state;
+    scene s;
+    begin(&s);
+    hdi_provider waiting = *s.runtime->provider;
+    waiting.unload_waits = true;
+    s.runtime->provider = &waiting;
+    CONF_OK(hd_module_unload(load_one(&s)));
+    CONF_EQUAL(loaded, s.loaded + 1);
+    CONF_OK(hd_module_unload(load_one(&s)));
+    CONF_EQUAL(loaded, s.loaded + 2);
+    hd_module *third = load_one(&s);
+    wk_gate_open(&s.gate);
+    CONF_OK(hd_lane_wait(s.busy, 60 * CONF_SECOND));
+    CONF_OK(hd_module_unload(third));
+    CONF_EQUAL(loaded, s.loaded);
+    CONF_EQUAL(descriptors(), s.descriptors);
+    end(&s);
+}
+
+/* Without descriptors a load fails for want of memory, not of a good image. */
+static void a_load_without_room_says_so(void **state)
+{
+    (void)state;
+    scene s;
+    begin(&s);
+    size_t size = 0;
+    const void *image = wk_image(s.runtime, &size);
+    hd_module *module = NULL;
+    if (!conf_is_process(s.runtime)) { /* there a worker opens the object */
+        for (int spare = 0; spare < 2; spare++) {
+            int held = spare ? dup(2) : -1;
+            struct rlimit before = take_descriptors(); /* with one to spare, the dynamic loader lacks it */
+            CONF_TRUE(!spare || close(held) == 0);
+            hd_status status = hd_module_load(s.runtime, image, size, &module);
+            give_descriptors(before);
+            CONF_FAILS_WITH(status, HD_ERROR_MEMORY, "hd_module_load: device 0 has no room for the code");
+            CONF_EQUAL(loaded, s.loaded);
+        }
+    }
+    CONF_OK(hd_module_unload(load_one(&s)));
+    CONF_EQUAL(descriptors(), s.descriptors);
+    end(&s);
+}
+
+static scene *refused_in;
+
+static void nothing(void)
+{
+}
+
+/* What the busy lane does ends during the load. */
+static void the_lane_gets_done(void)
+{
+    hdi_device *device = refused_in->runtime->devices[0];
+    wk_gate_open(&refused_in->gate);
+    while (!hdi_device_is_drained(device)) {
+        if (refused_in->runtime->is_inline) {
+            hdi_engine_run_inline(device);
+        }
+        conf_sleep_ms(1);
+    }
+}
+
+static void a_load_gives_back_what_it_can(void **state)
+{
+    (void)state;
+    scene s;
+    begin(&s);
+    refused_in = &s;
+    size_t size = 0;
+    const void *image = wk_image(s.runtime, &size);
+    hd_buffer *large = NULL;
+    hd_module *module = NULL, *used = load_one(&s);
+    /* idle memory of the device */
+    CONF_OK(hd_alloc(s.free, (size_t)64 << 20, &large));
+    hd_free(large);
+    refusals = 1;
+    at_refusal = nothing;
+    CONF_OK(hd_module_load(s.runtime, image, size, &module));
+    CONF_EQUAL(refusals, 0);
+    CONF_OK(hd_module_unload(module));
+    /* nothing at first, then a module that was unloaded while its launch was in flight */
+    refusals = 1;
+    CONF_FAILS_WITH(hd_module_load(s.runtime, image, size, &module), HD_ERROR_MEMORY,
+                    "hd_module_load: device 0 has no room for the code");
+    CONF_EQUAL(loaded, s.loaded + 1);
+    add_one(&s, s.busy, used, NULL);
+    CONF_OK(hd_module_unload(used));
+    CONF_EQUAL(loaded, s.loaded + 1);
+    refusals = 1;
+    at_refusal = the_lane_gets_done;
+    CONF_OK(hd_module_load(s.runtime, image, size, &module));
+    CONF_EQUAL(loaded, s.loaded + 1);
+    end(&s);
+}
+
+int main(void)
+{
+    conf_begin("test_module_unload");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(nothing_is_left_while_another_lane_is_busy),
+        CONF_CASE(code_stays_while_its_launches_are_in_flight),
+        CONF_CASE(a_driver_that_waits_is_called_later),
+        CONF_CASE(a_load_without_room_says_so),
+        CONF_CASE(a_load_gives_back_what_it_can),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
