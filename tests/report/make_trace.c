@@ -587,13 +587,10 @@ static void put_activity(uint8_t kind, uint64_t name, const char *text, uint32_t
     put(r, text);
 }
 
-/* Launches of one lane, and a copy of another library after each. */
-static void cupti(void)
+/* Launches of one lane. */
+static void put_launches(int count)
 {
-    begin(1, HDI_RECORD_DETAIL_CUPTI);
-    put_device(0, "NVIDIA H200");
-    put_usual_names();
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < count; i++) {
         int64_t t = START + 100000 + i * 100000;
         work w = {.kind = HDI_RECORD_OP_LAUNCH,
                   .kernel = 1,
@@ -604,9 +601,38 @@ static void cupti(void)
                   .thread = MAIN,
                   .ring = 2};
         put_work(&w);
+    }
+}
+
+/* Launches, and a copy of another library after each. */
+static void cupti(void)
+{
+    begin(1, HDI_RECORD_DETAIL_CUPTI);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    put_launches(8);
+    for (int i = 0; i < 8; i++) {
+        int64_t t = START + 100000 + i * 100000;
         put_activity(HDI_RECORD_ACTIVITY_KERNEL, 1, i == 0 ? "stencil_f32" : NULL, 7, t + 6000, t + 44000);
         put_activity(HDI_RECORD_ACTIVITY_COPY, 2, i == 0 ? "memcpy" : NULL, 21, t + 60000, t + 80000);
     }
+    end(START + 1000000);
+}
+
+/* Two threads with a range within a range. */
+static void overlap(void)
+{
+    begin(1, HDI_RECORD_DETAIL_FULL);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    for (uint32_t thread = MAIN; thread <= HELPER; thread++) {
+        int64_t t = START + 100000 + (thread - MAIN) * 300000;
+        put_range(true, thread, 1, t);
+        put_range(true, thread, 2, t + 50000);
+        put_range(false, thread, 2, t + 200000);
+        put_range(false, thread, 1, t + 300000);
+    }
+    put_launches(8);
     end(START + 1000000);
 }
 
@@ -673,6 +699,7 @@ static const shape shapes[] = {
     {"wide", "32 devices"},
     {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
     {"cupti", "what CUPTI reports, of the program and of another library"},
+    {"overlap", "ranges within ranges in two threads"},
     {"later", "what stands later than it is: an event, a label, a loss"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
@@ -713,6 +740,9 @@ static void make(int which, int count)
         cupti();
         break;
     case 11:
+        overlap();
+        break;
+    case 12:
         later();
         break;
     default:

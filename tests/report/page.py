@@ -609,6 +609,20 @@ def try_ranges(driver):
     finish(page, "ranges")
 
 
+def try_items(driver):
+    """Of rows without a text of their own the one with the selected item is outlined, and the next item is that of its row."""
+    page = opened(driver, report("items", trace_file("overlap")))
+    rows = page.run("lanes.rows.map((row, i) => [row.kind, row.text, i]).filter(([kind, text]) => kind === 'range' && text === '').map(([,, i]) => i)")
+    equal(len(rows), 2, "rows of ranges within ranges")
+    for i in rows:
+        page.run("selectItem(lanes.rows[%d], 0, true)" % i)
+        outlined = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.strokeRect, out = [];
+          g.strokeRect = (...a) => out.push(lanes.rows.findIndex(r => r.y === a[1] + 1)); drawSelected(g, trace(), lanes.scroller.clientWidth); delete g.strokeRect; return out; })()""")
+        equal(outlined, [i], "the row of the outline")
+        equal(page.run("lanes.rows.filter(row => selectedIn(row) >= 0).map(row => lanes.rows.indexOf(row))"), [i], "the row of the selected item")
+    finish(page, "items")
+
+
 def try_cupti(driver):
     """What CUPTI reports has rows of its own, and leads to its operation."""
     page = opened(driver, report("cupti", trace_file("cupti")))

@@ -27,21 +27,22 @@ function threadRows(t) {
     }
     for (const number of threads) {
         for (let d = 0; d < (depths.get(number) || 0); d++) {
-            rows.push(itemRow(t, 'range', 'ranges', 'begin', 'end', byRow.get(number + ':' + d) || [], d === 0 ? t.threadName(number) : ''));
+            rows.push(itemRow(t, 'range', 'ranges', number + ':' + d, byRow.get(number + ':' + d) || [], d === 0 ? t.threadName(number) : ''));
         }
         if (pausesOf.has(number)) {
-            rows.push(itemRow(t, 'pause', 'pauses', 'begin', 'end', pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
+            rows.push(itemRow(t, 'pause', 'pauses', number, pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
         }
     }
     if (lanes.threadsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.threadsBeyond) + (lanes.threadsBeyond === 1 ? ' more thread is' : ' more threads are') + ' not shown' });
     return rows;
 }
 
-/* A row of items of a table that are not neighbours there: their own order of time. */
-function itemRow(t, kind, name, beginField, endField, items, text) {
-    const begin = t.col(name, beginField), end = t.col(name, endField);
+/* A row of items of a table that are not neighbours there: their own order of time. `id` names it among those of its kind, however often rows
+ * are made. */
+function itemRow(t, kind, name, id, items, text) {
+    const begin = t.col(name, 'begin'), end = t.col(name, 'end');
     const list = Int32Array.from(items).sort((a, b) => begin[a] - begin[b]);
-    return { kind, text, items: list, begin: Float64Array.from(list, i => begin[i]), end: Float64Array.from(list, i => end[i]), from: 0, to: list.length };
+    return { kind, id: kind + ' ' + id, text, items: list, begin: Float64Array.from(list, i => begin[i]), end: Float64Array.from(list, i => end[i]), from: 0, to: list.length };
 }
 
 /* The lanes' stretches lie together, sorted; sums make any part of the time a difference. */
@@ -57,7 +58,7 @@ function activityRows(t, d) {
         byStream.get(stream[i]).push(i);
     }
     return [...byStream.entries()].sort((a, b) => a[0] - b[0]).map(([number, items]) =>
-        ({ ...itemRow(t, 'activity', 'activities', 'begin', 'end', items, 'CUPTI, stream ' + number), device: d }));
+        ({ ...itemRow(t, 'activity', 'activities', d + ':' + number, items, 'CUPTI, stream ' + number), device: d }));
 }
 
 function makeRows() {
@@ -353,8 +354,8 @@ function drawSelected(g, t, width) {
     if (s.kind === 'item') {
         g.strokeStyle = colour('mark');
         g.lineWidth = 2.5;
-        const row = lanes.rows.find(r => r.kind === s.row.kind && r.text === s.row.text && r.from === s.row.from) || s.row;
-        g.strokeRect(xOf(s.from, width), row.y - 1, Math.max(3, xOf(s.to, width) - xOf(s.from, width)), row.h + 1);
+        const row = lanes.rows.find(r => r.id === s.row.id); /* none of a device that is folded */
+        if (row) g.strokeRect(xOf(s.from, width), row.y - 1, Math.max(3, xOf(s.to, width) - xOf(s.from, width)), row.h + 1);
     }
 }
 

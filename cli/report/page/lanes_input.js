@@ -339,7 +339,7 @@ function selectedIn(row) {
     if (!s) return -1;
     if (row.kind === 'strip') return s.kind === 'piece' && s.device === row.device ? s.piece : -1;
     if (row.kind === 'lane') return s.kind === 'op' && trace().col('ops', 'lane')[s.op] === row.lane ? trace().col('ops', 'stretch')[s.op] : -1;
-    return s.kind === 'item' && s.row.text === row.text && s.row.kind === row.kind ? s.index : -1;
+    return s.kind === 'item' && s.row.id === row.id ? s.index : -1;
 }
 
 function stepItem(by) {
