@@ -220,6 +220,15 @@ static void put_range(bool push, uint32_t thread, uint64_t name, int64_t time)
     put(r, NULL);
 }
 
+static void put_interval(uint64_t name, uint32_t began_by, uint32_t ended_by, int64_t from, int64_t to)
+{
+    hdi_record r = record(HDI_RECORD_INTERVAL, 1, 0, ended_by, from);
+    r.interval.ended = to;
+    r.interval.name = name;
+    r.interval.began_by = began_by;
+    put(r, NULL);
+}
+
 static void put_loss(int d, uint64_t position, int64_t time, int64_t up)
 {
     hdi_record r = record(HDI_RECORD_LOSS, 0, (uint8_t)d, 0, time);
@@ -251,6 +260,8 @@ static void put_usual_names(void)
     put_name(HDI_RECORD_NAME_LABEL, 3, "scratch");
     put_name(HDI_RECORD_NAME_RANGE, 1, "step");
     put_name(HDI_RECORD_NAME_RANGE, 2, "exchange");
+    put_name(HDI_RECORD_NAME_RANGE, 3, "data: batch");
+    put_name(HDI_RECORD_NAME_RANGE, 4, "request");
     put_name(HDI_RECORD_NAME_THREAD, MAIN, "main");
     put_name(HDI_RECORD_NAME_THREAD, HELPER, "loader");
     put_name(HDI_RECORD_NAME_OPTION, 1, "placement=thread");
@@ -409,6 +420,7 @@ static void many(int count)
                   .ring = (uint32_t)(next_random() % 600)};
         w.ended = w.began + 2000 + (int64_t)(next_random() % 6000);
         put_work(&w);
+        put_interval(3 + (uint64_t)i % 2, MAIN, HELPER, w.submitted, w.ended);
         t[d] = w.ended;
     }
     end((t[0] > t[1] ? t[0] : t[1]) + 100000);
@@ -493,6 +505,7 @@ enum {
     CROWD_CHAIN = 6000,
     CROWD_WAITS = 50,
     CROWD_THREADS = 70,
+    CROWD_INTERVALS = 40,
     CROWD_LOSSES = 25,
     CROWD_LABELS = 12
 };
@@ -550,6 +563,9 @@ static void crowd(void)
     for (int i = 0; i < CROWD_THREADS; i++) {
         put_range(true, 5000 + (uint32_t)i, 1, START + 60000);
         put_range(false, 5000 + (uint32_t)i, 1, START + 900000);
+    }
+    for (int i = 0; i < CROWD_INTERVALS; i++) {
+        put_interval(3, MAIN, HELPER, START + 60000 + i, START + 900000);
     }
     int64_t t = START + 100000;
     for (int i = 4; i < CROWD_LANES; i++) {
@@ -619,7 +635,7 @@ static void cupti(void)
     end(START + 1000000);
 }
 
-/* Two threads with a range within a range. */
+/* Two threads with a range within a range; intervals, of which up to three overlap, and two begin at the same time. */
 static void overlap(void)
 {
     begin(1, HDI_RECORD_DETAIL_FULL);
@@ -632,6 +648,13 @@ static void overlap(void)
         put_range(false, thread, 2, t + 200000);
         put_range(false, thread, 1, t + 300000);
     }
+    int64_t t = START;
+    put_interval(3, MAIN, HELPER, t + 100000, t + 300000);
+    put_interval(3, MAIN, HELPER, t + 200000, t + 400000);
+    put_interval(4, HELPER, HELPER, t + 250000, t + 280000);
+    put_interval(3, MAIN, HELPER, t + 300000, t + 500000);
+    put_interval(4, MAIN, MAIN, t + 600000, t + 600000); /* of no length */
+    put_interval(4, HELPER, HELPER, t + 600000, t + 650000);
     put_launches(8);
     end(START + 1000000);
 }
@@ -692,14 +715,14 @@ static const shape shapes[] = {
     {"slow", "the same with a slower second device, to be laid beside it"},
     {"lost", "the device does not come back"},
     {"cut", "usual, ends within a record"},
-    {"many", "launches, each measured by itself, on two devices"},
+    {"many", "launches, each measured by itself and within an interval, on two devices"},
     {"empty", "no device"},
     {"idle", "devices without work"},
     {"one", "a single operation"},
     {"wide", "32 devices"},
-    {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
+    {"crowd", "more of all than a page shows: threads, intervals, lanes, losses, waits, a chain"},
     {"cupti", "what CUPTI reports, of the program and of another library"},
-    {"overlap", "ranges within ranges in two threads"},
+    {"overlap", "ranges within ranges in two threads, intervals that overlap"},
     {"later", "what stands later than it is: an event, a label, a loss"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
