@@ -108,6 +108,14 @@
     X(ranges, depth, t->ranges[i].depth)                                                                               \
     X(ranges, nvtx, t->ranges[i].nvtx)
 
+#define INTERVAL_MAP(X)                                                                                                \
+    X(intervals, begin, t->intervals[i].begin)                                                                         \
+    X(intervals, end, t->intervals[i].end)                                                                             \
+    X(intervals, began_by, t->intervals[i].began_by)                                                                   \
+    X(intervals, ended_by, t->intervals[i].ended_by)                                                                   \
+    X(intervals, name, t->intervals[i].name)                                                                           \
+    X(intervals, nvtx, t->intervals[i].nvtx)
+
 #define ACTIVITY_MAP(X)                                                                                                \
     X(activities, begin, t->activities[i].begin)                                                                       \
     X(activities, end, t->activities[i].end)                                                                           \
@@ -125,7 +133,7 @@
     WAIT_MAP(X)                                                                                                        \
     STRETCH_MAP(X)                                                                                                     \
     TRANSFER_MAP(X)                                                                                                    \
-    MEMORY_MAP(X) FIGURE_MAP(X) PAUSE_MAP(X) RANGE_MAP(X) ACTIVITY_MAP(X) CRITICAL_MAP(X)
+    MEMORY_MAP(X) FIGURE_MAP(X) PAUSE_MAP(X) RANGE_MAP(X) INTERVAL_MAP(X) ACTIVITY_MAP(X) CRITICAL_MAP(X)
 
 #define GETTER(table, field, value)                                                                                    \
     static int64_t get_##table##_##field(const trace *t, size_t i)                                                     \

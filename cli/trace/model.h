@@ -215,6 +215,7 @@ typedef struct trace_interval {
     int64_t begin, end;
     uint32_t began_by, ended_by; /* threads */
     int32_t name;
+    bool nvtx;
 } trace_interval;
 
 typedef struct trace_finding {

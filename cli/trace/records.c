@@ -487,7 +487,8 @@ static void read_interval(trace_source *s, const hdi_record *r)
                          .end = end,
                          .began_by = r->interval.began_by,
                          .ended_by = r->thread,
-                         .name = trace_lookup(s, HDI_RECORD_NAME_RANGE, r->interval.name, begin)};
+                         .name = trace_lookup(s, HDI_RECORD_NAME_RANGE, r->interval.name, begin),
+                         .nvtx = r->kind == 1};
 }
 
 static void read_options(trace_source *s)

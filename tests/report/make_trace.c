@@ -220,6 +220,15 @@ static void put_range(bool push, uint32_t thread, uint64_t name, int64_t time)
     put(r, NULL);
 }
 
+static void put_interval(uint64_t name, uint32_t began_by, uint32_t ended_by, int64_t from, int64_t to)
+{
+    hdi_record r = record(HDI_RECORD_INTERVAL, 1, 0, ended_by, from);
+    r.interval.ended = to;
+    r.interval.name = name;
+    r.interval.began_by = began_by;
+    put(r, NULL);
+}
+
 static void put_loss(int d, uint64_t position, int64_t time, int64_t up)
 {
     hdi_record r = record(HDI_RECORD_LOSS, 0, (uint8_t)d, 0, time);
@@ -251,6 +260,8 @@ static void put_usual_names(void)
     put_name(HDI_RECORD_NAME_LABEL, 3, "scratch");
     put_name(HDI_RECORD_NAME_RANGE, 1, "step");
     put_name(HDI_RECORD_NAME_RANGE, 2, "exchange");
+    put_name(HDI_RECORD_NAME_RANGE, 3, "data: batch");
+    put_name(HDI_RECORD_NAME_RANGE, 4, "request");
     put_name(HDI_RECORD_NAME_THREAD, MAIN, "main");
     put_name(HDI_RECORD_NAME_THREAD, HELPER, "loader");
     put_name(HDI_RECORD_NAME_OPTION, 1, "placement=thread");
@@ -409,6 +420,7 @@ static void many(int count)
                   .ring = (uint32_t)(next_random() % 600)};
         w.ended = w.began + 2000 + (int64_t)(next_random() % 6000);
         put_work(&w);
+        put_interval(3 + (uint64_t)i % 2, MAIN, HELPER, w.submitted, w.ended);
         t[d] = w.ended;
     }
     end((t[0] > t[1] ? t[0] : t[1]) + 100000);
@@ -493,6 +505,7 @@ enum {
     CROWD_CHAIN = 6000,
     CROWD_WAITS = 50,
     CROWD_THREADS = 70,
+    CROWD_INTERVALS = 40,
     CROWD_LOSSES = 25,
     CROWD_LABELS = 12
 };
@@ -551,6 +564,9 @@ static void crowd(void)
         put_range(true, 5000 + (uint32_t)i, 1, START + 60000);
         put_range(false, 5000 + (uint32_t)i, 1, START + 900000);
     }
+    for (int i = 0; i < CROWD_INTERVALS; i++) {
+        put_interval(3, MAIN, HELPER, START + 60000 + i, START + 900000);
+    }
     int64_t t = START + 100000;
     for (int i = 4; i < CROWD_LANES; i++) {
         hdi_record r = record(HDI_RECORD_LANE, HDI_RECORD_LANE_PROGRAM, 0, 0, START);
@@ -587,13 +603,10 @@ static void put_activity(uint8_t kind, uint64_t name, const char *text, uint32_t
     put(r, text);
 }
 
-/* Launches of one lane, and a copy of another library after each. */
-static void cupti(void)
+/* Launches of one lane. */
+static void put_launches(int count)
 {
-    begin(1, HDI_RECORD_DETAIL_CUPTI);
-    put_device(0, "NVIDIA H200");
-    put_usual_names();
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < count; i++) {
         int64_t t = START + 100000 + i * 100000;
         work w = {.kind = HDI_RECORD_OP_LAUNCH,
                   .kernel = 1,
@@ -604,9 +617,45 @@ static void cupti(void)
                   .thread = MAIN,
                   .ring = 2};
         put_work(&w);
+    }
+}
+
+/* Launches, and a copy of another library after each. */
+static void cupti(void)
+{
+    begin(1, HDI_RECORD_DETAIL_CUPTI);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    put_launches(8);
+    for (int i = 0; i < 8; i++) {
+        int64_t t = START + 100000 + i * 100000;
         put_activity(HDI_RECORD_ACTIVITY_KERNEL, 1, i == 0 ? "stencil_f32" : NULL, 7, t + 6000, t + 44000);
         put_activity(HDI_RECORD_ACTIVITY_COPY, 2, i == 0 ? "memcpy" : NULL, 21, t + 60000, t + 80000);
     }
+    end(START + 1000000);
+}
+
+/* Two threads with a range within a range; intervals, of which up to three overlap, and two begin at the same time. */
+static void overlap(void)
+{
+    begin(1, HDI_RECORD_DETAIL_FULL);
+    put_device(0, "NVIDIA H200");
+    put_usual_names();
+    for (uint32_t thread = MAIN; thread <= HELPER; thread++) {
+        int64_t t = START + 100000 + (thread - MAIN) * 300000;
+        put_range(true, thread, 1, t);
+        put_range(true, thread, 2, t + 50000);
+        put_range(false, thread, 2, t + 200000);
+        put_range(false, thread, 1, t + 300000);
+    }
+    int64_t t = START;
+    put_interval(3, MAIN, HELPER, t + 100000, t + 300000);
+    put_interval(3, MAIN, HELPER, t + 200000, t + 400000);
+    put_interval(4, HELPER, HELPER, t + 250000, t + 280000);
+    put_interval(3, MAIN, HELPER, t + 300000, t + 500000);
+    put_interval(4, MAIN, MAIN, t + 600000, t + 600000); /* of no length */
+    put_interval(4, HELPER, HELPER, t + 600000, t + 650000);
+    put_launches(8);
     end(START + 1000000);
 }
 
@@ -666,13 +715,14 @@ static const shape shapes[] = {
     {"slow", "the same with a slower second device, to be laid beside it"},
     {"lost", "the device does not come back"},
     {"cut", "usual, ends within a record"},
-    {"many", "launches, each measured by itself, on two devices"},
+    {"many", "launches, each measured by itself and within an interval, on two devices"},
     {"empty", "no device"},
     {"idle", "devices without work"},
     {"one", "a single operation"},
     {"wide", "32 devices"},
-    {"crowd", "more of all than a page shows: threads, lanes, losses, waits, a chain"},
+    {"crowd", "more of all than a page shows: threads, intervals, lanes, losses, waits, a chain"},
     {"cupti", "what CUPTI reports, of the program and of another library"},
+    {"overlap", "ranges within ranges in two threads, intervals that overlap"},
     {"later", "what stands later than it is: an event, a label, a loss"},
     {"odd", "names with quotes, markup, emoji and great length"},
 };
@@ -713,6 +763,9 @@ static void make(int which, int count)
         cupti();
         break;
     case 11:
+        overlap();
+        break;
+    case 12:
         later();
         break;
     default:

@@ -348,7 +348,7 @@ def try_limits(driver):
     page.run("document.getElementById('critical').click(); document.getElementById('critical').click()")
     page.run(DRAW)
     for view in page.run("app.views.map(view => view.id)"):
-        want = {"timeline": 1, "submits": 2, "losses": 1}.get(view, 0)
+        want = {"timeline": 2, "submits": 2, "losses": 1}.get(view, 0)
         equal(len(page.run(LEFT_OUT % view)), want, "crowd: what is left out of " + view)
     page.run("document.getElementById('critical').click()")
     page.run("setWindow(trace().begin, trace().end)")
@@ -358,10 +358,13 @@ def try_limits(driver):
     page.settle()
     gaps = page.run("trace().info.devices.reduce((n, _, d) => { const [f, e] = trace().pieces(d), c = trace().pieceCategories(); for (let i = f; i < e; i++) n += c[i] >= 2; return n; }, 0)")
     text = page.run(LEFT_OUT % "timeline")
-    for want in ("6 more threads are not shown above; the tables below have them.", "Operations of the critical path in view that are not drawn: 1,000. Zoom in.",
+    for want in ("6 more threads are not shown above; the tables below have them.", "8 more intervals are not shown above; the table below has them.", "Operations of the critical path in view that are not drawn: 1,000. Zoom in.",
                  "5,799 more operations of the chain are neither listed nor drawn. Select the last one to go on.", "{:,} more rows are not shown.".format(gaps - 40)):
         check(want in text, "the timeline does not state: %s: %s" % (want, text))
     equal(len(page.run("lanes.rows.filter(row => row.text === '6 more threads are not shown')")), 1, "the row of threads that are missing")
+    equal(page.run("lanes.rows.slice(-2).map(row => row.kind + ' ' + row.text)"), ["interval ", "head 8 more intervals are not shown"], "the row of intervals that are missing")
+    equal(page.run("lanes.rows.filter(row => row.kind === 'interval').length"), 32, "rows of intervals")
+    check(["data: batch", "40"] in page.run("[...document.querySelectorAll('#timeline tbody tr')].map(r => [...r.cells].slice(0, 2).map(c => c.textContent))"), "the table lacks intervals")
     equal(page.run("document.querySelectorAll('#details ol.chain li').length"), 12, "the chain's list")
     page.run("[...document.querySelectorAll('#details > button')].find(b => b.textContent === '188 more').click()")
     equal(page.run("document.querySelectorAll('#details ol.chain li').length"), 200, "the chain's list, unfolded")
@@ -583,16 +586,18 @@ def try_files_without_traces(driver):
 
 
 def try_million(driver):
-    path = report("many", trace_file("many", 250000))  # four records each
+    path = report("many", trace_file("many", 200000))  # five records each
     started = time.monotonic()
     page = opened(driver, path)
     print("a million records opened and drawn in %.2f s; the page's own clock: %.2f s" % (time.monotonic() - started, page.run("app.ready") / 1000))
     page.run("setWindow(trace().begin, trace().end); drawLanes()")
     check(page.run(PAINTED)["timeline"][1] > 2, "a million records are not drawn")
-    equal(page.run("trace().count('ops')"), 250000, "operations")
+    equal(page.run("trace().count('ops')"), 200000, "operations")
+    equal(page.run("lanes.rows.filter(row => row.kind === 'interval').reduce((n, row) => n + row.to, 0) + lanes.intervalsBeyond"), 200000, "intervals")
     check(page.run("document.querySelectorAll('*').length") < 3000, "elements grow with the operations")
     page.run(DRAW)
-    page.run("selectOp(200000, true)")
+    page.run("selectOp(150000, true)")
+    page.run("selectItem(lanes.rows.find(row => row.kind === 'interval'), 50000, true)")
     finish(page, "a million records")
 
 
@@ -607,6 +612,69 @@ def try_ranges(driver):
     for items, rectangles, width in drawn:
         check(width / 3 < rectangles < 1.5 * width, "%d ranges are %d rectangles in %d pixels" % (items, rectangles, width))
     finish(page, "ranges")
+
+
+def try_items(driver):
+    """Of rows without a text of their own the one with the selected item is outlined, and the next item is that of its row."""
+    page = opened(driver, report("items", trace_file("overlap")))
+    rows = page.run("lanes.rows.map((row, i) => [row.kind, row.text, i]).filter(([kind, text]) => kind === 'range' && text === '').map(([,, i]) => i)")
+    equal(len(rows), 2, "rows of ranges within ranges")
+    for i in rows:
+        page.run("selectItem(lanes.rows[%d], 0, true)" % i)
+        outlined = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.strokeRect, out = [];
+          g.strokeRect = (...a) => out.push(lanes.rows.findIndex(r => r.y === a[1] + 1)); drawSelected(g, trace(), lanes.scroller.clientWidth); delete g.strokeRect; return out; })()""")
+        equal(outlined, [i], "the row of the outline")
+        equal(page.run("lanes.rows.filter(row => selectedIn(row) >= 0).map(row => lanes.rows.indexOf(row))"), [i], "the row of the selected item")
+    finish(page, "items")
+
+
+def interval_at(page, row, index):
+    """A place inside of an interval."""
+    return spot(page, """(() => { const row = lanes.rows.find(r => r.id === 'interval %d'), i = %d; bringRow(row); drawLanes();
+      return [xOf((row.begin[i] + row.end[i]) / 2, lanes.scroller.clientWidth), row.y + row.h / 2]; })()""" % (row, index))
+
+
+def try_intervals(driver):
+    """Intervals have rows below those of threads, in which none overlap: drawn, by mouse, by keys, in words, on paper."""
+    path = trace_file("overlap")
+    page = opened(driver, report("intervals", path))
+    page.run(DRAW)
+    listed = json.loads(subprocess.run([TOOL, "trace", path, "--json"], check=True, stdout=subprocess.PIPE).stdout)["intervals"]
+    shown = page.run("(t => Array.from(t.col('intervals', 'begin'), (b, i) => [t.nameOf(t.col('intervals', 'name')[i]), ...['begin', 'end', 'began_by', 'ended_by'].map(f => t.col('intervals', f)[i])]))(trace())")
+    equal(shown, [[i["name"], i["begin_ns"], i["end_ns"], i["began_by"], i["ended_by"]] for i in listed], "intervals of the page")
+    equal(page.run("lanes.rows.filter(row => row.kind === 'interval').map(row => [row.text, Array.from(row.items)])"), [["intervals", [0, 3, 4]], ["", [1, 5]], ["", [2]]], "rows")
+    equal(page.run("lanes.rows.findIndex(row => row.kind === 'interval') - lanes.rows.findLastIndex(row => row.kind === 'range')"), 2, "the rows' place, behind a head")
+    names = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.fillText, out = []; g.fillText = (...a) => { out.push(a[0]); old.apply(g, a); };
+      lanes.rows.filter(row => row.kind === 'interval').forEach(row => drawItems(g, trace(), row, lanes.scroller.clientWidth)); delete g.fillText; return out; })()""")
+    equal(sorted(name[:3] for name in names), ["dat"] * 3 + ["req"] * 2, "names in boxes, cut where there is no room")
+    for row, index, words in ((0, 1, ("data: batch", "200 µs", "began in main (4100)", "ended in thread 4101", "named by NVTX")), (2, 0, ("request", "30.0 µs", "thread thread 4101", "named by NVTX"))):
+        page.click(*interval_at(page, row, index))
+        details = page.run("document.getElementById('details').innerText").replace("\n", " ")
+        for word in words:
+            check(word in details, "a click on an interval lacks '%s': %s" % (word, details))
+        equal(page.run("lanes.rows.filter(row => selectedIn(row) >= 0).map(row => row.id)"), ["interval %d" % row], "the row of an interval")
+    page.mouse("mouseMoved", *interval_at(page, 1, 0))
+    page.until("!document.getElementById('tip').hidden && document.getElementById('tip').textContent.startsWith('data: batch\\n200 µs')")
+    page.run("select(null); lanes.scroller.focus(); lanes.row = 0")
+    for _ in range(page.run("lanes.rows.length")):
+        if page.run("lanes.rows[lanes.row].id") != "interval 1":
+            page.key("ArrowDown")
+    for key, index in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0)):
+        page.key(key)
+        equal(page.run("[app.selected.row.id, app.selected.index]"), ["interval 1", index], key + " in a row of intervals")
+    page.key("Enter")
+    equal(page.run("document.activeElement.id"), "details", "Enter on an interval")
+    legend = page.run("[...document.querySelectorAll('#timeline .legend li')].map(e => e.textContent)")
+    check("interval; colours are by name" in legend and "interval’s end, in another thread" in legend, "the legend: %s" % legend)
+    page.run(OPEN)
+    page.settle()
+    rows = page.run("[...document.querySelectorAll('#timeline details')].filter(d => d.querySelector('summary').textContent === 'The intervals as a table').map(d => [...d.querySelectorAll('tr')].map(r => [...r.cells].map(c => c.textContent)))")
+    equal(rows, [[["interval", "times", "sum", "longest"], ["data: batch", "3", "600 µs", "200 µs"], ["request", "3", "80.0 µs", "50.0 µs"]]], "the table of intervals")
+    page.run("beforePrint()")
+    equal(page.run("rowGroups().map(group => [group[0].text, group.length])"), [["device 0", 2], ["threads of the program", 5], ["ranges that may end in another thread", 4]], "parts on paper")
+    equal(page.run("document.querySelectorAll('#lanes-paper canvas').length"), 6, "pictures on paper: a part's axis and rows")
+    page.run("afterPrint()")
+    finish(page, "intervals")
 
 
 def try_cupti(driver):

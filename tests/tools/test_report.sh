@@ -24,7 +24,7 @@ page() {
 }
 
 # ---- what files are
-for shape in usual lost empty idle one wide odd cut crowd cupti; do
+for shape in usual lost empty idle one wide odd cut crowd cupti overlap; do
     "$work/make_trace" "$shape" "$work/$shape.trace" 30 || fail "$shape: not made"
     page "$shape" trace "$work/$shape.trace"
 done

@@ -5,7 +5,7 @@
 const UNSEEN_SHORT = -1;
 /* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
 const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready',
-    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'since', 'in_use', 'held', 'limit', 'lane', 'stream', 'detail']);
+    'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'since', 'in_use', 'held', 'limit', 'lane', 'stream', 'detail', 'began_by', 'ended_by']);
 
 const BASE64 = (() => {
     const table = new Uint8Array(128);

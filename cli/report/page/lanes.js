@@ -1,9 +1,11 @@
 /* lanes.js - the timeline: a band per device, a strip of what it did, a row per lane, rows of threads; the chain of waits.
+ * Below the threads' rows are intervals: ranges that may end in another thread, and overlap.
  * It draws what can be seen: by a search in sorted columns, and by pixel columns where there is more than that. */
 
 const lanes = { rows: [], row: 0, critical: false, folded: new Set(), scroll: 0, height: 0, gutter: 150 };
-const ROW = { strip: 34, lane: 19, range: 16, pause: 14, activity: 15, head: 20 };
-const THREADS = 64, PATH = 5000; /* that are drawn */
+const ROW = { strip: 34, lane: 19, range: 16, interval: 16, pause: 14, activity: 15, head: 20 };
+const MARK = 8; /* pixels of an interval's end in another thread */
+const THREADS = 64, INTERVAL_ROWS = 32, PATH = 5000; /* that are drawn */
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
 
@@ -13,7 +15,7 @@ function threadRows(t) {
     for (let i = 0; i < thread.length; i++) depths.set(thread[i], Math.max(depths.get(thread[i]) || 0, depth[i] + 1));
     const threads = [...new Set([...depths.keys(), ...paused])].sort((a, b) => a - b);
     lanes.threadsBeyond = threads.splice(THREADS).length;
-    if (threads.length > 0) rows.push({ kind: 'head', text: 'threads of the program' });
+    if (threads.length > 0) rows.push({ kind: 'head', text: 'threads of the program', group: 'threads' });
     const byRow = new Map();
     for (let i = 0; i < thread.length; i++) {
         const key = thread[i] + ':' + depth[i];
@@ -27,26 +29,52 @@ function threadRows(t) {
     }
     for (const number of threads) {
         for (let d = 0; d < (depths.get(number) || 0); d++) {
-            rows.push(itemRow(t, 'range', 'ranges', 'begin', 'end', byRow.get(number + ':' + d) || [], d === 0 ? t.threadName(number) : ''));
+            rows.push(itemRow(t, 'range', 'ranges', number + ':' + d, byRow.get(number + ':' + d) || [], d === 0 ? t.threadName(number) : ''));
         }
         if (pausesOf.has(number)) {
-            rows.push(itemRow(t, 'pause', 'pauses', 'begin', 'end', pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
+            rows.push(itemRow(t, 'pause', 'pauses', number, pausesOf.get(number), depths.has(number) ? 'held up' : t.threadName(number) + ', held up'));
         }
     }
     if (lanes.threadsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.threadsBeyond) + (lanes.threadsBeyond === 1 ? ' more thread is' : ' more threads are') + ' not shown' });
     return rows;
 }
 
-/* A row of items of a table that are not neighbours there: their own order of time. */
-function itemRow(t, kind, name, beginField, endField, items, text) {
-    const begin = t.col(name, beginField), end = t.col(name, endField);
+/* A row of items of a table that are not neighbours there: their own order of time. `id` names it among those of its kind, however often rows
+ * are made. */
+function itemRow(t, kind, name, id, items, text) {
+    const begin = t.col(name, 'begin'), end = t.col(name, 'end');
     const list = Int32Array.from(items).sort((a, b) => begin[a] - begin[b]);
-    return { kind, text, items: list, begin: Float64Array.from(list, i => begin[i]), end: Float64Array.from(list, i => end[i]), from: 0, to: list.length };
+    return { kind, table: name, id: kind + ' ' + id, text, items: list, begin: Float64Array.from(list, i => begin[i]), end: Float64Array.from(list, i => end[i]), from: 0, to: list.length };
 }
 
 /* The lanes' stretches lie together, sorted; sums make any part of the time a difference. */
 function laneRow(t, lane, from, to) {
     return { kind: 'lane', text: t.laneName(lane), lane, device: Math.floor(lane / 256), begin: t.col('stretches', 'began'), end: t.col('stretches', 'ended'), from, to };
+}
+
+/* Intervals come sorted by begin. Each goes to the first row that is free then, so there are no more rows than overlap at a time. */
+function intervalRows(t) {
+    const begin = t.col('intervals', 'begin'), end = t.col('intervals', 'end'), free = [], items = [];
+    lanes.intervalsBeyond = 0;
+    for (let i = 0; i < begin.length; i++) {
+        let row = free.findIndex(time => time <= begin[i]);
+        if (row < 0) row = free.length;
+        if (row === INTERVAL_ROWS) {
+            lanes.intervalsBeyond++;
+            continue;
+        }
+        if (row === items.length) items.push([]);
+        free[row] = Math.max(end[i], begin[i] + 1); /* two of no length are not in one place */
+        items[row].push(i);
+    }
+    const rows = items.map((list, n) => itemRow(t, 'interval', 'intervals', n, list, n === 0 ? 'intervals' : ''));
+    if (rows.length > 0) rows.unshift({ kind: 'head', text: 'ranges that may end in another thread', group: 'intervals' });
+    if (lanes.intervalsBeyond > 0) rows.push({ kind: 'head', text: count(lanes.intervalsBeyond) + (lanes.intervalsBeyond === 1 ? ' more interval is' : ' more intervals are') + ' not shown' });
+    return rows;
+}
+
+function endsElsewhere(t, interval) {
+    return t.col('intervals', 'began_by')[interval] !== t.col('intervals', 'ended_by')[interval];
 }
 
 function activityRows(t, d) {
@@ -57,7 +85,7 @@ function activityRows(t, d) {
         byStream.get(stream[i]).push(i);
     }
     return [...byStream.entries()].sort((a, b) => a[0] - b[0]).map(([number, items]) =>
-        ({ ...itemRow(t, 'activity', 'activities', 'begin', 'end', items, 'CUPTI, stream ' + number), device: d }));
+        ({ ...itemRow(t, 'activity', 'activities', d + ':' + number, items, 'CUPTI, stream ' + number), device: d }));
 }
 
 function makeRows() {
@@ -73,7 +101,7 @@ function makeRows() {
         rows.push({ kind: 'strip', device: d, text: 'device ' + d, name: device.name });
         if (!lanes.folded.has(d)) rows.push(...(byDevice.get(d) || []), ...activityRows(t, d));
     });
-    rows.push(...threadRows(t));
+    rows.push(...threadRows(t), ...intervalRows(t));
     let y = 0;
     for (const row of rows) {
         row.y = y + (row.kind === 'strip' && y > 0 ? 8 : 2);
@@ -119,7 +147,7 @@ function itemColour(t, row, i) {
     if (row.kind === 'lane') return stretchColour(t.col('stretches', 'op')[i]);
     if (row.kind === 'activity') return t.col('activities', 'kind')[row.items[i]] === 2 ? categoryColour(1) : categoryColour(0);
     if (row.kind === 'pause') return PAUSE_COLOUR[t.col('pauses', 'kind')[row.items[i]]] || '#8d94a0';
-    return STACK[t.col('ranges', 'name')[row.items[i]] % STACK.length] || STACK[0];
+    return STACK[t.col(row.table, 'name')[row.items[i]] % STACK.length] || STACK[0];
 }
 
 function itemText(t, row, i) {
@@ -129,7 +157,7 @@ function itemText(t, row, i) {
     }
     if (row.kind === 'activity') return t.nameOf(t.col('activities', 'name')[row.items[i]]) || ['', 'kernel', 'copy', 'fill'][t.col('activities', 'kind')[row.items[i]]] || '';
     if (row.kind === 'pause') return PAUSES[t.col('pauses', 'kind')[row.items[i]]] || '';
-    return t.nameOf(t.col('ranges', 'name')[row.items[i]]);
+    return t.nameOf(t.col(row.table, 'name')[row.items[i]]);
 }
 
 /* One by one, where there are few; by pixel columns, by the part of each that is covered, where there are many. */
@@ -158,10 +186,15 @@ function drawItems(g, t, row, width) {
             g.fillRect(x, row.y, w, row.h - 1);
         }
         filled = x + w;
+        const mark = row.kind === 'interval' && w > 2 * MARK && endsElsewhere(t, row.items[i]) ? MARK : 0;
+        if (mark > 0 && right < width) { /* where it ends, if that can be seen */
+            g.fillStyle = patternFill(g, hex, 'cross');
+            g.fillRect(x + w - mark, row.y, mark, row.h - 1);
+        }
         if (w > 26) {
             g.font = (row.h > 17 ? 11.5 : 10.5) + 'px system-ui, sans-serif';
             g.fillStyle = inkOn(hex);
-            clippedText(g, itemText(t, row, i), x + 4, row.y + row.h / 2, w - 8);
+            clippedText(g, itemText(t, row, i), x + 4, row.y + row.h / 2, w - 8 - mark);
         }
     }
 }
@@ -353,8 +386,8 @@ function drawSelected(g, t, width) {
     if (s.kind === 'item') {
         g.strokeStyle = colour('mark');
         g.lineWidth = 2.5;
-        const row = lanes.rows.find(r => r.kind === s.row.kind && r.text === s.row.text && r.from === s.row.from) || s.row;
-        g.strokeRect(xOf(s.from, width), row.y - 1, Math.max(3, xOf(s.to, width) - xOf(s.from, width)), row.h + 1);
+        const row = lanes.rows.find(r => r.id === s.row.id); /* none of a device that is folded */
+        if (row) g.strokeRect(xOf(s.from, width), row.y - 1, Math.max(3, xOf(s.to, width) - xOf(s.from, width)), row.h + 1);
     }
 }
 

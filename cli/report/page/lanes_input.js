@@ -167,6 +167,10 @@ function pieceDetails(t, s) {
     ]), s.chain.length > 1 ? el('h3', null, 'The chain of waits, back from what was held up') : null, s.chain.length > 1 ? chainList(t, s.chain) : null];
 }
 
+function namedBy(t, table, i) {
+    return ['named by', t.col(table, 'nvtx')[i] ? 'NVTX' : 'the program'];
+}
+
 function itemDetails(t, s) {
     const i = s.row.items[s.index], pairs = [['from', moment(t, s.from)], ['length', duration(s.to - s.from)]];
     if (s.row.kind === 'pause') {
@@ -174,7 +178,10 @@ function itemDetails(t, s) {
         pairs.push(['thread', t.threadName(t.col('pauses', 'thread')[i])], ['device', t.deviceName(device)],
             ['lane', t.col('pauses', 'kind')[i] < 3 ? t.laneName(lane) : null], ['bytes', bytes > 0 ? bytesText(bytes) : null]);
     } else if (s.row.kind === 'range') {
-        pairs.push(['thread', t.threadName(t.col('ranges', 'thread')[i])], ['named by', t.col('ranges', 'nvtx')[i] ? 'NVTX' : 'the program']);
+        pairs.push(['thread', t.threadName(t.col('ranges', 'thread')[i])], namedBy(t, s.row.table, i));
+    } else if (s.row.kind === 'interval') {
+        const began = t.threadName(t.col('intervals', 'began_by')[i]), ended = t.threadName(t.col('intervals', 'ended_by')[i]);
+        pairs.push(...(endsElsewhere(t, i) ? [['began in', began], ['ended in', ended]] : [['thread', began]]), namedBy(t, s.row.table, i));
     } else {
         const op = t.col('activities', 'op')[i], bytes = t.col('activities', 'bytes')[i];
         pairs.push(['bytes', bytes > 0 ? bytesText(bytes) : null], ['measured by', 'CUPTI'],
@@ -339,7 +346,7 @@ function selectedIn(row) {
     if (!s) return -1;
     if (row.kind === 'strip') return s.kind === 'piece' && s.device === row.device ? s.piece : -1;
     if (row.kind === 'lane') return s.kind === 'op' && trace().col('ops', 'lane')[s.op] === row.lane ? trace().col('ops', 'stretch')[s.op] : -1;
-    return s.kind === 'item' && s.row.text === row.text && s.row.kind === row.kind ? s.index : -1;
+    return s.kind === 'item' && s.row.id === row.id ? s.index : -1;
 }
 
 function stepItem(by) {
@@ -398,7 +405,7 @@ function buildLanes(body) {
         askDraw();
     }, { id: 'critical' });
     lanes.pathNote = el('p', { class: 'quiet left-out', 'aria-live': 'polite' });
-    const threads = el('div');
+    const beyond = el('div');
     lanes.refreshButtons = () => critical.setAttribute('aria-pressed', String(lanes.critical));
     lanes.refreshButtons();
     for (const [event, handler] of Object.entries({ pointerdown: pointerDown, pointermove: pointerMove, pointerup: pointerUp, pointercancel: pointerUp })) {
@@ -411,10 +418,11 @@ function buildLanes(body) {
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
     el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
         'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
-    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), threads, lanesLegend(t),
+    el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), beyond, lanesLegend(t),
     lanes.details, ...timelineTables(t));
     makeRows();
-    add(threads, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.') || '');
+    add(beyond, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.'),
+        leftOut(lanes.intervalsBeyond, 'more interval is not shown above; the table below has it.', 'more intervals are not shown above; the table below has them.'));
     sizeLanes();
     showDetails();
 }

@@ -1,22 +1,31 @@
-/* lanes_tables.js - the timeline in words: its legend, tables of gaps, lanes, ranges and pauses; and the timeline on paper. */
+/* lanes_tables.js - the timeline in words: its legend, tables of gaps, lanes, ranges, intervals and pauses; and the timeline on paper. */
 
 const OPS_SHOWN = new Map([[3, 'fill'], [4, 'matrix product'], [5, 'call'], [7, 'claim']]);
-const PAPER_PICTURE = 28, PAPER_PICTURES = 3; /* rows of a picture on paper; pictures of a device, or of all threads */
+const PAPER_PICTURE = 28, PAPER_PICTURES = 3; /* rows of a picture on paper; pictures of a device, of all threads, or of all intervals */
 
-/* What the strips and lanes use, and the pauses of threads. */
+/* What the strips and lanes use, the pauses of threads, and intervals. */
 function lanesLegend(t) {
     const ops = t.col('stretches', 'op'), paused = new Set(t.col('pauses', 'kind')), used = usedCategories([t]);
     return legend([
         ...CATEGORY.map((category, c) => ({ ...category, c, colour: () => categoryColour(c) })).filter(({ c }) => c < 2 || used.includes(c)),
         ...[...OPS_SHOWN].filter(([op]) => ops.includes(op)).map(([op, text]) => ({ text, colour: () => stretchColour(op) })),
         ...PAUSES.map((text, kind) => ({ text: 'thread ' + text, kind, colour: () => PAUSE_COLOUR[kind] })).filter(({ kind }) => kind > 0 && paused.has(kind)),
+        ...intervalsLegend(t),
     ]);
+}
+
+function intervalsLegend(t) {
+    const n = t.count('intervals'), item = { text: 'interval; colours are by name', colour: () => STACK[7] };
+    let crosses = false;
+    for (let i = 0; i < n && !crosses; i++) crosses = endsElsewhere(t, i);
+    return [...(n > 0 ? [item] : []), ...(crosses ? [{ ...item, text: 'interval’s end, in another thread', pattern: 'cross' }] : [])];
 }
 
 function timelineTables(t) {
     const has = name => t.count(name) > 0;
     return [asTable(() => longestTable(t), 'The longest gaps as a table'), asTable(() => lanesTable(t), 'The lanes as a table'),
-        has('ranges') ? asTable(() => rangesTable(t), 'The ranges as a table') : null, has('pauses') ? asTable(() => pausesTable(t), 'The pauses of threads as a table') : null].filter(Boolean);
+        has('ranges') ? asTable(() => rangesTable(t), 'The ranges as a table') : null,
+        has('intervals') ? asTable(() => intervalsTable(t), 'The intervals as a table') : null, has('pauses') ? asTable(() => pausesTable(t), 'The pauses of threads as a table') : null].filter(Boolean);
 }
 
 /* The longest gaps of all devices. Few of a million are kept at a time. */
@@ -77,6 +86,12 @@ function rangesTable(t) {
         .map(({ first, count: n, sum, most }) => [t.nameOf(name[first]) || '(no name)', t.threadName(thread[first]), count(n), duration(sum), duration(most)]));
 }
 
+function intervalsTable(t) {
+    const name = t.col('intervals', 'name');
+    return table('', ['interval', 'times', 'sum', 'longest'], sumsBy(t.col('intervals', 'begin'), t.col('intervals', 'end'), i => name[i])
+        .map(({ first, count: n, sum, most }) => [t.nameOf(name[first]) || '(no name)', count(n), duration(sum), duration(most)]));
+}
+
 function pausesTable(t) {
     const kind = t.col('pauses', 'kind'), thread = t.col('pauses', 'thread'), device = t.col('pauses', 'device');
     return table('', ['pause', 'thread', 'device', 'times', 'sum', 'longest'],
@@ -86,11 +101,11 @@ function pausesTable(t) {
 
 /* ------------------------------------------------------------------------------------------------------------- paper */
 
-/* Rows from one device's strip, or the threads' head, to the next. */
+/* Rows from one device's strip, or the head of threads or of intervals, to the next. */
 function rowGroups() {
     const groups = [];
     for (const row of lanes.rows) {
-        if (row.kind === 'strip' || groups.length === 0 || (row.kind === 'head' && groups[groups.length - 1][0].kind !== 'head')) groups.push([]);
+        if (row.kind === 'strip' || row.group) groups.push([]);
         groups[groups.length - 1].push(row);
     }
     return groups;
@@ -115,7 +130,7 @@ function printLanes(target) {
     target.replaceChildren(...rowGroups().flatMap(group => {
         const most = PAPER_PICTURE * PAPER_PICTURES, out = [];
         for (let i = 0; i < Math.min(group.length, most); i += PAPER_PICTURE) out.push(lanesPicture(group.slice(i, Math.min(i + PAPER_PICTURE, most))));
-        const name = group[0].kind === 'strip' ? 'device ' + group[0].device : 'threads';
+        const name = group[0].kind === 'strip' ? 'device ' + group[0].device : group[0].group;
         return [...out, leftOut(group.length - most, 'more row of ' + name + ' is not on paper.', 'more rows of ' + name + ' are not on paper.') || ''];
     }), leftOut(folded, 'device is folded: its lanes are not on paper.', 'devices are folded: their lanes are not on paper.') || '');
     lanes.gutter = old;
