@@ -1,7 +1,7 @@
 /* findings_host.c - findings on idle time that is the program's threads' to shorten: nothing was submitted, or it came too late.
  *
  * Idle time without submitted work is taken apart by what the threads did that submit to the device:
- *    loading code           a kernel was used for the first time; its launch may be long on its way for that, too
+ *    loading code           a kernel or a library was used for the first time; its launch may be long on its way for that, too
  *    waiting elsewhere      they waited for another device's work: devices take turns
  *    waiting here           they waited for the operation before, and submitted the next one only then
  *    between launches       gaps shorter than launches take

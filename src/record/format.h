@@ -109,7 +109,7 @@ enum {
     HDI_RECORD_PAUSE_WAIT,     /* the program waited for `position` of `lane` */
     HDI_RECORD_PAUSE_MEMORY,   /* an allocation waited for memory; device */
     HDI_RECORD_PAUSE_MAP, /* memory of a device was mapped, moved or unmapped; device, bytes, `detail` HDI_RECORD_MAP_* */
-    HDI_RECORD_PAUSE_CODE,     /* a kernel's code was loaded onto a device; device, kernel in `detail` */
+    HDI_RECORD_PAUSE_CODE, /* a module's code was loaded onto a device, or a library for products opened there; device, bytes of the module */
     HDI_RECORD_PAUSE_CHUNK,    /* a transfer waited for a chunk of pinned memory; device */
     HDI_RECORD_PAUSE_CALLBACK, /* the program's function to reclaim memory ran; device */
     HDI_RECORD_PAUSES

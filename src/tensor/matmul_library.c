@@ -124,7 +124,10 @@ static hd_status open_with(hd_lane *lane, opened *o, uint64_t address, uint64_t 
     hdi_device *device = lane->device;
     const char *option = device->runtime->options.blas;
     bool by_name = strcmp(option, "auto") != 0 && strcmp(option, "builtin") != 0;
+    int64_t began = hdi_record_began(&device->runtime->recorder);
     hdi_answer answer = device->port->calls->blas(device->port, lane->number, address, bytes, &o->facts);
+    hdi_pause_end(&device->runtime->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_CODE, .device = (uint8_t)device->index});
     if (!hdi_answered(answer)) {
         return hdi_answer_failed(device, answer);
     }

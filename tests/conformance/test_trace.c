@@ -616,6 +616,38 @@ static void threads_lose_nothing(void **state)
     }
 }
 
+/* The library for products is opened by the first one, in a call of the program's. */
+static void opening_a_library_is_a_pause(void **state)
+{
+    (void)state;
+    enum { N = 32 };
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_tensor a, b, c;
+    const uint64_t shape[] = {N, N};
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &a));
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &b));
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &c));
+    CONF_OK(hd_fill(a.buffer, 0, 0, N * N * 4, NULL));
+    CONF_OK(hd_fill(b.buffer, 0, 0, N * N * 4, NULL));
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_tensor_matmul(lane, &c, &a, &b, 1, 0, NULL));
+    CONF_OK(hd_tensor_matmul(lane, &c, &a, &b, 1, 0, NULL));
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content file = read_file(file_path);
+    int opened = 0;
+    size_t at = 0;
+    for (const hdi_record *r; (r = next(&file, HDI_RECORD_PAUSE, &at)) != NULL;) {
+        /* pauses with bytes are those of modules */
+        opened += r->kind == HDI_RECORD_PAUSE_CODE && r->device == 0 && r->pause.bytes == 0;
+    }
+    CONF_EQUAL(opened, 1);
+    free(file.records);
+    conf_close(runtime);
+}
+
 static void a_full_lane_is_a_pause(void **state)
 {
     (void)state;
@@ -815,6 +847,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(ranges_are_nested),
         FOLDER_CASE(what_has_no_room_in_the_file_is_counted),
         FOLDER_CASE(threads_lose_nothing),
+        FOLDER_CASE(opening_a_library_is_a_pause),
         FOLDER_CASE(a_full_lane_is_a_pause),
         FOLDER_CASE(a_loss_and_a_restart_are_recorded),
         FOLDER_CASE(the_file_is_good_after_a_kill),
