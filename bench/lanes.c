@@ -174,10 +174,7 @@ static int rows_measured(const lanes_experiment *x)
 /* What needs a runtime to be known and is the same for all parts. */
 static bool prepare(lanes_experiment *x, char *error)
 {
-    size_t megabyte = (size_t)1 << 20;
-    x->disturb_size = (lanes_disturb_size){.device_bytes = (x->on_host ? 8 : 64) * megabyte,
-                                           .pinned_low = megabyte,
-                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte};
+    x->disturb_size = lanes_disturb_usual(x->on_host);
     x->c = malloc(sizeof(float) * LANES_M * LANES_N);
     if (!x->c) {
         snprintf(error, PLAIN_ERROR, "out of memory");

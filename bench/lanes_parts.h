@@ -74,6 +74,9 @@ typedef struct lanes_disturb_size {
     uint64_t every_ns;              /* at most one cycle of Heddle's in so long; 0: as many as there can be */
 } lanes_disturb_size;
 
+/* The usual one, as many cycles as there can be. */
+lanes_disturb_size lanes_disturb_usual(bool on_host);
+
 /* Sleeps until a time of CLOCK_MONOTONIC. */
 void lanes_sleep_until(uint64_t ns);
 

@@ -394,6 +394,14 @@ bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error
     return true;
 }
 
+lanes_disturb_size lanes_disturb_usual(bool on_host)
+{
+    size_t megabyte = (size_t)1 << 20;
+    return (lanes_disturb_size){.device_bytes = (on_host ? 8 : 64) * megabyte,
+                                .pinned_low = megabyte,
+                                .pinned_high = (on_host ? 4 : 16) * megabyte};
+}
+
 static bool disturb_heddle_once(lanes_heddle *h, hd_lane *lane, const plain_image *image, size_t device_bytes,
                                 size_t pinned_bytes, char *error)
 {

@@ -330,16 +330,13 @@ static bool open_file(trace_experiment *x, char *error)
 static void size_run(trace_experiment *x)
 {
     const bench_options *o = x->options;
-    size_t megabyte = (size_t)1 << 20;
     x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->on_host ? ROUNDS_HOST : ROUNDS_GPU;
     x->launches = x->on_host ? 400 : o->quick ? 20000 : 50000;
     x->trips = x->on_host ? 200 : o->quick ? 4000 : 10000;
     x->segment_ns = (uint64_t)(x->on_host || o->quick ? 100 : 300) * 1000000;
     x->batch = x->on_host ? 1 : LANES_BATCH_MAX;
-    x->disturb_size = (lanes_disturb_size){.device_bytes = (x->on_host ? 8 : 64) * megabyte,
-                                           .pinned_low = megabyte,
-                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte,
-                                           .every_ns = DISTURB_EVERY_NS};
+    x->disturb_size = lanes_disturb_usual(x->on_host);
+    x->disturb_size.every_ns = DISTURB_EVERY_NS;
 }
 
 static bool open_devices(trace_experiment *x, char *error)

@@ -41,7 +41,7 @@ void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
     }
     stream->event_last = stream->issued;
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        engine->now = hdi_clock_ns(); /* else the next pass is soon enough */
+        engine->now = hdi_clock_ns(); /* of what is seen done in this pass */
     }
     if (r == HDCU_SUCCESS) {
         atomic_store_explicit(&stream->event_cut[i], atomic_load_explicit(&stream->cut, memory_order_relaxed),

@@ -46,9 +46,8 @@ typedef struct hdi_span {
     uint64_t before, position; /* operations from behind `before` up to here */
     uint8_t op;                /* HDI_RECORD_OP_* */
     bool one;
-    bool follows; /* it begins with the event that ends the span before */
-    bool
-        by_library; /* its first operation was given to the driver by a library or the program, which returned some time later */
+    bool follows;    /* it begins with the event that ends the span before */
+    bool by_library; /* a library or the program gave its first operation to the driver, and returned some time later */
 } hdi_span;
 
 /* Of a stream. */
@@ -78,9 +77,8 @@ typedef struct hdi_recording {
     int64_t clock_at;           /* when the device's own time is next compared with the clock */
     bool compared;              /* it was, in this trace */
     int64_t apart;              /* the least time between two events without work in between, in this trace */
-    int64_t
-        way; /* from the return of the call for an event until the device passed it, in the best comparison of this trace */
-    int64_t way_within;                   /* how exact that one is; 0: there was none */
+    int64_t way; /* from the return of the call for an event until the device passed it, in the best comparison */
+    int64_t way_within;                   /* how exact that comparison is; 0: there was none in this trace */
     hdcu_stream stream;                   /* for that; NULL: not made */
     _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
     uint64_t *named;                      /* bit per kernel name that was recorded */

@@ -53,6 +53,9 @@ hd_ticket nap(scene *s, int device, unsigned us);
 hd_ticket nap_with(scene *s, int device, unsigned us, const hd_arg *uses, size_t n_uses);
 hd_ticket nap_in(scene *s, hd_lane *lane, hd_buffer *plan, unsigned us, const hd_arg *uses, size_t n_uses);
 
+/* Four launches of the usual kernel on device 1, and four of one that the twin has launched before the trace. `waits`: for the former first. */
+void launch_late(scene *s, bool waits);
+
 /* The program computes for so long. */
 void compute(unsigned us);
 
