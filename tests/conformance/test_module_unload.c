@@ -54,12 +54,13 @@ static int descriptors(void)
     return wk_entries("/proc/self/fd");
 }
 
-static void begin(scene *s)
+/* `gpus_too`: the case loads nothing while the gate is shut. There the driver waits for it. */
+static void begin_open(scene *s, bool gpus_too)
 {
     static hdi_port_calls counted;
     s->runtime = conf_open_with("memory_idle=0"); /* idle memory stays until something gives it back */
     s->kernels = wk_load(s->runtime);
-    if (!conf_is_host(s->runtime) || s->kernels.module == NULL) { /* on GPUs the driver waits for the gate */
+    if (s->kernels.module == NULL || !(gpus_too || conf_is_host(s->runtime))) {
         conf_close(s->runtime);
         skip();
     }
@@ -77,9 +78,19 @@ static void begin(scene *s)
     CONF_OK(hd_alloc(s->free, few * 4, &s->y));
     CONF_OK(hd_fill(s->y, 0, 1, few * 4, NULL));
     CONF_FILLED(s->y, 0, 1, few * 4);
+}
+
+static void shut(scene *s)
+{
     wk_gate_shut(&s->gate, s->runtime, s->busy, s->kernels);
     s->loaded = loaded;
     s->descriptors = descriptors();
+}
+
+static void begin(scene *s)
+{
+    begin_open(s, false);
+    shut(s);
 }
 
 static void end(scene *s)
@@ -103,6 +114,32 @@ static void add_one(const scene *s, hd_lane *lane, hd_module *module, hd_ticket 
     wk_kernels k = {.module = module};
     CONF_OK(hd_kernel_get(module, "add_one", &k.add_one));
     CONF_OK(wk_add_one(lane, k, s->y, few, out));
+}
+
+/* Also on GPUs: neither the call nor what other lanes do next waits for the busy lane. The modules go with the next load. */
+static void an_unload_waits_for_no_lane(void **state)
+{
+    (void)state;
+    scene s;
+    begin_open(&s, true);
+    int before = loaded;
+    hd_ticket ticket;
+    hd_module *used = load_one(&s), *idle = load_one(&s);
+    add_one(&s, s.free, used, &ticket);
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    CONF_TRUE(loaded > before);
+    shut(&s);
+    CONF_OK(hd_module_unload(used));
+    CONF_OK(hd_module_unload(idle));
+    CONF_EQUAL(loaded, s.runtime->provider->unload_waits ? s.loaded : before);
+    CONF_OK(wk_add_one(s.free, s.kernels, s.y, few, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    wk_gate_open(&s.gate);
+    CONF_OK(hd_lane_wait(s.busy, 60 * CONF_SECOND));
+    CONF_OK(hd_module_unload(load_one(&s)));
+    CONF_EQUAL(loaded, before);
+    CONF_FILLED(s.y, 0, 3, few * 4);
+    end(&s);
 }
 
 static void nothing_is_left_while_another_lane_is_busy(void **state)
@@ -272,6 +309,7 @@ int main(void)
 {
     conf_begin("test_module_unload");
     const struct CMUnitTest tests[] = {
+        CONF_CASE(an_unload_waits_for_no_lane),
         CONF_CASE(nothing_is_left_while_another_lane_is_busy),
         CONF_CASE(code_stays_while_its_launches_are_in_flight),
         CONF_CASE(a_driver_that_waits_is_called_later),
