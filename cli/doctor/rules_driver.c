@@ -223,11 +223,9 @@ const doctor_rule doctor_rules_driver[] = {
      judge_missing},
     {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, and does not have the device",
      "it could not start it. The firmware may have left no room for its memory window (\"BAR1 is 0M\"), or it is not "
-     "of a "
-     "kind that the driver supports",
+     "of a kind that the driver supports",
      "dmesg | grep -i nvrm has the reason. For a window turn on \"above 4G decoding\" in the firmware, or give the "
-     "kernel "
-     "pci=realloc. For a virtual machine give it more 64-bit MMIO",
+     "kernel pci=realloc. For a virtual machine give it more 64-bit MMIO",
      true, judge_refused},
     {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver's library and kernel module are of two versions",
      "an update has replaced the libraries, and the module from before is still loaded; nothing new can be started",

@@ -93,7 +93,7 @@ static bool judge_iommu(doctor_case *c)
     return is_translated(doctor_look(c, "gpu.%d.iommu", c->a)) && risky_peer(c) >= 0;
 }
 
-/* Below one switch a pair is slower than staged copies only where something sends its bytes up. It is evidence then. */
+/* Direct copies below one switch do not leave it, unless something sends their bytes up. What was read is evidence then. */
 static bool is_slow_in_switch(doctor_case *c, int a, int b)
 {
     int before = c->n;
@@ -366,8 +366,7 @@ const doctor_rule doctor_rules_peers[] = {
     {"acs", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bridges send what is between peers up to the processor (ACS)",
      "peer copies are slow, hang, or get lost where an IOMMU translates",
      "setpci -s BRIDGE ECAP_ACS+0x6.w=0 for each bridge in gpu.N.acs, after each start; not where virtual machines "
-     "need "
-     "isolation",
+     "need isolation",
      true, judge_acs},
     {"vm-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a virtual machine was given peer access that no test has verified",
      "the grant may lead to a private copy: the writer sees its bytes, and the owner does not",

@@ -234,6 +234,7 @@ static const struct {
     {"gpu-absent", ABSENT, "gpu.0.file", "the system has it"},
     {"shm-small", "system.container=?/proc is not there", "system.container", "/proc is not there"},
     {"memlock", "system.infiniband=?/sys is not there", "system.infiniband", "/sys is not there"},
+    {"mig", "nvml.state=ok", "gpus", "not in the snapshot"},
     {"mig", "gpus=1;nvml.end=crashed with signal 11", "gpu.0.mig", "NVML: crashed with signal 11"},
     {"mig", "gpus=1;nvml.state=NVML's error 999", "gpu.0.mig", "NVML's error 999"},
     {"mig", "gpus=1;gpu.0.nvml=the device is lost", "gpu.0.mig", "this device: the device is lost"},
