@@ -50,6 +50,7 @@ def doctor_file():
             {"id": "mig", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}, None,
             {"id": "mig-pending", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}], "findings": [
             {"id": "note", "severity": "note", "area": "limits", "title": "a note", "devices": [], "evidence": {}, "why": "it is one", "fix": "", "fix_needs_root": False},
+            {"id": "mig", "severity": "warning", "area": "devices", "title": "MIG is on", "devices": [1], "buses": ["0000:3b:00.0"], "evidence": {}, "why": "it is", "fix": ""},
             {"id": "acs", "severity": "error", "area": "peers", "title": "bridges send peers' bytes the long way", "pairs": [[0, 1]],
              "evidence": {"bridge.acs": "on </script>", "gpu.0.iommu": "DMA", "gpu.1.iommu": "DMA"}, "why": "ACS is on", "fix": "setpci -s 00:01.0 ECAP_ACS+6.w=0", "fix_needs_root": True}]}, out)
     return path
@@ -302,6 +303,7 @@ def try_other_views(driver):
     check(["it is old", "mig, mig-pending", "gpu.N.mig"] in page.run(
         "[...document.querySelectorAll('#doctor tr')].map(r => [...r.cells].map(c => c.textContent))"), "checks that lack a fact are not one row")
     check("gpu.N.iommu (2 times): DMA" in page.run("document.querySelector('#doctor pre').textContent"), "facts that are alike are not one line")
+    check("Of device 1 (0000:3b:00.0)." in page.run("document.getElementById('doctor').innerText"), "a finding's device has no bus id")
     page.click_on("#doctor details:not(article details) > summary")
     rows = page.run("[...document.querySelectorAll('#doctor details:not(article details) tbody tr')].map(r => r.cells[0].textContent)")
     equal(rows, ["nvml.state", "gpu.N.mig (2 times)", "gpu.2.mig"], "missing facts that are alike are one row")

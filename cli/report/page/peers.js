@@ -74,7 +74,7 @@ function buildPeers(body, data) {
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
     add(body, el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
-        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
+        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? not decided. The sign and the word have what the colour has.'), details);
     const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
     details.append(el('p', { class: 'quiet screen' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
     if (troubled.length > 0) {
@@ -153,9 +153,9 @@ function buildDoctor(body, data) {
     const gaps = (Array.isArray(data.not_checked) ? data.not_checked : []).filter(gap => gap && typeof gap === 'object');
     if (findings.length === 0) add(body, el('p', { class: 'quiet' }, 'Nothing is wrong' + (gaps.length > 0 ? ' in what was checked.' : '.')));
     for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
-        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
+        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [], buses = finding.buses || [];
         const evidence = alike(finding.evidence).map(([key, text]) => key + ': ' + text).join('\n');
-        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
+        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map((d, i) => Array.isArray(d) ? d.join('→') : d + (buses[i] ? ' (' + plain(buses[i]) + ')' : '')).join(', ') +
             (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
         add(body, findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
             where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,
