@@ -307,9 +307,19 @@ typedef struct trace {
     int64_t along[TRACE_ALONG]; /* of the critical path, ns; they add up to the window */
 } trace;
 
-/* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. */
+/* What `heddle p2p --json` wrote, with which transfers are compared. */
+typedef struct trace_peaks {
+    const char *file; /* for messages */
+    const char *text;
+    size_t bytes;
+} trace_peaks;
+
+/* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. Each is opened once. */
 bool trace_read(const char *file, const char *peaks, trace *out, char error[512]);
-/* The same of bytes in memory. */
+/* The same of a file that was read. `peaks` may be NULL. */
+bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
+                        char error[512]);
+/* The same of bytes in memory that are of no file. */
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
 void trace_release(trace *t);
 

@@ -139,7 +139,7 @@ bool trace_split(trace *t);
 bool trace_moves(const trace *t, uint32_t lane, uint8_t kind);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);
-bool trace_figures(trace *t, const char *peaks, char error[512]);
+bool trace_figures(trace *t, const trace_peaks *peaks, char error[512]);
 bool trace_find(trace *t);
 
 /* "12.9 ms": rounded to tenths of its unit, as the page rounds. */

@@ -135,4 +135,26 @@ refused 1 'heddle p2p --json' "$work/trace" --peaks "$work/peaks"
 "$maker" planted slow >"$work/slow"
 printf '{"links": [{"id": "to_device_ce", "values": [60, 60]}], "figures": []}\n' >"$work/peaks"
 prints '% of the measured peak' "$work/slow" --peaks "$work/peaks"
+
+# a file may be a pipe, and so may its peaks; - is the input
+mkfifo "$work/pipe" "$work/pipe.peaks" || exit 1
+cat "$work/slow" >"$work/pipe" &
+cat "$work/peaks" >"$work/pipe.peaks" &
+prints '% of the measured peak' "$work/pipe" --peaks "$work/pipe.peaks"
+wait
+prints 'of work on' - <"$work/slow"
+refused 1 'the input: it is no trace' - <"$work/peaks"
+
+# an output that is an input is refused before anything is written: by its name, by a link, and in HTA's folder
+cp "$work/slow" "$work/kept" && ln -s kept "$work/link" && mkdir "$work/hta" && ln "$work/kept" "$work/hta/rank_1.json" || exit 1
+for output in "$work/kept" "$work/link"; do
+    refused 1 'is the file of the input' "$work/kept" --json "$output"
+    refused 1 'is the file of the input' "$work/kept" --export chrome -o "$output"
+    refused 1 'is the file of the input' - --json "$output" <"$work/kept"
+done
+refused 1 'is the file of the input' "$work/kept" --export hta -o "$work/hta"
+[ ! -e "$work/hta/rank_0.json" ] || fail "HTA's export begins although it would replace the trace"
+refused 1 'is the file of the input' "$work/slow" --peaks "$work/peaks" --json "$work/peaks"
+cmp -s "$work/slow" "$work/kept" || fail "a refused output changes the trace"
+prints 'of work on' "$work/kept" --json "$work/json" # another file that is there is replaced
 exit "$failed"
