@@ -218,11 +218,19 @@ typedef struct trace_interval {
     bool nvtx;
 } trace_interval;
 
+/* A piece of a device by which a finding can be seen: an idle one, or copies that ran alone. */
+typedef struct trace_gap {
+    int64_t begin, end;
+    int64_t part; /* how much of it the finding is about; 0: there is no such piece */
+    int16_t device;
+} trace_gap;
+
 typedef struct trace_finding {
     const char *id;        /* "idle-for-device" */
     int16_t device, other; /* TRACE_NONE: none */
     int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
     int32_t op, wait, label;
+    trace_gap gap;       /* the longest one that it is about */
     int32_t first, next; /* of findings of the same id, which a list shows as one: indices of the first, and of the one
                             behind this, TRACE_NONE. A finding with its own index as `first` stands for all of them */
     char title[160], evidence[400], remedy[400];

@@ -36,6 +36,14 @@ def trace_file(shape, count=40):
     return path
 
 
+def script_file(name, text):
+    """A trace of a script of tests/trace/script.h."""
+    path = os.path.join(WORK, name + ".trace")
+    with open(path, "wb") as out:
+        subprocess.run([os.path.join(os.path.dirname(TOOL), "tests/test_trace_maker"), "script"], input=text.encode(), stdout=out, check=True)
+    return path
+
+
 def report(name, *files):
     path = os.path.join(WORK, name + ".html")
     subprocess.run([TOOL, "report", *files, "-o", path], check=True)
@@ -271,16 +279,47 @@ def try_timeline_keys(driver):
     finish(page, "the timeline's keys")
 
 
+# The longest gap has nothing submitted; for memory there is a shorter one.
+CAUSES = """trace devices=1
+lane 0.1
+clock 0 at=0 own=0
+op 0.1:1 launch at=0 span=5-1000 done=1001
+alloc 1 at=4000 took=2990 bytes=1000 rungs=15 device=0
+op 0.1:2 launch at=4002 span=4005-5000 done=5001
+op 0.1:3 launch at=12000 span=12005-13000 done=13001
+end at=13100
+"""
+
+
 def try_findings(driver):
-    page = opened(driver, everything())
-    count = page.run("document.querySelectorAll('[data-finding]').length")
-    check(count > 0, "no finding has a way to the timeline")
-    for i in range(min(count, 5)):
-        page.run("select(null)")
-        page.run("document.querySelectorAll('[data-finding]')[%d].click()" % i)
-        check(page.run("app.selected !== null && app.selected.to > app.from && app.selected.from < app.to"), "finding %d does not show its place" % i)
-        equal(page.run("document.activeElement.id"), "lanes-scroll", "finding %d: the focus" % i)
-    finish(page, "findings")
+    """Each leads to the longest gap that it is about, or to its operation."""
+    gaps = 0
+    for path in (everything(), report("lost", trace_file("lost")), report("script", script_file("causes", CAUSES))):
+        page = opened(driver, path)
+        found = page.run("findingGroups(trace()).flat().filter(hasPlace).map(f => [f.id, f.gap || null, f.op, f.title])")
+        for details in page.run("[...document.querySelectorAll('#findings details')].map((d, i) => (d.open = true, i))"):
+            page.settle()
+        equal(page.run("document.querySelectorAll('[data-finding]').length"), len(found), "links to places of findings")
+        check(len(found) > 0, "no finding has a way to the timeline")
+        for i, (name, gap, op, title) in enumerate(found):
+            page.run("select(null); setWindow(trace().begin, trace().end)")
+            page.run("document.querySelectorAll('[data-finding]')[%d].click()" % i)
+            check(page.run("app.selected !== null && app.selected.to > app.from && app.selected.from < app.to"), name + " does not show its place")
+            equal(page.run("document.activeElement.id"), "lanes-scroll", name + ": the focus")
+            if gap:
+                gaps += 1
+                equal(page.run("[app.selected.kind, app.selected.device, app.selected.from]"), ["piece", gap["device"], gap["begin"]], name + ": the gap")
+                check(name == "idle-for-copy" or page.run("trace().pieceCategories()[app.selected.piece]") >= 2, name + ": the device is not idle there")
+            else:
+                equal(page.run("[app.selected.kind, app.selected.op]"), ["op", op], name + ": the operation")
+        if path.endswith("script.html"):
+            for name, words in (("memory-pauses", "idle: memory"), ("idle-nothing-submitted", "idle: nothing was submitted")):
+                check(any(f[0] == name for f in found), "there is no " + name)
+                page.run("document.querySelector('[data-finding=%s]').click()" % name)
+                text = page.run("document.getElementById('details').innerText")
+                check(words in text, "%s leads to: %s" % (name, text[:200]))
+        finish(page, "findings")
+    check(gaps > 2, "%d findings lead to a gap" % gaps)
 
 
 def try_other_views(driver):

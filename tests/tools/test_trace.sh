@@ -48,7 +48,7 @@ printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'na
     "$maker" script >"$work/behind" || exit 1
 prints 'of the buffer '"'weights'"', and waits for what is behind them in that lane: the event stands there' "$work/behind" --why 1.1:3
 prints 'waited for 0.1:2' "$work/behind" --why 1.1:3
-prints 'which waited for 0.1:2 launch, where the event for it stands' "$work/behind"
+prints 'waited for 0.1:2 launch, where the event for it stands' "$work/behind"
 prints '"spans_by_clock": 3' "$work/behind" --json
 prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all

@@ -182,6 +182,12 @@ class Trace {
         return [first, first + this.info.devices[d].pieces];
     }
 
+    /* The piece that has a time. */
+    pieceAt(d, time) {
+        const [first, end] = this.pieces(d);
+        return Math.max(first, upperBound(this.col('pieces', 'begin'), time, first, end) - 1);
+    }
+
     pieceEnd(d, i) {
         const [, end] = this.pieces(d);
         return i + 1 < end ? this.col('pieces', 'begin')[i + 1] : this.info.devices[d].end;
