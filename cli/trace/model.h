@@ -112,7 +112,7 @@ typedef struct trace_device {
     double queue_mean;   /* operations that were submitted and had not ended, over the window */
     uint64_t queue_most;
     uint64_t in_use_most,
-        in_use_rest;      /* what buffers took at most, of MEMORY records; what of that no allocation here is of */
+        in_use_rest;      /* what buffers took at most, as far as it is known; what of that no allocation here is of */
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 

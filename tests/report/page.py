@@ -322,6 +322,46 @@ def try_findings(driver):
     check(gaps > 2, "%d findings lead to a gap" % gaps)
 
 
+# Samples of memory are few; what is taken changes between them.
+SAMPLES = """trace devices=1
+lane 0.1
+clock 0 at=0 own=0
+op 0.1:1 launch at=0 span=5-9900 done=9901
+memory 0 at=100 use=10485760 held=67108864
+alloc 1 at=1000 bytes=20971520 device=0
+alloc 2 at=2000 bytes=31457280 device=0
+free 9 at=3000 bytes=4194304 device=0
+memory 0 at=5000 use=58720256 held=67108864 limit=67108864
+alloc 3 at=7000 bytes=11534336 device=0
+free 3 at=7500 device=0
+free 2 at=8000 device=0
+end at=10000
+"""
+
+
+def try_memory_samples(driver):
+    """What all buffers take is never below the stack of those that the trace has."""
+    page = opened(driver, report("samples", script_file("samples", SAMPLES)))
+    page.run(DRAW)
+    rows = page.run("""(() => { const { columns, slots, all } = poolColumns(trace(), 'd0', trace().begin, trace().end, 990);
+      return Array.from(all, (v, x) => [columns.slice(x * slots, (x + 1) * slots).reduce((a, b) => a + b, 0) / 2 ** 20, Number.isNaN(v) ? null : v / 2 ** 20]); })()""")
+    check(all(v is None or v >= stack for stack, v in rows), "what is taken is below what buffers take")
+    for at, want in ((5, [0, None]), (50, [0, 10]), (150, [20, 30]), (250, [50, 60]), (350, [50, 56]), (600, [50, 56]), (730, [61, 64]), (850, [20, 26])):
+        equal(rows[at], want, "what is taken at %d: by buffers of the trace, and in all" % at)
+    drawn = page.run("""(() => { const g = document.querySelector('#memory .canvas canvas').getContext('2d'), old = g.lineTo, bands = [], fill = g.fillRect, dotted = [];
+      g.lineTo = (...a) => { if (String(g.getLineDash()) === '1.5,3') dotted.push(a); old.apply(g, a); }; g.fillRect = (...a) => { if (a[2] === 1.3) bands.push(a); fill.apply(g, a); };
+      document.querySelector('#memory .canvas').redraw(); delete g.lineTo; delete g.fillRect;
+      const top = new Map(bands.map(([x, y]) => [x, y])), highest = new Map(); for (const [x, y] of dotted) highest.set(x, Math.min(y, highest.get(x) ?? Infinity));
+      return [dotted.length, [...highest].filter(([x, y]) => top.has(x) && y > top.get(x) + 0.01).length]; })()""")
+    check(drawn[0] > 500, "the dotted line has %d points" % drawn[0])
+    equal(drawn[1], 0, "points of the dotted line within the stack")
+    page.run(OPEN)
+    page.settle()
+    moments = page.run("[...document.querySelectorAll('#memory details tbody')][0].innerText")
+    check("56.0 MiB" in moments and "60.0 MiB" in moments, "the table of moments: " + moments)
+    finish(page, "samples of memory")
+
+
 def try_other_views(driver):
     page = opened(driver, everything())
     page.run(DRAW)
@@ -590,7 +630,7 @@ def try_later(driver):
         check(page.run("moment(trace(), trace().col('memory', 'since')[0])") in holders, "the buffer is not since its allocation: " + holders)
     page.click_on("#peak")
     check("halo" in page.run("document.getElementById('holders').innerText"), "the label at the peak")
-    check("of 62.0 MiB at most 22.0 MiB are in buffers that are older" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
+    check("of 62.0 MiB at most 22.0 MiB are older than the trace" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
     check("allocations and frees" in page.run("document.getElementById('summary').innerText"), "the tiles")
     equal(page.run("memoryCount(trace())"), 1, "allocations and frees")
     check("gone for 20.0 µs" in page.run("document.getElementById('losses').innerText"), "a loss whose return stands in front of it")
