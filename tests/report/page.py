@@ -617,6 +617,41 @@ def try_shapes(driver):
         finish(page, "the shape " + shape)
 
 
+def result_file(name, content):
+    path = os.path.join(WORK, name + ".json")
+    with open(path, "w") as out:
+        json.dump(content, out)
+    return path
+
+
+def try_peers(driver):
+    """The machine's peers are those of the map of the pairs, whatever the driver reports; without pairs it is the driver's word."""
+    devices = [{"device": d, "name": "card", "bus_id": "0:%d" % d, "memory_bytes": 2**30, "numa_node": 0, "peers": [e for e in range(3) if e != d]} for d in range(3)]
+    verdicts = {(0, 1): "corrupt", (0, 2): "usable", (1, 0): "slow", (1, 2): "refused", (2, 0): "refused", (2, 1): "refused"}
+    pairs = [{"device": a, "owner": b, "verdict": verdict} for (a, b), verdict in verdicts.items()]
+    for data, head, want in (({"benchmark": "p2p", "pairs": pairs}, "uses the memory of", ["device 2", "device 0", "none"]),
+                             ({"options": []}, "reaches, as the driver reports", ["device 1, device 2", "device 0, device 2", "device 0, device 1"])):
+        page = opened(driver, report("peers", result_file("peers", {**data, "machine": {"cpu": "one"}, "runtime": {"devices": devices}})))
+        rows = page.run("[...document.querySelector('#machine table').rows].map(r => r.cells[4].textContent)")
+        equal(rows, [head, *want], "peers in the machine")
+        finish(page, "peers")
+
+
+def try_odd_results(driver):
+    """What makes no sense in a result is left out, and the rest is shown."""
+    good = {"device": 0, "owner": 1, "verdict": "usable", "direct_bytes_per_s": 1e9}
+    odd = [None, 3, "x", [], {}, {"device": 99999, "owner": -1}, {"device": 10**9, "owner": 0, "verdict": "usable"}, {"device": "0", "owner": 1}, {"device": 0.5, "owner": 1}]
+    odd_lists = [None, 3, "x", {"a": 1}, [None, 3, "x", [], {}], [{"id": {"a": 1}, "text": None, "unit": 5, "values": [[None, 1], "x", None, 2]}], [{"values": {"a": 1}, "name": {"b": 2}, "peers": 7, "device": None}]]
+    for i, some in enumerate(odd_lists):
+        data = {"benchmark": "p2p", "pairs": [good, *odd], "machine": {"cpu": some}, "runtime": {"devices": some, "driver": some}, "links": some, "figures": some, "system": some, "goals": some}
+        page = opened(driver, report("odd-p2p", result_file("odd-p2p", data), result_file("odd-again", data)))
+        equal(page.run("[...document.querySelectorAll('#peer-map')].map(map => [map.rows.length, map.querySelectorAll('button').length])"), [[3, 1], [3, 1]], "odd %d: the map of the pairs" % i)
+        check("9 pairs make no sense and are not shown." in page.run(LEFT_OUT % "peers"), "odd %d: pairs that are left out" % i)
+        page.run("document.querySelector('#peer-map button').click()")
+        page.run(OPEN)
+        finish(page, "odd %d" % i)
+
+
 def try_later(driver):
     page = opened(driver, report("later", trace_file("later")))
     page.run(DRAW)
