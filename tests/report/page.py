@@ -652,6 +652,46 @@ def try_odd_results(driver):
         finish(page, "odd %d" % i)
 
 
+def try_names(driver):
+    """A name of 1200 characters takes a few lines of a table, and the whole of it can be had."""
+    for width in (1280, 390):
+        page = opened(driver, report("odd", trace_file("odd")), width=width)
+        page.run(OPEN)
+        page.settle()
+        rows = page.run("[...document.querySelectorAll('#main tr')].map(row => [row.offsetHeight, row.closest('section').id, row.textContent.slice(0, 40)]).sort((a, b) => b[0] - a[0])")
+        check(rows[0][0] < (120 if width == 1280 else 400), "a row of %d pixels at %d: %s" % (rows[0][0], width, rows[0][1:]))
+        check(page.run("[...document.querySelectorAll('#submits td[title]')].some(cell => cell.title.includes('W'.repeat(1199)))"), "the whole name is no title")
+        finish(page, "names at %d" % width)
+
+
+def try_runs(driver):
+    """The third run is chosen by keys alone: the choice keeps the focus."""
+    page = opened(driver, report("runs", trace_file("usual"), trace_file("slow"), trace_file("lost")))
+    page.run("document.getElementById('run').focus()")
+    for name in ("slow-40.trace", "lost-40.trace"):
+        page.key("ArrowDown")
+        equal(page.run("[trace().name, document.activeElement.id]"), [name, "run"], "the next run")
+    page.key("ArrowUp")
+    equal(page.run("[trace().name, document.activeElement.id]"), ["slow-40.trace", "run"], "the run before")
+    rows = page.run("[...[...document.querySelectorAll('#compare table')].pop().rows].slice(1).map(row => [...row.cells].map(cell => cell.textContent))")
+    sides = page.run("[app.traces[0], app.traces[1]].map(t => findingGroups(t).map(([f]) => [f.id, f.title]))")
+    check(any(a[1] != "not found" and a[2] != "not found" for a in rows), "no finding is in both runs: %s" % rows)
+    for row in rows:
+        for side, cell in zip(sides, row[1:3]):
+            title = dict(side).get(row[0])
+            check(cell.endswith(title) if title else cell == "not found", "%s beside its run: %s, not %s" % (row[0], cell, title))
+    finish(page, "runs")
+
+
+def try_times(driver):
+    """Times from the begin are told apart by a microsecond, and their digits are in groups."""
+    page = opened(driver, report("times", trace_file("usual")))
+    equal(page.run("[10000000, 10010000, 999, 51300, 2900123456, -5000].map(ns => moment(trace(), trace().begin + ns))"),
+          ["10.000 ms", "10.010 ms", "999 ns", "51.3 µs", "2.900123 s", "5.0 µs before the window"], "moments")
+    equal(page.run("[[621842000, 200], [621842000, 2000], [0, 1e6], [1500, 500]].map(([ns, step]) => timeTick(ns, step))"), ["621,842,000 ns", "621,842 µs", "0 ms", "1,500 ns"], "ticks of an axis")
+    finish(page, "times")
+
+
 def try_later(driver):
     page = opened(driver, report("later", trace_file("later")))
     page.run(DRAW)

@@ -34,10 +34,11 @@ function compareTraces(body, a, b) {
 /* A kind of finding in a row, with the largest of its devices. */
 function findingsBeside(a, b, names) {
     const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
-    const text = group => !group ? 'not found' : duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : '');
+    const text = group => ({ class: 'text', text: !group ? 'not found' : [duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : ''),
+        el('span', { class: 'share quiet' }, group[0].title)] });
     return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
         const [x, y] = sides.map(groups => groups.find(group => group[0].id === id));
-        return [{ text: [el('code', null, id), el('span', { class: 'share quiet' }, (y || x)[0].title)] }, text(x), text(y),
+        return [{ text: el('code', null, id) }, text(x), text(y),
             !x ? { text: 'new', class: 'worse' } : !y ? { text: 'gone', class: 'better' } : change(x[0].gain, y[0].gain, -1)];
     }));
 }

@@ -152,7 +152,7 @@ class Trace {
 
     threadName(thread) {
         const found = this.info.threads.find(t => t.thread === thread);
-        const name = found ? this.nameOf(found.name) : '';
+        const name = found ? short(this.nameOf(found.name), NAME) : '';
         return name ? name + ' (' + thread + ')' : 'thread ' + thread;
     }
 

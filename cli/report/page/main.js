@@ -162,8 +162,7 @@ function afterPrint() {
 
 function chooseRun(index) {
     app.current = index;
-    buildViews();
-    document.getElementById('main').focus({ preventScroll: true });
+    buildViews(); /* the choice is no part of them, and keeps the focus */
 }
 
 function buildTools() {

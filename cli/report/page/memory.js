@@ -281,9 +281,9 @@ function holdersTable(t, id, at) {
     const { slot } = poolEvents(t, id), letter = index => slot.get(index) < STACKED ? String.fromCharCode(65 + slot.get(index)) + ' ' : '';
     return el('div', null, el('h3', null, 'Holders at ' + moment(t, at) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
-            [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
+            [nameCell(letter(index) + labelName(t, index)), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
         table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
-            [labelName(t, label[i]), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
+            [nameCell(labelName(t, label[i])), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
 
@@ -383,7 +383,7 @@ function peaksByLabel(t, pools) {
             now.set(label[i], sum);
             most.set(label[i], Math.max(most.get(label[i]) || 0, sum));
         }
-        for (const [index, value] of [...most.entries()].sort((a, b) => b[1] - a[1])) rows.push([labelName(t, index), pool.text, bytesText(value)]);
+        for (const [index, value] of [...most.entries()].sort((a, b) => b[1] - a[1])) rows.push([nameCell(labelName(t, index)), pool.text, bytesText(value)]);
     }
     return rows;
 }

@@ -106,7 +106,7 @@ function launchTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
     const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
         ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
-        launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
+        launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
             (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99].map(duration)])), 'Kernels (' + launches.length + ')');
     return details;
