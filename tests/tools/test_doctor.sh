@@ -190,6 +190,10 @@ refused 1 'larger than 16 MiB' --from "$work/large.json"
 refused 1 'cannot be read' --from "$work/none.json"
 echo '{"heddle_snapshot": 1,' >"$work/half.json"
 refused 1 'line 2' --from "$work/half.json"
+cp "$machines/wsl.json" "$work/same.json" && ln -s same.json "$work/link.json" || exit 1
+refused 1 'is the file of the input' --from "$work/same.json" --snapshot "$work/link.json"
+refused 1 'is the file of the input' --from - --snapshot "$work/same.json" <"$work/same.json"
+cmp -s "$machines/wsl.json" "$work/same.json" || fail "a refused snapshot changes the file that it would replace"
 refused 1 'is no snapshot' --from "$1/CMakePresets.json"
 refused 2 '--from wants' --from
 refused 2 '--snapshot wants' --snapshot

@@ -12,6 +12,41 @@
 
 static trace t;
 
+/* Whether a finding leads to a place: a gap of its own cause that is a piece of the device, or an operation. */
+static bool has_place(const trace_finding *f)
+{
+    static const struct {
+        const char *id;
+        trace_cause cause;
+    } causes[] = {{"losses", TRACE_CAUSE_LOSS},
+                  {"idle-for-device", TRACE_CAUSE_DEVICE},
+                  {"program-memory", TRACE_CAUSE_COPY},
+                  {"staged-peer", TRACE_CAUSE_COPY},
+                  {"idle-for-claim", TRACE_CAUSE_CLAIM},
+                  {"ring-full", TRACE_CAUSE_RING},
+                  {"memory-pauses", TRACE_CAUSE_MEMORY},
+                  {"host-wait", TRACE_CAUSE_NOTHING},
+                  {"idle-nothing-submitted", TRACE_CAUSE_NOTHING},
+                  {"missing-waits", TRACE_CAUSE_UNKNOWN}};
+    bool by_path = strcmp(f->id, "slow-path") == 0 || strcmp(f->id, "small-transfers") == 0;
+    if (f->gap.part == 0) {
+        return f->op != TRACE_NONE && (by_path || strcmp(f->id, "staged-peer") == 0 || strcmp(f->id, "losses") == 0);
+    }
+    const trace_device *d = &t.devices[f->gap.device];
+    size_t i = 0;
+    while (i < d->n_pieces && d->pieces[i].begin != f->gap.begin) {
+        i++;
+    }
+    bool copies = strcmp(f->id, "idle-for-copy") == 0; /* those that ran alone, too */
+    bool good = i < d->n_pieces && d->pieces[i].end == f->gap.end &&
+                (d->pieces[i].state == TRACE_IDLE || (copies && d->pieces[i].state == TRACE_TRANSFER)) &&
+                f->gap.part <= f->gap.end - f->gap.begin;
+    for (size_t c = 0; c < sizeof causes / sizeof causes[0]; c++) {
+        good = good && (strcmp(f->id, causes[c].id) != 0 || d->pieces[i].cause == causes[c].cause);
+    }
+    return good;
+}
+
 static void test_planted(void **state)
 {
     (void)state;
@@ -34,6 +69,10 @@ static void test_planted(void **state)
             assert_in_range(t.findings[f].gain, 0, t.end - t.begin);
             assert_int_not_equal(trace_finding_number(t.findings[f].id), TRACE_NONE);
             assert_null(strstr(t.findings[f].evidence, "no operation"));
+            if (!has_place(&t.findings[f])) {
+                print_error("%s: %s has no place\n", p->name, t.findings[f].id);
+                wrong++;
+            }
             assert_true(t.findings[f].title[0] && t.findings[f].evidence[0] && t.findings[f].remedy[0]);
             assert_true(f == 0 || t.findings[f].gain <= t.findings[f - 1].gain);
         }
