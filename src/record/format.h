@@ -42,7 +42,7 @@ enum {
     HDI_RECORD_TRANSFER, /* a call of the program's that moves bytes has submitted them */
     HDI_RECORD_ALLOC,
     HDI_RECORD_FREE,
-    HDI_RECORD_MEMORY,   /* a device's figures, now and then */
+    HDI_RECORD_MEMORY,   /* a device's figures: at the begin, at the end, and where they have changed */
     HDI_RECORD_PAUSE,    /* a thread was held up */
     HDI_RECORD_LOSS,     /* a device was lost; text: the message */
     HDI_RECORD_RESTART,  /* a device came back */
