@@ -18,6 +18,9 @@
 /* After a wait of a thread longer than that, the program did something else before it submitted. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
+/* Operations that compute that long are not too short: no driver takes a twentieth of it for each. */
+enum { LONG_OPERATION_NS = 1000000 };
+
 /* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
 enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
 
@@ -36,7 +39,7 @@ typedef struct sums {
     int64_t call;              /* of that, what the driver's calls for launches took */
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
-    int32_t call_op;           /* whose call the longest piece is of */
+    int32_t call_op, way_op;   /* whose call, or way, the longest piece is of */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -326,6 +329,12 @@ static uint64_t count_computing(const trace *t, int d)
     return count;
 }
 
+static bool are_long(const trace *t, int d)
+{
+    uint64_t n = count_computing(t, d);
+    return n > 0 && t->devices[d].compute / (int64_t)n >= LONG_OPERATION_NS;
+}
+
 static void put_launches(finder *f, int d, int64_t ns, const sums *s)
 {
     const trace *t = f->t;
@@ -346,6 +355,28 @@ static void put_launches(finder *f, int d, int64_t ns, const sums *s)
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
         "where one cannot keep up, and leave the option chains on.");
+}
+
+/* Of operations that are long, some of whose ways are, too. `ns`: with short gaps before submits. */
+static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
+{
+    const trace *t = f->t;
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], name[TRACE_TEXT], way[TRACE_TEXT + 64];
+    uint64_t launches = count_computing(t, d);
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    one->op = s->way_op;
+    one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
+    PUT(one->title, "device %d waited %s (%d %%) while operations were on their way to it", d,
+        trace_time_text(ns, time), finding_percent(ns, f->window));
+    way[0] = 0;
+    if (s->way_op != TRACE_NONE) {
+        PUT(way, "; the longest way was that of %s: %s", trace_op_name(t, s->way_op, name),
+            trace_time_text(s->way_gap.part, most));
+    }
+    PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
+        launches, trace_time_text(t->devices[d].compute / (int64_t)launches, each), s->n_brief, way);
+    PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
+                     "while the device computes. `--all` has how long launches take to the device.");
 }
 
 /* Of few operations, whose calls of the driver are slow. */
@@ -431,6 +462,8 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
         if (is_long(f, s->call)) {
             put_ways(f, d, s);
         }
+    } else if (finding_counts(f, launch, 5) && are_long(f->t, d)) {
+        put_long_ways(f, d, s, launch);
     } else if (finding_counts(f, launch, 5)) {
         put_launches(f, d, launch, s);
     }
@@ -500,6 +533,7 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
             finding_longer(&s->first_gap, device, p, ns);
         } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
             s->way += ns;
+            s->way_op = ns > s->way_gap.part ? p->holder : s->way_op;
             launches += row != SIZE_MAX ? ns : 0;
             add_call(s, device, p, op);
             finding_longer(&s->way_gap, device, p, ns);
@@ -528,7 +562,7 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE};
+        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE, .way_op = TRACE_NONE};
         sum_ways(f, device, first, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);

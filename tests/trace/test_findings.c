@@ -254,6 +254,33 @@ static void test_first_evidence(void **state)
     trace_release(&t);
 }
 
+/* Launches of 2 ms are not too short, though the ways of a few are long. */
+static void test_long_operations(void **state)
+{
+    (void)state;
+    script s;
+    char line[128], error[512];
+    script_begin(&s);
+    script_run(&s, TWO_DEVICES);
+    for (int i = 1, at = 0; i <= 60; i++) {
+        int way = i == 30 ? 15000 : i % 20 == 0 ? 5000 : 5;
+        snprintf(line, sizeof line, "op 0.1:%d launch at=%d kernel=1 issue=%d-%d span=%d-%d done=%d\n", i, at, at + 1,
+                 at + way, at + way, at + way + 2000, at + way + 2001);
+        script_run(&s, line);
+        at += way + 2010;
+    }
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    script_release(&s);
+    const trace_finding *f = scene_find(&t, "launch-overhead");
+    assert_non_null(f);
+    assert_non_null(strstr(f->title, "while operations were on their way to it"));
+    assert_string_equal(f->evidence, "60 operations with 2 ms of computing each, and 59 short gaps before submits; the "
+                                     "longest way was that of 0.1:30 axpy: 15 ms");
+    assert_null(strstr(f->remedy, "larger grids"));
+    assert_int_equal(t.ops[f->op].position, 30);
+    trace_release(&t);
+}
+
 /* Two threads load code at once, also while a launch of a third one is on its way: no time counts twice. */
 static void test_code_once(void **state)
 {
@@ -493,6 +520,7 @@ int main(void)
                                        cmocka_unit_test(test_full_but_busy),
                                        cmocka_unit_test(test_first_launches),
                                        cmocka_unit_test(test_first_evidence),
+                                       cmocka_unit_test(test_long_operations),
                                        cmocka_unit_test(test_code_once),
                                        cmocka_unit_test(test_turns_once),
                                        cmocka_unit_test(test_waits_for_first),

@@ -41,7 +41,7 @@ function addTraceViews() {
         });
         addView('idle', 'Idle time', 'How long each device stood still, and for which other one.', buildMatrix);
     }
-    if (t.count('memory') > 0 || t.count('figures') > 0) {
+    if (poolsOf(t).length > 0) {
         addView('memory', 'Memory', 'What buffers took, by label.', buildMemory);
     }
     if (t.count('transfers') > 0 || info.links.length > 0) {

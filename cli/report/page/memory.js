@@ -6,7 +6,8 @@ const STACKED = 8; /* labels with a colour of their own; the others share the la
 function poolsOf(t) {
     const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), found = new Set();
     for (let i = 0; i < kind.length; i++) found.add(kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified');
-    for (const d of new Set(t.col('figures', 'device'))) if (d < t.info.devices.length) found.add('d' + d);
+    const of = t.col('figures', 'device'), used = t.col('figures', 'in_use'), held = t.col('figures', 'held');
+    for (let i = 0; i < of.length; i++) if ((used[i] > 0 || held[i] > 0) && of[i] < t.info.devices.length) found.add('d' + of[i]);
     const name = id => id === 'pinned' ? 'pinned memory' : id === 'unified' ? 'unified memory' : 'device ' + id.slice(1);
     return [...found].sort((a, b) => a.length - b.length || (a < b ? -1 : 1)).map(id => ({ id, text: name(id) }));
 }
