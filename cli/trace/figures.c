@@ -25,7 +25,7 @@ typedef struct move {
     uint8_t way, src, dst;
     int64_t asked, began, ended; /* TRACE_UNSEEN */
     uint64_t bytes, count;
-    bool leg; /* one half of a staged copy */
+    bool part; /* a piece of a copy that passes through the library's chunks */
 } move;
 
 static int compare_moves(const void *a, const void *b)
@@ -54,9 +54,9 @@ static size_t moves_of_ops(const trace *t, move *out)
             stretch = TRACE_NONE;
             continue;
         }
-        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1, op->leg};
+        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1, op->leg || op->chunk};
         if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one) &&
-            out[n - 1].leg == one.leg) {
+            out[n - 1].part == one.part) {
             trace_count(&out[n - 1].bytes, op->bytes);
             out[n - 1].count++;
             out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
@@ -68,13 +68,13 @@ static size_t moves_of_ops(const trace *t, move *out)
     return n;
 }
 
-/* What the program moved through chunks, or by the host. */
+/* What the program moved through chunks, or the host within the call. */
 static size_t moves_of_transfers(const trace *t, move *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
-        if (x->way >= HDI_RECORD_WAY_HOST) {
+        if (x->way > HDI_RECORD_WAY_HOST || (x->way == HDI_RECORD_WAY_HOST && x->op == TRACE_NONE)) {
             out[n++] = (move){x->way, x->src, x->dst, x->called, x->began, x->ended, x->bytes, 1, false};
         }
     }
@@ -98,7 +98,7 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t
         int64_t took = m->ended - m->began;
         trace_add(&l.busy, trace_most(0, m->ended - trace_most(m->began, covered)));
         covered = trace_most(covered, m->ended);
-        if (!m->leg) {
+        if (!m->part) {
             trace_count(&l.own_count, m->count);
             trace_count(&l.own_bytes, m->bytes);
             trace_add(&l.own_busy, trace_most(0, m->ended - trace_most(m->began, own_covered)));

@@ -446,6 +446,13 @@ static void add_call(sums *s, const trace_piece *p, const trace_op *op)
     s->call_most = trace_most(s->call_most, ns);
 }
 
+/* Whether a finding about copies has the way of that operation. */
+static bool is_stated(const finder *f, int device, const trace_op *op)
+{
+    bool own = op->chunk && !op->leg;
+    return op->kind == HDI_RECORD_OP_COPY && (own ? f->own_stated[device] : f->ways_stated[device]);
+}
+
 /* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
  * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
 static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
@@ -465,7 +472,7 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
         int64_t ns = p->end - p->begin;
         if (row != SIZE_MAX && first[row] == p->holder) {
             f->by_name[row] += ns;
-        } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
+        } else if (!is_stated(f, device, op)) {
             s->way += ns;
             launches += row != SIZE_MAX ? ns : 0;
             add_call(s, p, op);

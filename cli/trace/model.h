@@ -237,7 +237,7 @@ typedef struct trace_link {
     double rate, best;             /* bytes a second: over `busy`; of the best large transfer */
     double peak;                   /* as `heddle p2p` measured it; 0: not given */
     int64_t p50, p99;              /* of submit to end */
-    uint64_t own_count, own_bytes; /* without the halves of staged copies */
+    uint64_t own_count, own_bytes; /* without the pieces of copies that pass through the library's chunks */
     int64_t own_busy;
 } trace_link;
 

@@ -130,6 +130,20 @@ static void make_program_memory(script *s)
     }
 }
 
+/* The same of large calls: most of them is in the library's chunks. One of those has a time that is far too short. */
+static void make_large_writes(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        int at = 2000 * i;
+        put(s, "transfer 0.2:0 at=%d returned=%d way=7 dst=0 bytes=11200000\n", at, at + 980);
+        for (int k = 0; k < 8; k++) {
+            int begin = at + 20 + 120 * k, end = begin + (i == 7 && k == 3 ? 4 : 100);
+            copy(s, 0, 8 * i + k + 1, begin - 10, begin, end, 1400000, "chunk=1");
+        }
+        launch(s, 0, i + 1, at + 985, at + 990, at + 2000, "");
+    }
+}
+
 static void make_claims(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -373,6 +387,7 @@ const planted planted_traces[] = {
     {"host-turns", "serialized-devices", make_host_turns},
     {"copies", "idle-for-copy", make_copies},
     {"program-memory", "program-memory", make_program_memory},
+    {"large-writes", "program-memory", make_large_writes},
     {"claims", "idle-for-claim", make_claims},
     {"ring", "ring-full", make_ring},
     {"memory", "memory-pauses", make_memory},

@@ -125,6 +125,33 @@ static void test_once(void **state)
     trace_release(&t);
 }
 
+/* The copy of a path, NULL. */
+static const trace_link *find_link(int way)
+{
+    for (size_t i = 0; i < t.n_links; i++) {
+        if (t.links[i].way == way) {
+            return &t.links[i];
+        }
+    }
+    return NULL;
+}
+
+/* What an engine copies between pinned buffers is an operation and a call, and one copy. What the host does within the call is one, too. */
+static void test_host_copies(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.2:1 copy at=1 issue=2 span=3-1000 done=1001 bytes=1000000 way=5\n"
+                           "transfer 0.2:1 at=1 returned=2 way=5 bytes=1000000\n"
+                           "transfer 0.2:0 at=2000 returned=3000 way=5 bytes=500000\n"
+                           "end at=3010\n",
+               &t);
+    const trace_link *l = find_link(HDI_RECORD_WAY_HOST);
+    assert_non_null(l);
+    assert_int_equal(l->count, 2);
+    assert_int_equal(l->bytes, 1500000);
+    trace_release(&t);
+}
+
 /* Memory that is full costs nothing while the devices compute. */
 static void test_full_but_busy(void **state)
 {
@@ -446,20 +473,13 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),
-                                       cmocka_unit_test(test_ring_of_other),
-                                       cmocka_unit_test(test_evidence),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_once),
-                                       cmocka_unit_test(test_full_but_busy),
-                                       cmocka_unit_test(test_first_launches),
-                                       cmocka_unit_test(test_first_evidence),
-                                       cmocka_unit_test(test_code_once),
-                                       cmocka_unit_test(test_turns_once),
-                                       cmocka_unit_test(test_waits_for_first),
-                                       cmocka_unit_test(test_nested_pauses),
-                                       cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_many_short),
-                                       cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),           cmocka_unit_test(test_host_copies),
+                                       cmocka_unit_test(test_full_but_busy),  cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_first_evidence), cmocka_unit_test(test_code_once),
+                                       cmocka_unit_test(test_turns_once),     cmocka_unit_test(test_waits_for_first),
+                                       cmocka_unit_test(test_nested_pauses),  cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),     cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
