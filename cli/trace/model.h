@@ -131,6 +131,9 @@ typedef struct trace_stretch {
     int32_t first_op, last_op;
     uint8_t op;
     bool one, approximate; /* approximate: no device time; by others of its kind, or as the host saw it */
+    bool coarse; /* its ends are of the host's clock and the device's, whose comparison is too far off for its length */
+    int64_t
+        off; /* it may have taken so much longer than its ends show, at most; of approximate ones nothing is known */
 } trace_stretch;
 
 typedef struct trace_transfer {
@@ -275,6 +278,7 @@ typedef struct trace {
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
+    uint64_t spans_coarse;                /* spans with `coarse` */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */
     int n_devices;

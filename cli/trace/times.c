@@ -23,6 +23,9 @@
 
 enum { CLOCK_WITHIN_MOST = 1000000000, SLOW_CALL_NS = 100000 };
 
+/* A comparison of the clocks that is closer than that leaves every time as exact as it can be. */
+enum { COARSE_NS = 50000 };
+
 static int compare_clocks(const void *a, const void *b)
 {
     const trace_clock *x = a, *y = b;
@@ -70,25 +73,27 @@ static bool goes_on(const trace_clock *a, const trace_clock *b)
     return off <= clock / 10 + 10 * ((__int128)a->within + b->within) + 1000;
 }
 
-/* Keeps of each device what gives a slope that is exact to a thousandth. */
+/* Keeps of each device what gives a slope that is exact to a thousandth. In between the closest comparison is kept. */
 static void thin_clocks(trace_source *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_clocks; i++) {
         trace_clock c = s->clocks[i];
         c.within = c.within < 0 ? 0 : trace_least(c.within, CLOCK_WITHIN_MOST);
-        trace_device *d = &s->t->devices[c.device];
-        d->clock_within = trace_most(d->clock_within, c.within);
         trace_clock *before = n > 0 && same_era(&s->clocks[n - 1], &c) ? &s->clocks[n - 1] : NULL;
         bool apart = !before || !goes_on(before, &c) ||
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within && (n < 2 || !same_era(&s->clocks[n - 2], &c))) {
+        } else if (c.within < before->within) { /* it is even farther apart from the one in front of that */
             *before = c;
         }
     }
     s->n_clocks = n;
+    for (size_t i = 0; i < n; i++) {
+        trace_device *d = &s->t->devices[s->clocks[i].device];
+        d->clock_within = trace_most(d->clock_within, s->clocks[i].within);
+    }
 }
 
 /* Of the era in which the engine of a device wrote at `time`: the last clock before that, else the first one. False: it has none. */
@@ -198,6 +203,17 @@ static void part_spans(trace_run *before, trace_run *span)
     span->ended = trace_most(span->ended, span->began);
 }
 
+/* How far off the length of a span may be. `by_call`: its begin is taken from the call for its first operation, which was made at `from`.
+ * `within`: how close both clocks are. The length of a span with both ends of one clock does not depend on that. */
+static void judge_length(trace_run *span, int64_t from, bool by_call, int64_t within)
+{
+    bool ended_by_clock = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
+    bool mixed = by_call != ended_by_clock;
+    int64_t length = span->ended - span->began;
+    span->off = (by_call ? trace_most(0, span->began - from) : 0) + (mixed ? within : 0);
+    span->coarse = mixed && within > COARSE_NS && within > length / 4;
+}
+
 static void sort_clocks(trace_source *s)
 {
     trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
@@ -232,10 +248,15 @@ static bool convert_spans(trace_source *s)
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
         trace_run *before = n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL;
-        hold_begin(&r, find_issue(s, &r, &issue), before);
+        const trace_run *call = find_issue(s, &r, &issue);
+        int64_t began = r.began;
+        hold_begin(&r, call, before);
+        bool by_call = (r.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) || r.began > began;
         if (before) {
             part_spans(before, &r);
         }
+        judge_length(&r, call ? call->time : r.began, by_call, has ? s->clocks[at].within : 0);
+        s->t->spans_coarse += r.coarse;
         s->spans[n++] = r;
     }
     s->n_spans = n;
@@ -455,11 +476,13 @@ static void make_lane(maker *m, size_t *span)
         bool single = r->kind == HDI_RECORD_SPAN_ONE;
         if (work) {
             stretch->one = single;
+            stretch->off = r->off;
+            stretch->coarse = r->coarse;
         }
         for (; op < end && t->ops[op].position <= r->position; op++) {
             if (work && trace_is_work(t->ops[op].kind) && !t->ops[op].failed) {
                 put_op(m, op, stretch);
-                t->ops[op].measured = single;
+                t->ops[op].measured = single && !r->coarse;
             }
         }
     }
