@@ -2,6 +2,7 @@
  *
  * Idle time without submitted work is taken apart by what the threads did that submit to the device:
  *    loading code           a kernel or a library was used for the first time; its launch may be long on its way for that, too
+ *    slow functions         a function of hd_lane_call held up the engine, which gives the device its work
  *    waiting elsewhere      they waited for another device's work: devices take turns
  *    waiting here           they waited for the operation before, and submitted the next one only then
  *    between launches       gaps shorter than launches take
@@ -36,6 +37,9 @@ typedef struct sums {
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
     int32_t call_op;           /* whose call the longest piece is of */
+    int64_t held, held_most;   /* of `way`: within long functions of hd_lane_call; the longest of those */
+    int32_t held_op;           /* that one */
+    uint64_t n_held;           /* how many they are */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -380,6 +384,24 @@ static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
         "loads its own code. With the option modules=all (HEDDLE_MODULES) hd_module_load loads the code of modules.");
 }
 
+/* Returns how much of the way to the device it has. */
+static int64_t put_functions(finder *f, int d, const sums *s)
+{
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
+    if (!finding_counts(f, s->held, 3)) {
+        return 0;
+    }
+    trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, bound(f, s->held));
+    one->op = s->held_op;
+    PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_call ran", d,
+        trace_time_text(s->held, time), finding_percent(s->held, f->window));
+    PUT(one->evidence, "the device gets nothing meanwhile; of %" PRIu64 " long functions the longest one took %s: %s",
+        s->n_held, trace_time_text(s->held_most, most), trace_op_name(f->t, s->held_op, name));
+    PUT(one->remedy, "Let such a function give the driver its work and return. What waits or computes belongs before "
+                     "hd_lane_call, or into hd_host_call, which has a thread of its own.");
+    return s->held;
+}
+
 static void put_all(finder *f, int d, const sums *s, const measure *m)
 {
     int64_t left = m->before[m->d->n_pieces], code = share(&left, s->code);
@@ -393,14 +415,14 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     if (finding_counts(f, here, 3)) {
         put_host_wait(f, d, here, s->n_here);
     }
-    int64_t launch = brief;
-    trace_add(&launch, s->way);
+    int64_t launch = brief, way = s->way - put_functions(f, d, s);
+    trace_add(&launch, way);
     if (count_operations(f->t, d) < MANY_OPERATIONS) {
         if (is_long(f, s->call)) {
             put_ways(f, d, s);
         }
     } else if (finding_counts(f, launch, 5)) {
-        put_launches(f, d, launch, s->way, s->n_brief);
+        put_launches(f, d, launch, way, s->n_brief);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
         put_rest(f, d, s, left, m);
@@ -435,10 +457,62 @@ static uint64_t find_first(const trace *t, int device, int32_t *first)
     return later;
 }
 
+/* A function of hd_lane_call ran. */
+typedef struct function {
+    int64_t begin, end;
+    int32_t op;
+} function;
+
+/* The long ones of a device, sorted; `at`: the first one that ends behind what was asked last. */
+typedef struct functions {
+    function *list;
+    size_t n, at;
+} functions;
+
+static int compare_functions(const void *a, const void *b)
+{
+    const function *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* False: no memory. */
+static bool find_functions(const trace *t, int device, functions *out)
+{
+    size_t first = trace_first_op(t, device), end = trace_first_op(t, device + 1);
+    *out = (functions){.list = trace_table(end - first, sizeof(function))};
+    for (size_t i = first; out->list && i < end; i++) {
+        const trace_op *op = &t->ops[i];
+        bool ran = op->kind == HDI_RECORD_OP_CALL && op->issued != TRACE_UNSEEN && op->returned != TRACE_UNSEEN;
+        if (ran && op->returned - op->issued > SHORT_NS) {
+            out->list[out->n++] = (function){op->issued, op->returned, (int32_t)i};
+        }
+    }
+    if (out->list) {
+        trace_sort(out->list, out->n, sizeof *out->list, compare_functions);
+    }
+    return out->list != NULL;
+}
+
+/* Adds the part of a piece that lies within such functions. An engine runs one at a time. Pieces come in their order. */
+static void add_functions(sums *s, const trace_piece *p, functions *all)
+{
+    int64_t sum = 0;
+    while (all->at < all->n && all->list[all->at].end <= p->begin) {
+        all->at++;
+    }
+    for (size_t i = all->at; i < all->n && all->list[i].begin < p->end; i++) {
+        const function *one = &all->list[i];
+        sum += trace_most(0, trace_least(one->end, p->end) - trace_most(one->begin, p->begin));
+        s->held_op = one->end - one->begin > s->held_most ? one->op : s->held_op;
+        s->held_most = trace_most(s->held_most, one->end - one->begin);
+    }
+    s->held += trace_least(sum, p->end - p->begin);
+}
+
 /* Of an operation that was on its way: from the driver's call on. Before it the engine gave other work to the driver, or had no processor. */
 static void add_call(sums *s, const trace_piece *p, const trace_op *op)
 {
-    int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY
+    int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY && op->kind != HDI_RECORD_OP_CALL
                      ? trace_most(0, p->end - trace_most(p->begin, op->issued))
                      : 0;
     s->call += ns;
@@ -455,7 +529,7 @@ static bool is_stated(const finder *f, int device, const trace_op *op)
 
 /* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
  * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
-static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
+static void sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
@@ -476,6 +550,7 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
             s->way += ns;
             launches += row != SIZE_MAX ? ns : 0;
             add_call(s, p, op);
+            add_functions(s, p, all);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -499,15 +574,17 @@ bool finding_idle_host(finder *f, int device)
     bool ok = finding_measure(d, TRACE_CAUSE_NOTHING, &m);
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
-    ok = ok && stays && first;
+    functions all;
+    ok = find_functions(t, device, &all) && ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE};
-        sum_ways(f, device, first, &s);
+        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE, .held_op = TRACE_NONE, .n_held = all.n};
+        sum_ways(f, device, first, &all, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, stays, n, &s);
         put_all(f, device, &s, &m);
     }
+    free(all.list);
     free(first);
     free(m.before);
     free(stays);

@@ -59,6 +59,7 @@ typedef struct trace_op {
     uint64_t bytes;
     /* TRACE_UNSEEN where the trace does not have it. */
     int64_t submitted, issued, began, ended, done;
+    int64_t returned;             /* when the driver's call for it returned, or of a CALL the program's function */
     uint32_t first_wait, n_waits; /* of `waits` */
     int32_t before;               /* index of the operation before it in its lane, of the same runtime; TRACE_NONE */
     int32_t stretch;              /* index of stretches, TRACE_NONE */

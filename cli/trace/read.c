@@ -158,6 +158,7 @@ static void read_submit(trace_source *s, const hdi_record *r)
         .bytes = r->submit.bytes,
         .submitted = time,
         .issued = TRACE_UNSEEN,
+        .returned = TRACE_UNSEEN,
         .began = TRACE_UNSEEN,
         .ended = TRACE_UNSEEN,
         .done = TRACE_UNSEEN,

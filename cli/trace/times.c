@@ -270,6 +270,7 @@ static bool convert_spans(trace_source *s)
 static void note(trace_op *op, const trace_run *r, bool is_issue)
 {
     if (is_issue) {
+        op->returned = op->issued == TRACE_UNSEEN ? r->ended : op->returned;
         op->issued = op->issued == TRACE_UNSEEN ? r->time : op->issued;
         op->failed = op->failed || r->kind == 1;
     } else {

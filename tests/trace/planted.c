@@ -221,6 +221,23 @@ static void make_code(script *s)
     }
 }
 
+/* Each step has a function of hd_lane_call, which takes as long as the kernel. */
+static void make_functions(script *s)
+{
+    put(s, "lane 0.5 kind=program\n");
+    for (int i = 0; i < STEPS; i++) {
+        int at = 2000 * i;
+        char wait[64] = "";
+        if (i > 0) {
+            snprintf(wait, sizeof wait, "wait=0.5:%d label=7", i);
+        }
+        put(s, "op 0.1:%d launch at=%d issue=%d span=%d-%d done=%d %s\n", i + 1, i, at, at + 4, at + 1000, at + 1002,
+            wait);
+        put(s, "op 0.5:%d call at=%d issue=%d-%d span=%d-%d done=%d wait=0.1:%d label=7\n", i + 1, i, at + 1002,
+            at + 1992, at + 1992, at + 1995, at + 1996, i + 1);
+    }
+}
+
 /* Launches of two kernels in turns, or launches and products. One of them is on its way for longer than the others. */
 static void make_some_ways(script *s, const char *second, int late, int us, int n)
 {
@@ -396,6 +413,7 @@ const planted planted_traces[] = {
     {"tiny", "launch-overhead", make_tiny},
     {"host-wait", "host-wait", make_host_wait},
     {"code", "code-loading", make_code},
+    {"functions", "slow-function", make_functions},
     {"first-launch", "code-loading", make_first_launch},
     {"first-launch-short", NULL, make_first_launch_short},
     {"second-launch", "launch-overhead", make_second_launch},
