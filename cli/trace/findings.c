@@ -527,6 +527,14 @@ static void sum_staged(finder *f)
     }
 }
 
+/* Copies of the same pair, in the same direction, that went without the host's memory. */
+static uint64_t count_direct(const trace *t, const trace_link *staged)
+{
+    const trace_link key = {.way = HDI_RECORD_WAY_PEER, .src = staged->src, .dst = staged->dst};
+    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
+    return link ? link->count : 0;
+}
+
 /* The path is in use from its first half on, on the way to the device too, which idle time for its halves shows. */
 static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
@@ -544,9 +552,19 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
     }
     trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
     PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
-    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s%s%s", l->count, TRACE_BYTES(l->bytes),
-        l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
-        idle > 0 ? TRACE_NS(idle) : "");
+    uint64_t direct = count_direct(t, l);
+    char others[64] = "";
+    if (direct > 0) {
+        PUT(others, "; %" PRIu64 " other%s of this pair went directly", direct, direct == 1 ? "" : "s");
+    }
+    PUT(one->evidence, "%" PRIu64 " cop%s, %s, %.1f GB/s, busy for %s%s%s%s", l->count, l->count == 1 ? "y" : "ies",
+        TRACE_BYTES(l->bytes), l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
+        idle > 0 ? TRACE_NS(idle) : "", others);
+    if (direct > 0) {
+        PUT(one->remedy, "The first copies of a pair pass through the host's memory while it is tested: call "
+                         "hd_peers_check before the loop.");
+        return;
+    }
     PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.", l->dst, l->src);
 }
 

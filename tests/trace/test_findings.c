@@ -152,6 +152,32 @@ static void test_host_copies(void **state)
     trace_release(&t);
 }
 
+/* Where some copies of a pair go directly, one device reaches the other: it was not known yet. */
+static void test_untested_pair(void **state)
+{
+    (void)state;
+    for (int direct = 0; direct < 2; direct++) {
+        script s;
+        char error[512];
+        script_begin(&s);
+        script_run(&s,
+                   TWO_DEVICES "op 1.2:1 copy at=0 issue=1 span=2-9000 done=9001 bytes=3000000 way=1 dst=1 thread=9\n"
+                               "transfer 1.2:1 at=0 returned=1 way=6 src=0 dst=1 bytes=3000000 thread=9\n"
+                               "op 1.1:1 launch at=2 issue=9002 span=9003-19000 done=19001 wait=1.2:1\n");
+        script_run(&s, direct ? "op 1.3:1 copy at=3 issue=19001 span=19002-20000 done=20001 bytes=3000000 way=4 src=0 "
+                                "dst=1 thread=9\nend at=20010\n"
+                              : "end at=20010\n");
+        assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+        const trace_finding *f = scene_find(&t, "staged-peer");
+        assert_non_null(f);
+        assert_int_equal(strstr(f->remedy, "hd_peers_check") != NULL, direct);
+        assert_int_equal(strstr(f->remedy, "does not reach") != NULL, !direct);
+        assert_int_equal(strstr(f->evidence, "; 1 other of this pair went directly") != NULL, direct);
+        trace_release(&t);
+        script_release(&s);
+    }
+}
+
 /* Eight copies of 2 MB in 100 us each. One has a begin that is too late: its call took longer, or the clocks are not that close. What a path
  * can do is no more than what such a copy has shown. */
 static void test_best(void **state)
@@ -506,22 +532,14 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),
-                                       cmocka_unit_test(test_ring_of_other),
-                                       cmocka_unit_test(test_evidence),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_once),
-                                       cmocka_unit_test(test_host_copies),
-                                       cmocka_unit_test(test_best),
-                                       cmocka_unit_test(test_full_but_busy),
-                                       cmocka_unit_test(test_first_launches),
-                                       cmocka_unit_test(test_first_evidence),
-                                       cmocka_unit_test(test_code_once),
-                                       cmocka_unit_test(test_turns_once),
-                                       cmocka_unit_test(test_waits_for_first),
-                                       cmocka_unit_test(test_nested_pauses),
-                                       cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_many_short),
-                                       cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),           cmocka_unit_test(test_host_copies),
+                                       cmocka_unit_test(test_best),           cmocka_unit_test(test_untested_pair),
+                                       cmocka_unit_test(test_full_but_busy),  cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_first_evidence), cmocka_unit_test(test_code_once),
+                                       cmocka_unit_test(test_turns_once),     cmocka_unit_test(test_waits_for_first),
+                                       cmocka_unit_test(test_nested_pauses),  cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),     cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
