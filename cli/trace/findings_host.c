@@ -19,6 +19,9 @@
 /* After a wait of a thread longer than that, the program did something else before it submitted. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
+/* Another device that works for so much of the time without work may be why: of threads with a lock, for example, nothing shows it. */
+enum { TURNS_PERCENT = 80 };
+
 /* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
 enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
 
@@ -338,9 +341,26 @@ static void put_ways(finder *f, int d, const sums *s)
         "launches take to the device.");
 }
 
+/* The device that worked for most of another one's time without work, and for how long; TRACE_NONE: there is none. */
+static int find_other(const trace *t, const measure *m, int64_t *most)
+{
+    int other = TRACE_NONE;
+    *most = 0;
+    for (int e = 0; e < t->n_devices; e++) {
+        const trace_device *d = &t->devices[e];
+        int64_t sum = 0;
+        for (size_t i = 0; d != m->d && i < d->n_pieces; i++) {
+            sum += d->pieces[i].state != TRACE_IDLE ? finding_within(m, d->pieces[i].begin, d->pieces[i].end) : 0;
+        }
+        other = sum > *most ? e : other;
+        *most = trace_most(*most, sum);
+    }
+    return other;
+}
+
 static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
-    char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "";
+    char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "", turns[64] = "";
     int64_t within;
     int32_t name = find_range(f, d, m, &within);
     trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, bound(f, ns));
@@ -351,8 +371,13 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
     }
     PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
-    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, trace_time_text(s->longest, longest),
-        range);
+    int64_t worked, all = m->before[m->d->n_pieces];
+    int other = find_other(f->t, m, &worked);
+    if (other != TRACE_NONE && finding_percent(worked, all) >= TURNS_PERCENT) {
+        PUT(turns, "; device %d worked for %d %% of that time", other, finding_percent(worked, all));
+    }
+    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s%s", s->n_rest, trace_time_text(s->longest, longest),
+        range, turns);
     PUT(one->remedy,
         "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
         "and hd_range_pop name what the program does meanwhile.");

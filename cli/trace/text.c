@@ -53,8 +53,8 @@ static void put_clock_note(const trace *t, FILE *out)
         fprintf(out, "note: times of device %d are up to %s off those of the host and of other devices", worst,
                 TRACE_NS(t->devices[worst].clock_within));
         if (t->spans_coarse > 0) {
-            fprintf(out, "; the lengths of %" PRIu64 " stretches are too, and do not count as measured",
-                    t->spans_coarse);
+            fprintf(out, "; %" PRIu64 " short stretch%s between the two %s not count as measured", t->spans_coarse,
+                    t->spans_coarse == 1 ? "" : "es", t->spans_coarse == 1 ? "does" : "do");
         }
         fprintf(out, "\n");
     }
@@ -104,8 +104,10 @@ static void put_reported(const trace *t, FILE *out)
 
 static void put_head(const trace *t, bool all, FILE *out)
 {
-    fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
-            TRACE_NS(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
+    char time[HDI_AMOUNT_BYTES], window[HDI_AMOUNT_BYTES + 4];
+    snprintf(window, sizeof window, "%s of", trace_time_text(t->end - t->begin, time));
+    fprintf(out, "%s%s%s work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
+            t->n_ops > 0 ? window : "no", t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
             t->runs > 1 ? ", of several runtimes one after the other" : "");
     put_reported(t, out);
     if (all && t->spans_by_clock > 0) {

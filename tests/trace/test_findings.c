@@ -178,6 +178,29 @@ static void test_untested_pair(void **state)
     }
 }
 
+/* Threads that take turns by a lock leave no trace of that: evidence is that the devices never work at the same time. */
+static void test_turns_by_lock(void **state)
+{
+    (void)state;
+    script s;
+    char error[512], line[160];
+    script_begin(&s);
+    script_run(&s, TWO_DEVICES);
+    for (int i = 0; i < 20; i++) {
+        int at = 1000 * i;
+        snprintf(line, sizeof line, "op %d.1:%d launch at=%d issue=%d span=%d-%d done=%d thread=%d\n", i % 2, i / 2 + 1,
+                 at, at + 1, at + 2, at + 950, at + 951, 5 + i % 2);
+        script_run(&s, line);
+    }
+    script_run(&s, "end at=20000\n");
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    const trace_finding *f = scene_find(&t, "idle-nothing-submitted");
+    assert_non_null(f);
+    assert_non_null(strstr(f->evidence, f->device == 0 ? "; device 1 worked for 9" : "; device 0 worked for 9"));
+    trace_release(&t);
+    script_release(&s);
+}
+
 /* Eight copies of 2 MB in 100 us each. One has a begin that is too late: its call took longer, or the clocks are not that close. What a path
  * can do is no more than what such a copy has shown. */
 static void test_best(void **state)
@@ -532,14 +555,24 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
-                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_once),           cmocka_unit_test(test_host_copies),
-                                       cmocka_unit_test(test_best),           cmocka_unit_test(test_untested_pair),
-                                       cmocka_unit_test(test_full_but_busy),  cmocka_unit_test(test_first_launches),
-                                       cmocka_unit_test(test_first_evidence), cmocka_unit_test(test_code_once),
-                                       cmocka_unit_test(test_turns_once),     cmocka_unit_test(test_waits_for_first),
-                                       cmocka_unit_test(test_nested_pauses),  cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_many_short),     cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),
+                                       cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),
+                                       cmocka_unit_test(test_host_copies),
+                                       cmocka_unit_test(test_best),
+                                       cmocka_unit_test(test_turns_by_lock),
+                                       cmocka_unit_test(test_untested_pair),
+                                       cmocka_unit_test(test_full_but_busy),
+                                       cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_first_evidence),
+                                       cmocka_unit_test(test_code_once),
+                                       cmocka_unit_test(test_turns_once),
+                                       cmocka_unit_test(test_waits_for_first),
+                                       cmocka_unit_test(test_nested_pauses),
+                                       cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),
+                                       cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
