@@ -65,7 +65,7 @@ static size_t note_span(estimator *e, const trace_run *span, size_t op, size_t e
             e->state[op] = READY;
         }
     }
-    if (one_kind && k.count > 0) {
+    if (one_kind && k.count > 0 && !span->coarse) {
         k.sum = span->ended - span->began;
         e->kinds[e->n_kinds++] = k;
     }

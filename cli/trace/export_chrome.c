@@ -167,7 +167,8 @@ static void put_stretch(writer *w, const trace_stretch *s)
     }
     put_event(w, "X", category, name, device_pid(w, device), lane_tid(w, s->lane), s->began);
     put_us(w, "dur", s->ended - s->began);
-    fprintf(w->out, ", \"args\": {\"device\": %d, \"approximate\": %s}", device, s->approximate ? "true" : "false");
+    fprintf(w->out, ", \"args\": {\"device\": %d, \"approximate\": %s}", device,
+            s->approximate || s->coarse ? "true" : "false");
     put_end(w);
 }
 

@@ -24,7 +24,8 @@ typedef struct move {
     uint8_t way, src, dst;
     int64_t asked, began, ended; /* TRACE_UNSEEN */
     uint64_t bytes, count;
-    bool leg; /* one half of a staged copy */
+    int64_t off; /* it may have taken so much longer, at most; TRACE_UNSEEN: that is not known */
+    bool part;   /* a piece of a copy that passes through the library's chunks */
 } move;
 
 static int compare_moves(const void *a, const void *b)
@@ -53,9 +54,19 @@ static size_t moves_of_ops(const trace *t, move *out)
             stretch = TRACE_NONE;
             continue;
         }
-        move one = {op->way, op->src, op->dst, op->submitted, op->began, op->ended, op->bytes, 1, op->leg};
+        const trace_stretch *x = op->stretch != TRACE_NONE ? &t->stretches[op->stretch] : NULL;
+        move one = {.way = op->way,
+                    .src = op->src,
+                    .dst = op->dst,
+                    .asked = op->submitted,
+                    .began = op->began,
+                    .ended = op->ended,
+                    .off = !x || x->approximate ? TRACE_UNSEEN : x->off,
+                    .bytes = op->bytes,
+                    .count = 1,
+                    .part = op->leg || op->chunk};
         if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one) &&
-            out[n - 1].leg == one.leg) {
+            out[n - 1].part == one.part) {
             trace_count(&out[n - 1].bytes, op->bytes);
             out[n - 1].count++;
             out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
@@ -67,14 +78,21 @@ static size_t moves_of_ops(const trace *t, move *out)
     return n;
 }
 
-/* What the program moved through chunks, or by the host. */
+/* What the program moved through chunks, or the host within the call. */
 static size_t moves_of_transfers(const trace *t, move *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
-        if (x->way >= HDI_RECORD_WAY_HOST) {
-            out[n++] = (move){x->way, x->src, x->dst, x->called, x->began, x->ended, x->bytes, 1, false};
+        if (x->way > HDI_RECORD_WAY_HOST || (x->way == HDI_RECORD_WAY_HOST && x->op == TRACE_NONE)) {
+            out[n++] = (move){.way = x->way,
+                              .src = x->src,
+                              .dst = x->dst,
+                              .asked = x->called,
+                              .began = x->began,
+                              .ended = x->ended,
+                              .bytes = x->bytes,
+                              .count = 1};
         }
     }
     return n;
@@ -97,19 +115,21 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t
         int64_t took = m->ended - m->began;
         trace_add(&l.busy, trace_most(0, m->ended - trace_most(m->began, covered)));
         covered = trace_most(covered, m->ended);
-        if (!m->leg) {
+        if (!m->part) {
             trace_count(&l.own_count, m->count);
             trace_count(&l.own_bytes, m->bytes);
             trace_add(&l.own_busy, trace_most(0, m->ended - trace_most(m->began, own_covered)));
             own_covered = trace_most(own_covered, m->ended);
         }
         values[seen++] = trace_most(0, m->ended - m->asked);
-        if (took > 0 && m->bytes >= LARGE_BYTES) {
-            double rate = (double)m->bytes * 1e9 / (double)took;
+        if (took > 0 && m->bytes >= LARGE_BYTES &&
+            m->off != TRACE_UNSEEN) { /* the path has shown that it can do this */
+            double rate = (double)m->bytes * 1e9 / ((double)took + (double)m->off);
             l.best = rate > l.best ? rate : l.best;
         }
     }
     l.rate = l.busy > 0 ? (double)timed * 1e9 / (double)l.busy : 0;
+    l.best = l.best > 0 && l.best < l.rate ? l.rate : l.best;
     trace_sort_times(values, seen, spare);
     l.p50 = trace_quantile(values, seen, 0.5);
     l.p99 = trace_quantile(values, seen, 0.99);

@@ -67,8 +67,7 @@ void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t pa
 /* What the gaps of one cause are about: how many, the longest one, and the buffer and the holder that most of it is for. */
 typedef struct gaps {
     uint64_t count;
-    trace_gap longest, longest_own;
-    int64_t own; /* the part of them that calls with the program's memory took */
+    trace_gap longest;
     int32_t op, holder, wait, label;
     int64_t label_ns;
 } gaps;
@@ -85,10 +84,7 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
             continue;
         }
         int64_t ns = p->end - p->begin;
-        bool call = cause == TRACE_CAUSE_COPY && p->op == p->holder;
         g.count++;
-        g.own += call ? ns : 0;
-        finding_longer(&g.longest_own, device, p, call ? ns : 0);
         if (ns > g.longest.part) {
             g.op = p->op, g.holder = p->holder, g.wait = p->wait;
             finding_longer(&g.longest, device, p, ns);
@@ -212,52 +208,116 @@ static bool is_copy_alone(const trace *t, const trace_piece *p)
                                           p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY);
 }
 
+/* Time of a device that calls with the program's own memory take. */
+typedef struct own_time {
+    int64_t idle;      /* within such a call, or for one of its copies */
+    trace_gap longest; /* the longest piece of it */
+    int64_t waits;     /* the part of it with the cause `copy` */
+    uint64_t gaps, calls, bytes;
+} own_time;
+
+/* A piece of hd_write, hd_read or their boxes. */
+static bool is_own(const trace *t, int32_t op)
+{
+    return op != TRACE_NONE && t->ops[op].chunk && !t->ops[op].leg;
+}
+
+static own_time sum_own(const trace *t, int device)
+{
+    own_time own = {0};
+    const trace_device *d = &t->devices[device];
+    for (size_t i = 0; i < d->n_pieces; i++) {
+        const trace_piece *p = &d->pieces[i];
+        bool waits = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY;
+        bool way = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD;
+        if ((waits && p->op == p->holder) || ((waits || way) && is_own(t, p->holder))) {
+            int64_t ns = p->end - p->begin;
+            own.gaps++;
+            own.idle += ns;
+            own.waits += waits ? ns : 0;
+            finding_longer(&own.longest, device, p, ns);
+        }
+    }
+    for (size_t i = 0; i < t->n_transfers; i++) {
+        const trace_transfer *x = &t->transfers[i];
+        bool is = x->way == HDI_RECORD_WAY_WRITE || x->way == HDI_RECORD_WAY_READ;
+        if (is && (x->src == device || x->dst == device)) {
+            own.calls++;
+            trace_count(&own.bytes, x->bytes);
+        }
+    }
+    return own;
+}
+
+/* `alone`: how long its copies ran while the device computed nothing. */
+static void put_own(finder *f, int d, const own_time *own, int64_t alone)
+{
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], calls[128] = "";
+    int64_t all = own->idle;
+    trace_add(&all, alone);
+    trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound_copies(f, all));
+    all = trace_least(all, f->window);
+    f->own_stated[d] = true;
+    one->gap = own->longest;
+    PUT(one->title, "device %d computed nothing for %s (%d %%) while calls copied the program's own memory", d,
+        trace_time_text(all, time), finding_percent(all, f->window));
+    if (own->calls > 0) {
+        PUT(calls, "%" PRIu64 " calls moved %s each; ", own->calls, TRACE_BYTES(own->bytes / own->calls));
+    }
+    PUT(one->evidence, "%s%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s%s%s",
+        calls, own->gaps, trace_time_text(own->longest.part, most), alone > 0 ? "; their copies ran alone for " : "",
+        alone > 0 ? TRACE_NS(alone) : "");
+    PUT(one->remedy,
+        "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, which returns "
+        "at once. The content of a pinned buffer needs no copy: hd_map gives it.");
+}
+
 /* Copies that ran while the device computed nothing count where computing could have hidden them, and their path is not the reason. */
 static void idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
+    own_time own = sum_own(f->t, d);
+    int64_t hides = device->compute - device->overlap; /* so much of copies could computing have hidden */
+    int64_t own_alone = trace_least(f->own_moved[d], hides);
+    own_alone = finding_counts(f, own_alone, 10) ? own_alone : 0;
+    int64_t all = own.idle;
+    trace_add(&all, own_alone);
+    if (finding_counts(f, all, 3)) {
+        put_own(f, d, &own, own_alone);
+        hides -= own_alone;
+    }
     gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
     /* what the findings about paths explain is not shown twice */
     int64_t way = f->ways_stated[d] ? 0 : f->copy_way[d];
-    int64_t moved = trace_most(device->transfer + way - f->slow[d], 0);
-    int64_t explained = trace_most(f->slow[d] - device->transfer, 0);
-    int64_t alone = trace_least(moved, device->compute - device->overlap);
+    int64_t ran = device->transfer - (f->own_stated[d] ? f->own_moved[d] : 0);
+    int64_t moved = trace_most(ran + way - f->slow[d], 0);
+    int64_t explained = trace_most(f->slow[d] - ran, 0);
+    int64_t alone = trace_least(moved, hides);
     alone = finding_counts(f, alone, 10) ? alone : 0;
-    int64_t waits = trace_most(device->cause[TRACE_CAUSE_COPY] - g.own - explained, 0), gain = waits;
+    int64_t waits = trace_most(device->cause[TRACE_CAUSE_COPY] - own.waits - explained, 0), gain = waits;
     trace_add(&gain, alone);
+    if (!finding_counts(f, gain, 3)) {
+        return;
+    }
     char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
-    if (finding_counts(f, gain, 3)) {
-        trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound_copies(f, gain));
-        gain = trace_least(gain, f->window);
-        put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
-        PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d,
-            trace_time_text(gain, time), finding_percent(gain, f->window));
-        if (alone > 0) {
-            f->ways_stated[d] = true;
-            for (size_t i = 0; i < device->n_pieces; i++) {
-                const trace_piece *p = &device->pieces[i];
-                finding_longer(&one->gap, d, p, is_copy_alone(f->t, p) ? p->end - p->begin : 0);
-            }
-            PUT(one->evidence,
-                "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
-                "elsewhere %s",
-                trace_time_text(device->transfer + way, time), TRACE_NS(device->compute), trace_time_text(waits, wait));
+    trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound_copies(f, gain));
+    gain = trace_least(gain, f->window);
+    put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
+    PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d, trace_time_text(gain, time),
+        finding_percent(gain, f->window));
+    if (alone > 0) {
+        f->ways_stated[d] = true;
+        for (size_t i = 0; i < device->n_pieces; i++) {
+            const trace_piece *p = &device->pieces[i];
+            finding_longer(&one->gap, d, p, is_copy_alone(f->t, p) ? p->end - p->begin : 0);
         }
-        PUT(one->remedy,
-            "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
-            "lanes of their own, so the two overlap.");
+        PUT(one->evidence,
+            "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
+            "elsewhere %s",
+            trace_time_text(ran + way, time), TRACE_NS(device->compute), trace_time_text(waits, wait));
     }
-    if (finding_counts(f, g.own, 3)) {
-        trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound(f, g.own));
-        PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
-            trace_time_text(g.own, time), finding_percent(g.own, f->window));
-        one->gap = g.longest_own;
-        PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
-            g.count, trace_time_text(g.longest_own.part, wait));
-        PUT(one->remedy,
-            "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, "
-            "which returns at once.");
-    }
+    PUT(one->remedy, "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
+                     "lanes of their own, so the two overlap.");
 }
 
 /* The device in whose lanes most of that room was missing, if it is another one; else TRACE_NONE. */
@@ -283,7 +343,8 @@ static void idle_for_rest(finder *f, int d)
         const char *id, *why, *remedy;
     } kinds[] = {
         {TRACE_CAUSE_CLAIM, "idle-for-claim", "its work waited for bytes that the program had claimed",
-         "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range."},
+         "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range. A function of "
+         "hd_host_call claims what it uses: let it return sooner, or name fewer bytes."},
         {TRACE_CAUSE_RING, "ring-full", "a thread waited for room in a lane's ring",
          "Submit from a thread for each device. Or raise the option lane_slots (HEDDLE_LANE_SLOTS), or submit fewer "
          "and larger operations. Where the other device only has more work, divide it anew."},
@@ -407,7 +468,7 @@ static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, 
     }
 }
 
-/* The path without halves of staged copies. */
+/* The path without pieces of copies that pass through chunks. */
 static trace_link own_part(const trace_link *l)
 {
     trace_link own = *l;
@@ -433,7 +494,7 @@ static int64_t *ways_of_copies(finder *f)
             const trace_piece *p = &t->devices[d].pieces[i];
             const trace_op *op = p->holder != TRACE_NONE ? &t->ops[p->holder] : NULL; /* the one on its way */
             if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || !op || op->kind != HDI_RECORD_OP_COPY ||
-                op->leg) {
+                op->leg || op->chunk) {
                 continue;
             }
             f->copy_way[d] += p->end - p->begin;
@@ -445,6 +506,57 @@ static int64_t *ways_of_copies(finder *f)
         }
     }
     return ways;
+}
+
+typedef struct period {
+    int64_t begin, end;
+} period;
+
+static int compare_periods(const void *a, const void *b)
+{
+    const period *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* How much of sorted periods, without what they overlap, lies in a device's time of transfer. */
+static int64_t within_transfer(const trace_device *d, const period *list, size_t n)
+{
+    int64_t sum = 0, covered = INT64_MIN;
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t begin = trace_most(list[i].begin, covered), end = list[i].end;
+        covered = trace_most(covered, end);
+        while (at < d->n_pieces && d->pieces[at].end <= begin) {
+            at++;
+        }
+        for (size_t k = at; k < d->n_pieces && d->pieces[k].begin < end; k++) {
+            const trace_piece *p = &d->pieces[k];
+            int64_t ns = trace_least(p->end, end) - trace_most(p->begin, begin);
+            sum += p->state == TRACE_TRANSFER && ns > 0 ? ns : 0;
+        }
+    }
+    return sum;
+}
+
+/* For how long copies of the program's own memory ran on each device while it computed nothing. False: no memory. */
+static bool sum_own_moved(finder *f)
+{
+    const trace *t = f->t;
+    period *list = trace_table(t->n_ops, sizeof *list);
+    for (int d = 0; list && d < t->n_devices; d++) {
+        size_t n = 0;
+        for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
+            const trace_op *op = &t->ops[i];
+            if (is_own(t, (int32_t)i) && op->began != TRACE_UNSEEN && op->ended != TRACE_UNSEEN) {
+                list[n++] = (period){op->began, op->ended};
+            }
+        }
+        trace_sort(list, n, sizeof *list, compare_periods);
+        f->own_moved[d] = within_transfer(&t->devices[d], list, n);
+    }
+    bool ok = list != NULL;
+    free(list);
+    return ok;
 }
 
 /* What staged copies to each device are in all, and how long it stood still for their halves. */
@@ -468,6 +580,14 @@ static void sum_staged(finder *f)
     }
 }
 
+/* Copies of the same pair, in the same direction, that went without the host's memory. */
+static uint64_t count_direct(const trace *t, const trace_link *staged)
+{
+    const trace_link key = {.way = HDI_RECORD_WAY_PEER, .src = staged->src, .dst = staged->dst};
+    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
+    return link ? link->count : 0;
+}
+
 /* The path is in use from its first half on, on the way to the device too, which idle time for its halves shows. */
 static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
@@ -487,9 +607,19 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
     one->op = longest_transfer(t, l);
     one->gap = f->longest_staged[device];
     PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
-    PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s%s%s", l->count, TRACE_BYTES(l->bytes),
-        l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
-        idle > 0 ? TRACE_NS(idle) : "");
+    uint64_t direct = count_direct(t, l);
+    char others[64] = "";
+    if (direct > 0) {
+        PUT(others, "; %" PRIu64 " other%s of this pair went directly", direct, direct == 1 ? "" : "s");
+    }
+    PUT(one->evidence, "%" PRIu64 " cop%s, %s, %.1f GB/s, busy for %s%s%s%s", l->count, l->count == 1 ? "y" : "ies",
+        TRACE_BYTES(l->bytes), l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
+        idle > 0 ? TRACE_NS(idle) : "", others);
+    if (direct > 0) {
+        PUT(one->remedy, "The first copies of a pair pass through the host's memory while it is tested: call "
+                         "hd_peers_check before the loop.");
+        return;
+    }
     PUT(one->remedy, "`heddle p2p` shows why device %d does not reach device %d, and what to change.", l->dst, l->src);
 }
 
@@ -634,7 +764,7 @@ bool trace_find(trace *t)
     if (ok) {
         prepare(f);
         find_losses(f);
-        ok = find_slow_paths(f) && finding_memory(f);
+        ok = sum_own_moved(f) && find_slow_paths(f) && finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
                 idle_for_devices(f, d);

@@ -18,6 +18,8 @@ typedef struct finder {
     uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to it */
     int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
     trace_gap longest_staged[TRACE_DEVICES];
+    int64_t own_moved[TRACE_DEVICES]; /* time of transfer in which copies of the program's own memory ran */
+    bool own_stated[TRACE_DEVICES];   /* a finding has the time of these copies, and of their way */
     bool used[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum of each name */

@@ -2,6 +2,7 @@
  *
  * Idle time without submitted work is taken apart by what the threads did that submit to the device:
  *    loading code           a kernel or a library was used for the first time; its launch may be long on its way for that, too
+ *    slow functions         a function of hd_lane_call held up the engine, which gives the device its work
  *    waiting elsewhere      they waited for another device's work: devices take turns
  *    waiting here           they waited for the operation before, and submitted the next one only then
  *    between launches       gaps shorter than launches take
@@ -20,6 +21,9 @@ enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
 /* Operations that compute that long are not too short: no driver takes a twentieth of it for each. */
 enum { LONG_OPERATION_NS = 1000000 };
+
+/* Another device that works for so much of the time without work may be why: of threads with a lock, for example, nothing shows it. */
+enum { TURNS_PERCENT = 80 };
 
 /* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
 enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
@@ -40,6 +44,11 @@ typedef struct sums {
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
     int32_t call_op, way_op;   /* whose call, or way, the longest piece is of */
+    int64_t held;              /* of `way`: within long functions of hd_lane_call */
+    trace_gap held_gap;        /* the longest piece of that */
+    int64_t held_most;         /* the longest of those functions */
+    int32_t held_op;           /* that one */
+    uint64_t n_held;           /* how many they are */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -335,7 +344,8 @@ static bool are_long(const trace *t, int d)
     return n > 0 && t->devices[d].compute / (int64_t)n >= LONG_OPERATION_NS;
 }
 
-static void put_launches(finder *f, int d, int64_t ns, const sums *s)
+/* `ns`: with short gaps before submits. `on_the_way`: without the functions that held operations up. */
+static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const sums *s)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
@@ -351,7 +361,7 @@ static void put_launches(finder *f, int d, int64_t ns, const sums *s)
         snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes", count_operations(t, d));
     }
     PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
-        trace_time_text(s->way, way), s->n_brief);
+        trace_time_text(on_the_way, way), s->n_brief);
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
         "where one cannot keep up, and leave the option chains on.");
@@ -395,9 +405,26 @@ static void put_ways(finder *f, int d, const sums *s)
         "launches take to the device.");
 }
 
+/* The device that worked for most of another one's time without work, and for how long; TRACE_NONE: there is none. */
+static int find_other(const trace *t, const measure *m, int64_t *most)
+{
+    int other = TRACE_NONE;
+    *most = 0;
+    for (int e = 0; e < t->n_devices; e++) {
+        const trace_device *d = &t->devices[e];
+        int64_t sum = 0;
+        for (size_t i = 0; d != m->d && i < d->n_pieces; i++) {
+            sum += d->pieces[i].state != TRACE_IDLE ? finding_within(m, d->pieces[i].begin, d->pieces[i].end) : 0;
+        }
+        other = sum > *most ? e : other;
+        *most = trace_most(*most, sum);
+    }
+    return other;
+}
+
 static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
-    char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "";
+    char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "", turns[64] = "";
     int64_t within;
     int32_t name = find_range(f, d, m, &within);
     trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, bound(f, ns));
@@ -409,8 +436,13 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
     PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
     one->gap = s->rest_gap;
-    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, trace_time_text(s->rest_gap.part, longest),
-        range);
+    int64_t worked, all = m->before[m->d->n_pieces];
+    int other = find_other(f->t, m, &worked);
+    if (other != TRACE_NONE && finding_percent(worked, all) >= TURNS_PERCENT) {
+        PUT(turns, "; device %d worked for %d %% of that time", other, finding_percent(worked, all));
+    }
+    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s%s", s->n_rest,
+        trace_time_text(s->rest_gap.part, longest), range, turns);
     PUT(one->remedy,
         "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
         "and hd_range_pop name what the program does meanwhile.");
@@ -443,6 +475,25 @@ static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
         "loads its own code. With the option modules=all (HEDDLE_MODULES) hd_module_load loads the code of modules.");
 }
 
+/* Returns how much of the way to the device it has. */
+static int64_t put_functions(finder *f, int d, const sums *s)
+{
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
+    if (!finding_counts(f, s->held, 3)) {
+        return 0;
+    }
+    trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, bound(f, s->held));
+    one->op = s->held_op;
+    one->gap = s->held_gap;
+    PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_call ran", d,
+        trace_time_text(s->held, time), finding_percent(s->held, f->window));
+    PUT(one->evidence, "the device gets nothing meanwhile; of %" PRIu64 " long functions the longest one took %s: %s",
+        s->n_held, trace_time_text(s->held_most, most), trace_op_name(f->t, s->held_op, name));
+    PUT(one->remedy, "Let such a function give the driver its work and return. What waits or computes belongs before "
+                     "hd_lane_call, or into hd_host_call, which has a thread of its own.");
+    return s->held;
+}
+
 static void put_all(finder *f, int d, const sums *s, const measure *m)
 {
     int64_t left = m->before[m->d->n_pieces], code = share(&left, s->code);
@@ -456,8 +507,8 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     if (finding_counts(f, here, 3)) {
         put_host_wait(f, d, here, s);
     }
-    int64_t launch = brief;
-    trace_add(&launch, s->way);
+    int64_t launch = brief, way = s->way - put_functions(f, d, s);
+    trace_add(&launch, way);
     if (count_operations(f->t, d) < MANY_OPERATIONS) {
         if (is_long(f, s->call)) {
             put_ways(f, d, s);
@@ -465,7 +516,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     } else if (finding_counts(f, launch, 5) && are_long(f->t, d)) {
         put_long_ways(f, d, s, launch);
     } else if (finding_counts(f, launch, 5)) {
-        put_launches(f, d, launch, s);
+        put_launches(f, d, launch, way, s);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
         put_rest(f, d, s, left, m);
@@ -500,10 +551,63 @@ static uint64_t find_first(const trace *t, int device, int32_t *first)
     return later;
 }
 
+/* A function of hd_lane_call ran. */
+typedef struct function {
+    int64_t begin, end;
+    int32_t op;
+} function;
+
+/* The long ones of a device, sorted; `at`: the first one that ends behind what was asked last. */
+typedef struct functions {
+    function *list;
+    size_t n, at;
+} functions;
+
+static int compare_functions(const void *a, const void *b)
+{
+    const function *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* False: no memory. */
+static bool find_functions(const trace *t, int device, functions *out)
+{
+    size_t first = trace_first_op(t, device), end = trace_first_op(t, device + 1);
+    *out = (functions){.list = trace_table(end - first, sizeof(function))};
+    for (size_t i = first; out->list && i < end; i++) {
+        const trace_op *op = &t->ops[i];
+        bool ran = op->kind == HDI_RECORD_OP_CALL && op->issued != TRACE_UNSEEN && op->returned != TRACE_UNSEEN;
+        if (ran && op->returned - op->issued > SHORT_NS) {
+            out->list[out->n++] = (function){op->issued, op->returned, (int32_t)i};
+        }
+    }
+    if (out->list) {
+        trace_sort(out->list, out->n, sizeof *out->list, compare_functions);
+    }
+    return out->list != NULL;
+}
+
+/* Adds the part of a piece that lies within such functions. An engine runs one at a time. Pieces come in their order. */
+static void add_functions(sums *s, int device, const trace_piece *p, functions *all)
+{
+    int64_t sum = 0;
+    while (all->at < all->n && all->list[all->at].end <= p->begin) {
+        all->at++;
+    }
+    for (size_t i = all->at; i < all->n && all->list[i].begin < p->end; i++) {
+        const function *one = &all->list[i];
+        sum += trace_most(0, trace_least(one->end, p->end) - trace_most(one->begin, p->begin));
+        s->held_op = one->end - one->begin > s->held_most ? one->op : s->held_op;
+        s->held_most = trace_most(s->held_most, one->end - one->begin);
+    }
+    s->held += trace_least(sum, p->end - p->begin);
+    finding_longer(&s->held_gap, device, p, trace_least(sum, p->end - p->begin));
+}
+
 /* Of an operation that was on its way: from the driver's call on. Before it the engine gave other work to the driver, or had no processor. */
 static void add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
 {
-    int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY
+    int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY && op->kind != HDI_RECORD_OP_CALL
                      ? trace_most(0, p->end - trace_most(p->begin, op->issued))
                      : 0;
     s->call += ns;
@@ -511,9 +615,16 @@ static void add_call(sums *s, int device, const trace_piece *p, const trace_op *
     finding_longer(&s->call_gap, device, p, ns);
 }
 
+/* Whether a finding about copies has the way of that operation. */
+static bool is_stated(const finder *f, int device, const trace_op *op)
+{
+    bool own = op->chunk && !op->leg;
+    return op->kind == HDI_RECORD_OP_COPY && (own ? f->own_stated[device] : f->ways_stated[device]);
+}
+
 /* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
  * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
-static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
+static void sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
@@ -531,12 +642,13 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
         if (row != SIZE_MAX && first[row] == p->holder) {
             f->by_name[row] += ns;
             finding_longer(&s->first_gap, device, p, ns);
-        } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
+        } else if (!is_stated(f, device, op)) {
             s->way += ns;
             s->way_op = ns > s->way_gap.part ? p->holder : s->way_op;
             launches += row != SIZE_MAX ? ns : 0;
             add_call(s, device, p, op);
             finding_longer(&s->way_gap, device, p, ns);
+            add_functions(s, device, p, all);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -560,15 +672,21 @@ bool finding_idle_host(finder *f, int device)
     bool ok = finding_measure(d, TRACE_CAUSE_NOTHING, &m);
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
-    ok = ok && stays && first;
+    functions all;
+    ok = find_functions(t, device, &all) && ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE, .way_op = TRACE_NONE};
-        sum_ways(f, device, first, &s);
+        sums s = {.first_op = TRACE_NONE,
+                  .call_op = TRACE_NONE,
+                  .way_op = TRACE_NONE,
+                  .held_op = TRACE_NONE,
+                  .n_held = all.n};
+        sum_ways(f, device, first, &all, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
         take_apart(d, device, stays, n, &s);
         put_all(f, device, &s, &m);
     }
+    free(all.list);
     free(first);
     free(m.before);
     free(stays);

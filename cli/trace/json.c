@@ -88,6 +88,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_count(j, "reported_by_cupti", t->n_activities);
     put_count(j, "reported_of_operations", t->n_reported);
     put_count(j, "spans_by_clock", t->spans_by_clock);
+    put_count(j, "spans_coarse", t->spans_coarse);
     hdi_json_key(j, "missing");
     hdi_json_object(j);
     put_count(j, "dropped", t->dropped);

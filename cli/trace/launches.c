@@ -35,13 +35,18 @@ static void count_stretches(const summer *s)
     }
 }
 
+/* Whether its length is none of the device's. */
+static bool is_guess(const trace_stretch *stretch)
+{
+    return stretch->approximate || stretch->coarse;
+}
+
 /* Whether the operation has a begin of its own. */
 static bool has_begin(const trace *t, int32_t index)
 {
     const trace_op *op = &t->ops[index];
     const trace_stretch *stretch = op->stretch != TRACE_NONE ? &t->stretches[op->stretch] : NULL;
-    return op->began != TRACE_UNSEEN &&
-           (op->measured || (stretch && stretch->first_op == index && !stretch->approximate));
+    return op->began != TRACE_UNSEEN && (op->measured || (stretch && stretch->first_op == index && !is_guess(stretch)));
 }
 
 static trace_delays sum_delays(const summer *s, const uint32_t *list, size_t n)
@@ -78,12 +83,12 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
         }
         const trace_stretch *stretch = &t->stretches[op->stretch];
         const stretch_count *c = &s->counts[op->stretch];
-        if (op->measured || (c->n == 1 && !stretch->approximate)) {
+        if (op->measured || (c->n == 1 && !is_guess(stretch))) {
             s->times[l.measured++] = op->ended - op->began;
             trace_add(&l.total, op->ended - op->began);
         } else {
             trace_add(&l.shared, (stretch->ended - stretch->began) / c->n);
-            l.mixed = l.mixed || c->mixed || stretch->approximate;
+            l.mixed = l.mixed || c->mixed || is_guess(stretch);
         }
     }
     trace_sort_times(s->times, l.measured, s->spare);

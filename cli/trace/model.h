@@ -49,6 +49,7 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed; /* the device did not get it */
+    bool chunk;  /* of a COPY: to or from a pinned chunk of the library */
     bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
@@ -58,6 +59,7 @@ typedef struct trace_op {
     uint64_t bytes;
     /* TRACE_UNSEEN where the trace does not have it. */
     int64_t submitted, issued, began, ended, done;
+    int64_t returned;             /* when the driver's call for it returned, or of a CALL the program's function */
     uint32_t first_wait, n_waits; /* of `waits` */
     int32_t before;               /* index of the operation before it in its lane, of the same runtime; TRACE_NONE */
     int32_t stretch;              /* index of stretches, TRACE_NONE */
@@ -130,6 +132,9 @@ typedef struct trace_stretch {
     int32_t first_op, last_op;
     uint8_t op;
     bool one, approximate; /* approximate: no device time; by others of its kind, or as the host saw it */
+    bool coarse; /* its ends are of the host's clock and the device's, whose comparison is too far off for its length */
+    int64_t
+        off; /* it may have taken so much longer than its ends show, at most; of approximate ones nothing is known */
 } trace_stretch;
 
 typedef struct trace_transfer {
@@ -244,7 +249,7 @@ typedef struct trace_link {
     double rate, best;             /* bytes a second: over `busy`; of the best large transfer */
     double peak;                   /* as `heddle p2p` measured it; 0: not given */
     int64_t p50, p99;              /* of submit to end */
-    uint64_t own_count, own_bytes; /* without the halves of staged copies */
+    uint64_t own_count, own_bytes; /* without the pieces of copies that pass through the library's chunks */
     int64_t own_busy;
 } trace_link;
 
@@ -282,6 +287,7 @@ typedef struct trace {
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
     uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
+    uint64_t spans_coarse;                /* spans with `coarse` */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */
     int n_devices;

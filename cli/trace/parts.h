@@ -32,6 +32,8 @@ typedef struct trace_run {
     uint8_t by_clock; /* of SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in the device's own time */
     uint64_t before, position;
     int64_t time, began, ended; /* of SPAN the device's own times */
+    int64_t off; /* of SPAN, of the clock: it may have taken so much longer than its ends show, at most */
+    bool coarse; /* of SPAN: its ends are of two clocks, whose comparison is too far off for its length */
 } trace_run;
 
 typedef struct trace_clock {
@@ -149,7 +151,7 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
 /* The number of an id among those that findings have, TRACE_NONE. */
-enum { TRACE_FINDING_IDS = 19 };
+enum { TRACE_FINDING_IDS = 20 };
 int trace_finding_number(const char *id);
 
 /* What a device's `in_use_rest` is. */

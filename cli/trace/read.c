@@ -147,6 +147,7 @@ static void read_submit(trace_source *s, const hdi_record *r)
         .way = (uint8_t)(copies && r->submit.kernel < HDI_RECORD_WAYS ? r->submit.kernel : 0),
         .src = copies ? r->submit.src : HDI_RECORD_NO_DEVICE,
         .dst = copies ? r->submit.dst : HDI_RECORD_NO_DEVICE,
+        .chunk = copies && r->submit.blocks == 1,
         .position = trace_position(s, r->submit.position),
         .kernel = r->kind == HDI_RECORD_OP_LAUNCH ? trace_lookup(s, HDI_RECORD_NAME_KERNEL, r->submit.kernel, time)
                                                   : TRACE_NONE,
@@ -157,6 +158,7 @@ static void read_submit(trace_source *s, const hdi_record *r)
         .bytes = r->submit.bytes,
         .submitted = time,
         .issued = TRACE_UNSEEN,
+        .returned = TRACE_UNSEEN,
         .began = TRACE_UNSEEN,
         .ended = TRACE_UNSEEN,
         .done = TRACE_UNSEEN,

@@ -428,6 +428,19 @@ static void trim(char *line)
     }
 }
 
+/* Of a line that is no rule. `parsed`: it is written as one. */
+static const char *what_to_write(const rule *r, bool parsed)
+{
+    if (strncmp(r->name, "finding.", 8) == 0 && trace_finding_number(r->name + 8) == TRACE_NONE) {
+        return "no finding has that name; `heddle trace` prints those that there are";
+    }
+    return parsed ? "there is no such figure, or it is not in that unit; write it as in idle.device < 5 % or gap.max < "
+                    "1 ms"
+                  : "write FIGURE < VALUE, such as idle.device < 5 %; units are %, ns, us, ms, s, bytes, KiB, MiB, "
+                    "GiB, MB/s "
+                    "and GB/s";
+}
+
 /* All lines of a file. Returns how many rules it has, -1: a line is none. `out` NULL: nothing is checked. */
 static int check_rules(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
 {
@@ -444,11 +457,9 @@ static int check_rules(const trace *t, const char *rules, FILE *out, bool *broke
         }
         rule r = {.device = TRACE_NONE};
         checker c = {.t = t, .r = &r, .line = number, .out = out};
-        if (length >= sizeof line || !parse_rule(line, &r) || !check_rule(&c)) {
-            bool unknown = strncmp(line, "finding.", 8) == 0 && trace_finding_number(r.name + 8) == TRACE_NONE;
-            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line,
-                     unknown ? "no finding has that name; `heddle trace` prints those that there are"
-                             : "write FIGURE < VALUE, such as idle.device < 5 %");
+        bool parsed = length < sizeof line && parse_rule(line, &r);
+        if (!parsed || !check_rule(&c)) {
+            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line, what_to_write(&r, parsed));
             return -1;
         }
         *broken = *broken || c.broken;

@@ -39,6 +39,27 @@ static const char *detail_text(int detail)
                                                : "times of stretches";
 }
 
+/* Of the device whose times are farthest from the host's. Some microseconds are usual. */
+static void put_clock_note(const trace *t, FILE *out)
+{
+    enum { FAR_NS = 50000 };
+    int worst = TRACE_NONE;
+    for (int d = 0; d < t->n_devices; d++) {
+        const trace_device *x = &t->devices[d];
+        bool far = x->compute + x->transfer > 0 && x->clock_within > FAR_NS;
+        worst = far && (worst == TRACE_NONE || x->clock_within > t->devices[worst].clock_within) ? d : worst;
+    }
+    if (worst != TRACE_NONE) {
+        fprintf(out, "note: times of device %d are up to %s off those of the host and of other devices", worst,
+                TRACE_NS(t->devices[worst].clock_within));
+        if (t->spans_coarse > 0) {
+            fprintf(out, "; %" PRIu64 " short stretch%s between the two %s not count as measured", t->spans_coarse,
+                    t->spans_coarse == 1 ? "" : "es", t->spans_coarse == 1 ? "does" : "do");
+        }
+        fprintf(out, "\n");
+    }
+}
+
 /* What the file does not have: each is a reason to read figures with care. */
 static void put_notes(const trace *t, FILE *out)
 {
@@ -64,6 +85,7 @@ static void put_notes(const trace *t, FILE *out)
             " operations have no times of their device; theirs are by others of their kind, or as the host saw them\n",
             t->unplaced);
     }
+    put_clock_note(t, out);
     if (!t->ended) {
         fprintf(out, "note: the trace was not stopped in order%s; it is complete up to its last records\n",
                 t->cut ? ", and ends within a record" : "");
@@ -82,8 +104,10 @@ static void put_reported(const trace *t, FILE *out)
 
 static void put_head(const trace *t, bool all, FILE *out)
 {
-    fprintf(out, "%s%s%s of work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
-            TRACE_NS(t->end - t->begin), t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
+    char time[HDI_AMOUNT_BYTES], window[HDI_AMOUNT_BYTES + 4];
+    snprintf(window, sizeof window, "%s of", trace_time_text(t->end - t->begin, time));
+    fprintf(out, "%s%s%s work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
+            t->n_ops > 0 ? window : "no", t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
             t->runs > 1 ? ", of several runtimes one after the other" : "");
     put_reported(t, out);
     if (all && t->spans_by_clock > 0) {

@@ -27,6 +27,9 @@
 
 enum { CLOCK_WITHIN_MOST = 1000000000, SLOW_CALL_NS = 100000 };
 
+/* A comparison of the clocks that is closer than that leaves every time as exact as it can be. */
+enum { COARSE_NS = 50000 };
+
 static int compare_clocks(const void *a, const void *b)
 {
     const trace_clock *x = a, *y = b;
@@ -74,25 +77,27 @@ static bool goes_on(const trace_clock *a, const trace_clock *b)
     return off <= clock / 10 + 10 * ((__int128)a->within + b->within) + 1000;
 }
 
-/* Keeps of each device what gives a slope that is exact to a thousandth. */
+/* Keeps of each device what gives a slope that is exact to a thousandth. In between the closest comparison is kept. */
 static void thin_clocks(trace_source *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_clocks; i++) {
         trace_clock c = s->clocks[i];
         c.within = c.within < 0 ? 0 : trace_least(c.within, CLOCK_WITHIN_MOST);
-        trace_device *d = &s->t->devices[c.device];
-        d->clock_within = trace_most(d->clock_within, c.within);
         trace_clock *before = n > 0 && same_era(&s->clocks[n - 1], &c) ? &s->clocks[n - 1] : NULL;
         bool apart = !before || !goes_on(before, &c) ||
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within && (n < 2 || !same_era(&s->clocks[n - 2], &c))) {
+        } else if (c.within < before->within) { /* it is even farther apart from the one in front of that */
             *before = c;
         }
     }
     s->n_clocks = n;
+    for (size_t i = 0; i < n; i++) {
+        trace_device *d = &s->t->devices[s->clocks[i].device];
+        d->clock_within = trace_most(d->clock_within, s->clocks[i].within);
+    }
 }
 
 /* Of the era in which the engine of a device wrote at `time`: the last clock before that, else the first one. False: it has none. */
@@ -169,9 +174,10 @@ static const trace_run *find_issue(const trace_source *s, const trace_run *span,
     return is && is->lane == span->lane && is->before <= span->before && is->kind == 0 ? is : NULL;
 }
 
-/* When the host saw the first operation of a span done, and the last one. TRACE_TIME_MOST: it did not. */
+/* When the host saw the first operation of a span done, and the last one. TRACE_TIME_MOST: it did not. `within`: how close the device's clock
+ * is to the host's there. */
 typedef struct seen {
-    int64_t first, last;
+    int64_t first, last, within;
 } seen;
 
 typedef struct seen_at {
@@ -192,8 +198,8 @@ static int64_t find_done(const trace_source *s, uint32_t lane, uint64_t position
 /* Both tables are sorted; `at` only grows. */
 static seen find_seen(const trace_source *s, const trace_run *span, seen_at *at)
 {
-    return (seen){find_done(s, span->lane, span->before + 1, &at->first),
-                  find_done(s, span->lane, span->position, &at->last)};
+    return (seen){.first = find_done(s, span->lane, span->before + 1, &at->first),
+                  .last = find_done(s, span->lane, span->position, &at->last)};
 }
 
 /* So much later than it can have been a span seems to be, by its device's clock. Times of the host's clock stay as they are. Returns whether
@@ -260,6 +266,17 @@ static void part_spans(trace_run *before, trace_run *span)
     span->ended = trace_most(span->ended, span->began);
 }
 
+/* How far off the length of a span may be. `by_call`: its begin is taken from the call for its first operation, which was made at `from`.
+ * `within`: how close both clocks are. The length of a span with both ends of one clock does not depend on that. */
+static void judge_length(trace_run *span, int64_t from, bool by_call, int64_t within)
+{
+    bool ended_by_clock = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
+    bool mixed = by_call != ended_by_clock;
+    int64_t length = span->ended - span->began;
+    span->off = (by_call ? trace_most(0, span->began - from) : 0) + (mixed ? within : 0);
+    span->coarse = mixed && within > COARSE_NS && within > length / 4;
+}
+
 static void sort_clocks(trace_source *s)
 {
     trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], compare_restarts);
@@ -291,6 +308,7 @@ static void convert_spans(trace_source *s, const clock_rows *rows, seen *done)
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
         done[n] = find_seen(s, &r, &at);
+        done[n].within = has ? s->clocks[clock].within : 0;
         s->spans[n++] = r;
     }
     s->n_spans = n;
@@ -309,10 +327,15 @@ static bool place_spans(trace_source *s)
     }
     for (size_t i = 0, issue = 0; ok && i < s->n_spans; i++) {
         trace_run *span = &s->spans[i], *before = i > 0 && span[-1].lane == span->lane ? &span[-1] : NULL;
-        hold_begin(span, find_issue(s, span, &issue), before, done[i].first);
+        const trace_run *call = find_issue(s, span, &issue);
+        int64_t began = span->began;
+        hold_begin(span, call, before, done[i].first);
+        bool by_call = (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) || span->began > began;
         if (before) {
             part_spans(before, span);
         }
+        judge_length(span, call ? call->time : span->began, by_call, done[i].within);
+        s->t->spans_coarse += span->coarse;
     }
     free(rows.first);
     free(rows.last);
@@ -325,6 +348,7 @@ static bool place_spans(trace_source *s)
 static void note(trace_op *op, const trace_run *r, bool is_issue)
 {
     if (is_issue) {
+        op->returned = op->issued == TRACE_UNSEEN ? r->ended : op->returned;
         op->issued = op->issued == TRACE_UNSEEN ? r->time : op->issued;
         op->failed = op->failed || r->kind == 1;
     } else {
@@ -532,11 +556,13 @@ static void make_lane(maker *m, size_t *span)
         bool single = r->kind == HDI_RECORD_SPAN_ONE;
         if (work) {
             stretch->one = single;
+            stretch->off = r->off;
+            stretch->coarse = r->coarse;
         }
         for (; op < end && t->ops[op].position <= r->position; op++) {
             if (work && trace_is_work(t->ops[op].kind) && !t->ops[op].failed) {
                 put_op(m, op, stretch);
-                t->ops[op].measured = single;
+                t->ops[op].measured = single && !r->coarse;
             }
         }
     }

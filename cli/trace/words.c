@@ -35,25 +35,11 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES])
 
 int trace_finding_number(const char *id)
 {
-    static const char *const ids[TRACE_FINDING_IDS] = {"idle-nothing-submitted",
-                                                       "host-wait",
-                                                       "launch-overhead",
-                                                       "code-loading",
-                                                       "idle-for-device",
-                                                       "serialized-devices",
-                                                       "idle-for-copy",
-                                                       "program-memory",
-                                                       "slow-path",
-                                                       "small-transfers",
-                                                       "staged-peer",
-                                                       "idle-for-claim",
-                                                       "ring-full",
-                                                       "memory-pauses",
-                                                       "memory-near-limit",
-                                                       "memory-fragmented",
-                                                       "missing-waits",
-                                                       "imbalance",
-                                                       "losses"};
+    static const char *const ids[TRACE_FINDING_IDS] = {
+        "idle-nothing-submitted", "host-wait",          "launch-overhead", "slow-function",  "code-loading",
+        "idle-for-device",        "serialized-devices", "idle-for-copy",   "program-memory", "slow-path",
+        "small-transfers",        "staged-peer",        "idle-for-claim",  "ring-full",      "memory-pauses",
+        "memory-near-limit",      "memory-fragmented",  "missing-waits",   "imbalance",      "losses"};
     int number = 0;
     while (number < TRACE_FINDING_IDS && strcmp(id, ids[number]) != 0) {
         number++;

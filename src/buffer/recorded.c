@@ -46,13 +46,14 @@ static uint8_t way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* The devices of a copy. Of several uses the first one counts. */
+/* The devices of a copy. Of several uses the first one counts. Pinned memory that is no buffer of the program is a chunk. */
 static void take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
     r->submit.src = r->submit.dst = 254;
     for (size_t i = n_uses; i-- > 0;) {
         r->submit.src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : r->submit.src;
         r->submit.dst = uses[i].write ? device_of(uses[i].buffer) : r->submit.dst;
+        r->submit.blocks |= uses[i].word == 0 && uses[i].buffer->owner < 0;
     }
 }
 

@@ -7,7 +7,8 @@
 
 #define STANDS_NS 500            /* a lane that has no more commands for so long: its span ends */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
-#define CLOCK_AGAIN_NS 20000000  /* after one that gave nothing */
+#define CLOCK_AGAIN_NS 20000000  /* after one that gave nothing, or was not close; then after twice as long each time */
+#define CLOCK_CLOSE_NS 20000     /* a comparison that is closer than that needs no other one soon */
 #define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_LAST_NS 20000000   /* the same at the end: no span has a time without one */
@@ -145,7 +146,11 @@ static void compare_clocks(hdi_engine *engine)
     if (is_first) {
         recording->spent = 0; /* a short trace needs the budget for its spans */
     }
-    recording->clock_at = engine->now + (any ? CLOCK_EVERY_NS : CLOCK_AGAIN_NS);
+    bool close = any && record.clock.within < CLOCK_CLOSE_NS;
+    int64_t again = any && recording->clock_again ? 2 * recording->clock_again : CLOCK_AGAIN_NS;
+    again = close || again > CLOCK_EVERY_NS ? CLOCK_EVERY_NS : again;
+    recording->clock_again = close ? 0 : again;
+    recording->clock_at = engine->now + again;
 }
 
 /* ---- times of spans ---- */
@@ -563,7 +568,7 @@ static void switch_detail(hdi_engine *engine)
         recording->since = engine->now;
         recording->spent = 0;
         recording->each = EACH_NS;
-        recording->clock_at = 0;
+        recording->clock_at = recording->clock_again = 0;
         recording->compared = false;
         recording->apart = recording->way = INT64_MAX;
         recording->way_within = 0;

@@ -19,6 +19,7 @@
  * time for which the device has nothing would be within one.
  *
  * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
+ * Where the processor was busy both are far apart, and it is done again soon.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Locks: none.
@@ -75,6 +76,7 @@ typedef struct hdi_recording {
     bool ending;                /* spans that are still out are recorded, and no others begin */
     int64_t end_by;             /* clock: what is out then is left out */
     int64_t clock_at;           /* when the device's own time is next compared with the clock */
+    int64_t clock_again;        /* how long that is after one that was not close; 0: the last one was */
     bool compared;              /* it was, in this trace */
     int64_t apart;              /* the least time between two events without work in between, in this trace */
     int64_t way; /* from the return of the call for an event until the device passed it, in the best comparison */

@@ -193,11 +193,12 @@ typedef union hdi_record {
         uint64_t position; /* where it ends */
         uint64_t before;   /* where the lane's operation before it ended, or the waits of this one begin */
         uint64_t bytes;    /* COPY, FILL */
-        uint32_t blocks;   /* LAUNCH: of the grid, at most 2^32 - 1 */
-        uint32_t threads;  /* LAUNCH: of a block */
-        uint32_t ring;     /* slots of the lane's ring that unfinished work took, this operation included */
-        uint8_t src, dst;  /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        uint16_t waits;    /* WAIT records in front of it, also those that had no room; at most 65,535 */
+        uint32_t
+            blocks; /* LAUNCH: of the grid, at most 2^32 - 1; COPY: 1 where one side is a pinned chunk of the library */
+        uint32_t threads; /* LAUNCH: of a block */
+        uint32_t ring;    /* slots of the lane's ring that unfinished work took, this operation included */
+        uint8_t src, dst; /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
+        uint16_t waits;   /* WAIT records in front of it, also those that had no room; at most 65,535 */
     } submit;
     struct { /* WAIT; kind: 1 where the operation reads what the other one writes, 0 for the order alone */
         uint32_t first, thread;

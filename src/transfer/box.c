@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "buffer/buffer.h"
+#include "buffer/recorded.h"
 #include "transfer/copy_pool.h"
 #include "transfer/transfer.h"
 
@@ -378,12 +379,16 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     bool gaps = box->dst_span != box->bytes;
     unsigned access = gaps ? HD_READ_WRITE : HD_WRITE | HDI_ACCESS_REPLACES;
     hd_status status = check_apart(box, b->host + offset, src);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline);
     if (!status) {
         collect_all(b->runtime, box, b->host + offset, src);
+    }
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, box->bytes, began, (hd_ticket){NULL, 0});
     }
     hdi_hold_end(b);
     return status;
@@ -412,6 +417,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     if (status) {
         return status;
     }
+    int64_t began = hdi_record_began(&rt->recorder);
     hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST);
     hdi_point after = {0, 0};
     for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
@@ -425,6 +431,9 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         hd_ticket last = {NULL, 0};
         status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
         hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
+    }
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, box.bytes, began, (hd_ticket){NULL, 0});
     }
     return status;
 }
@@ -512,10 +521,14 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     hd_status status = check_apart(box, dst, b->host + offset);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline);
     if (!status) {
         collect_all(b->runtime, box, dst, b->host + offset);
+    }
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, box->bytes, began, (hd_ticket){NULL, 0});
     }
     hdi_hold_end(b);
     return status;
@@ -537,5 +550,10 @@ hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box 
         return read_pinned(b, handle, offset, dst, &box, deadline);
     }
     const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
-    return read_from_device(&t, b->runtime->devices[owner], dst, deadline);
+    int64_t began = hdi_record_began(&b->runtime->recorder);
+    status = read_from_device(&t, b->runtime->devices[owner], dst, deadline);
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, box.bytes, began, (hd_ticket){NULL, 0});
+    }
+    return status;
 }

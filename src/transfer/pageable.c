@@ -137,11 +137,15 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     hd_status status = check_apart(b->host + offset, src, bytes);
     status =
         status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_WRITE | HDI_ACCESS_REPLACES, deadline);
     if (!status) {
         copy_on_host(b->runtime, b->host + offset, src, bytes);
+    }
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, bytes, began, (hd_ticket){NULL, 0});
     }
     hdi_hold_end(b);
     return status;
@@ -153,10 +157,14 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
+    int64_t began = hdi_record_began(&b->runtime->recorder);
     hd_status status = check_apart(dst, b->host + offset, bytes);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_READ, deadline);
     if (!status) {
         copy_on_host(b->runtime, dst, b->host + offset, bytes);
+    }
+    if (began && !status) {
+        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, bytes, began, (hd_ticket){NULL, 0});
     }
     hdi_hold_end(b);
     return status;

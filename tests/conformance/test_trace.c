@@ -160,6 +160,14 @@ static void transfers_have_their_way_and_bytes(void **state)
     void *mine = conf_memory(bytes);
     CONF_OK(hd_write(x, 0, memset(mine, 1, bytes), bytes / 8));
     CONF_OK(hd_read(x, 0, mine, bytes / 16));
+    CONF_OK(hd_write(pinned, 0, mine, bytes / 32));
+    CONF_OK(hd_read(pinned, 0, mine, bytes / 64));
+    const hd_box rows = {
+        .size = sizeof rows, .row = 8, .dims = 1, .count = {4}, .dst_stride = {16}, .src_stride = {16}};
+    CONF_OK(hd_write_box(x, 0, mine, &rows));
+    CONF_OK(hd_read_box(x, 0, mine, &rows));
+    CONF_OK(hd_write_box(pinned, 0, mine, &rows));
+    CONF_OK(hd_read_box(pinned, 0, mine, &rows));
     free(mine);
     CONF_OK(hd_trace_stop(runtime, NULL));
     content c = read_file(file_path);
@@ -170,7 +178,13 @@ static void transfers_have_their_way_and_bytes(void **state)
                   {HDI_RECORD_WAY_ON_DEVICE, 0, 0, bytes / 2},
                   {HDI_RECORD_WAY_TO_HOST, 0, HDI_RECORD_NO_DEVICE, bytes / 4},
                   {HDI_RECORD_WAY_WRITE, HDI_RECORD_NO_DEVICE, 0, bytes / 8},
-                  {HDI_RECORD_WAY_READ, 0, HDI_RECORD_NO_DEVICE, bytes / 16}};
+                  {HDI_RECORD_WAY_READ, 0, HDI_RECORD_NO_DEVICE, bytes / 16},
+                  {HDI_RECORD_WAY_WRITE, HDI_RECORD_NO_DEVICE, HDI_RECORD_NO_DEVICE, bytes / 32},
+                  {HDI_RECORD_WAY_READ, HDI_RECORD_NO_DEVICE, HDI_RECORD_NO_DEVICE, bytes / 64},
+                  {HDI_RECORD_WAY_WRITE, HDI_RECORD_NO_DEVICE, 0, 32},
+                  {HDI_RECORD_WAY_READ, 0, HDI_RECORD_NO_DEVICE, 32},
+                  {HDI_RECORD_WAY_WRITE, HDI_RECORD_NO_DEVICE, HDI_RECORD_NO_DEVICE, 32},
+                  {HDI_RECORD_WAY_READ, HDI_RECORD_NO_DEVICE, HDI_RECORD_NO_DEVICE, 32}};
     size_t at = 0;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         const hdi_record *r = next(&c, HDI_RECORD_TRANSFER, &at);
@@ -187,6 +201,12 @@ static void transfers_have_their_way_and_bytes(void **state)
     CONF_TRUE(copy && copy->kind == HDI_RECORD_OP_COPY && copy->submit.bytes == bytes / 4);
     CONF_TRUE(copy->submit.kernel == HDI_RECORD_WAY_TO_HOST && copy->submit.src == 0 &&
               copy->submit.dst == HDI_RECORD_NO_DEVICE);
+    at = 0;
+    for (const hdi_record *r;
+         (r = next(&c, HDI_RECORD_SUBMIT, &at)) != NULL;) { /* the program's, then through chunks */
+        bool own = r->submit.bytes == bytes || r->submit.bytes == bytes / 2 || r->submit.bytes == bytes / 4;
+        CONF_TRUE(r->kind != HDI_RECORD_OP_COPY || r->submit.blocks == (own ? 0 : 1));
+    }
     free(c.records);
     conf_close(runtime);
 }

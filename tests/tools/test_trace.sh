@@ -41,6 +41,15 @@ prints 'unknown 62.5 %' "$work/waits"
 prints 'with 2 more waits that the trace does not have' "$work/waits" --why 0.1:1
 prints '"waits": 2' "$work/waits" --json
 
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'end at=20' | "$maker" script >"$work/empty" || exit 1
+prints 'no work on 1 device, 0 operations' "$work/empty"
+
+# a comparison of clocks that is 400 us off
+printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0 within=400000' 'op 0.1:1 launch at=0 issue=1-2 done=1001' \
+    'span 0.1:1 from=0 at=1001 span=2-1000 clock=1' 'end at=1010' | "$maker" script >"$work/coarse" || exit 1
+prints 'note: times of device 0 are up to 400 us off those of the host and of other devices; 1 short stretch between the two does not count as measured' "$work/coarse"
+prints '"spans_coarse": 1' "$work/coarse" --json
+
 # an event that stands further back, a loss whose return stands first, a label that comes later, spans that end by the clock
 printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'name label 8 halo' 'alloc 1 at=0 bytes=100 label=7' 'relabel 1 at=1 bytes=100 label=8' \
     'op 0.1:1 launch at=0 span=2-30 clock=3 done=31' 'op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 span=8000-9000 clock=3 done=9001' \
@@ -90,6 +99,10 @@ for rule in 'finding.nonsense == 0' 'finding. == 0' 'idle.nonsense < 5 %' 'criti
 done
 printf '%s\n' 'finding.nonsense == 0' >"$work/rules"
 refused 2 'no finding has that name' "$work/trace" --check "$work/rules"
+printf '%s\n' 'idle < 20' >"$work/rules"
+refused 2 'not in that unit' "$work/trace" --check "$work/rules"
+printf '%s\n' 'memory.peak < 1 B' >"$work/rules"
+refused 2 'units are %' "$work/trace" --check "$work/rules"
 # a rule that is broken in front of a line that is none
 printf '%s\n' 'findings == 0' 'nonsense < 5' >"$work/rules"
 refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
@@ -97,8 +110,8 @@ refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 [ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
 # each finding that the documents have is one that a rule may name
 sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
-[ "$(wc -l <"$work/rules")" -eq 19 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
-prints '19 rules kept' "$work/trace" --check "$work/rules"
+[ "$(wc -l <"$work/rules")" -eq 20 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
+prints '20 rules kept' "$work/trace" --check "$work/rules"
 
 refused 2 'is missing'
 for option in --why --check --peaks --export -o; do

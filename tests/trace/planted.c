@@ -130,6 +130,20 @@ static void make_program_memory(script *s)
     }
 }
 
+/* The same of large calls: most of them is in the library's chunks. One of those has a time that is far too short. */
+static void make_large_writes(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        int at = 2000 * i;
+        put(s, "transfer 0.2:0 at=%d returned=%d way=7 dst=0 bytes=11200000\n", at, at + 980);
+        for (int k = 0; k < 8; k++) {
+            int begin = at + 20 + 120 * k, end = begin + (i == 7 && k == 3 ? 4 : 100);
+            copy(s, 0, 8 * i + k + 1, begin - 10, begin, end, 1400000, "chunk=1");
+        }
+        launch(s, 0, i + 1, at + 985, at + 990, at + 2000, "");
+    }
+}
+
 static void make_claims(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -204,6 +218,23 @@ static void make_code(script *s)
     for (int i = 0; i < STEPS; i++) {
         launch(s, 0, i + 1, 2000 * i + 900, 2000 * i + 904, 2000 * i + 2000, "");
         put(s, "pause code at=%d-%d detail=1\n", 2000 * i + 2, 2000 * i + 890);
+    }
+}
+
+/* Each step has a function of hd_lane_call, which takes as long as the kernel. */
+static void make_functions(script *s)
+{
+    put(s, "lane 0.5 kind=program\n");
+    for (int i = 0; i < STEPS; i++) {
+        int at = 2000 * i;
+        char wait[64] = "";
+        if (i > 0) {
+            snprintf(wait, sizeof wait, "wait=0.5:%d label=7", i);
+        }
+        put(s, "op 0.1:%d launch at=%d issue=%d span=%d-%d done=%d %s\n", i + 1, i, at, at + 4, at + 1000, at + 1002,
+            wait);
+        put(s, "op 0.5:%d call at=%d issue=%d-%d span=%d-%d done=%d wait=0.1:%d label=7\n", i + 1, i, at + 1002,
+            at + 1992, at + 1992, at + 1995, at + 1996, i + 1);
     }
 }
 
@@ -373,6 +404,7 @@ const planted planted_traces[] = {
     {"host-turns", "serialized-devices", make_host_turns},
     {"copies", "idle-for-copy", make_copies},
     {"program-memory", "program-memory", make_program_memory},
+    {"large-writes", "program-memory", make_large_writes},
     {"claims", "idle-for-claim", make_claims},
     {"ring", "ring-full", make_ring},
     {"memory", "memory-pauses", make_memory},
@@ -381,6 +413,7 @@ const planted planted_traces[] = {
     {"tiny", "launch-overhead", make_tiny},
     {"host-wait", "host-wait", make_host_wait},
     {"code", "code-loading", make_code},
+    {"functions", "slow-function", make_functions},
     {"first-launch", "code-loading", make_first_launch},
     {"first-launch-short", NULL, make_first_launch_short},
     {"second-launch", "launch-overhead", make_second_launch},

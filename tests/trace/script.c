@@ -244,7 +244,8 @@ static void do_op(script *s, const statement *st, const char *word)
     r->submit.position = position;
     r->submit.before = before;
     r->submit.bytes = (uint64_t)number(st, "bytes", 0);
-    r->submit.blocks = 1, r->submit.threads = 64, r->submit.ring = 1;
+    r->submit.blocks = op == HDI_RECORD_OP_COPY ? (uint32_t)number(st, "chunk", 0) : 1;
+    r->submit.threads = 64, r->submit.ring = 1;
     r->submit.src = (uint8_t)number(st, "src", 255);
     r->submit.dst = (uint8_t)number(st, "dst", 255);
     r->submit.waits = (uint16_t)number(st, "waits", waits);

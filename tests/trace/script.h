@@ -11,7 +11,7 @@
  *    op 0.1:1 launch at=10 kernel=1 issue=12 span=15-40 done=41 wait=1.1:3 label=7 bytes=100 way=1 src=255 dst=0 thread=5
  *                                     waits=N: as the SUBMIT states; without it as many as there are
  *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
- *                                     refused=1: the driver did not get it
+ *                                     refused=1: the driver did not get it; chunk=1: a copy to or from a pinned chunk
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock; 2: ends by it; 3: both
  *                                     written=WHEN: the engine had its times; without it 1 us behind the end
  *    behind 0.1:2 at=12 other=1.1:9   what ends next behind 2 waits for 9 of the other lane

@@ -164,6 +164,115 @@ static void test_once(void **state)
     trace_release(&t);
 }
 
+/* The copy of a path, NULL. */
+static const trace_link *find_link(int way)
+{
+    for (size_t i = 0; i < t.n_links; i++) {
+        if (t.links[i].way == way) {
+            return &t.links[i];
+        }
+    }
+    return NULL;
+}
+
+/* What an engine copies between pinned buffers is an operation and a call, and one copy. What the host does within the call is one, too. */
+static void test_host_copies(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.2:1 copy at=1 issue=2 span=3-1000 done=1001 bytes=1000000 way=5\n"
+                           "transfer 0.2:1 at=1 returned=2 way=5 bytes=1000000\n"
+                           "transfer 0.2:0 at=2000 returned=3000 way=5 bytes=500000\n"
+                           "end at=3010\n",
+               &t);
+    const trace_link *l = find_link(HDI_RECORD_WAY_HOST);
+    assert_non_null(l);
+    assert_int_equal(l->count, 2);
+    assert_int_equal(l->bytes, 1500000);
+    trace_release(&t);
+}
+
+/* Where some copies of a pair go directly, one device reaches the other: it was not known yet. */
+static void test_untested_pair(void **state)
+{
+    (void)state;
+    for (int direct = 0; direct < 2; direct++) {
+        script s;
+        char error[512];
+        script_begin(&s);
+        script_run(&s,
+                   TWO_DEVICES "op 1.2:1 copy at=0 issue=1 span=2-9000 done=9001 bytes=3000000 way=1 dst=1 thread=9\n"
+                               "transfer 1.2:1 at=0 returned=1 way=6 src=0 dst=1 bytes=3000000 thread=9\n"
+                               "op 1.1:1 launch at=2 issue=9002 span=9003-19000 done=19001 wait=1.2:1\n");
+        script_run(&s, direct ? "op 1.3:1 copy at=3 issue=19001 span=19002-20000 done=20001 bytes=3000000 way=4 src=0 "
+                                "dst=1 thread=9\nend at=20010\n"
+                              : "end at=20010\n");
+        assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+        const trace_finding *f = scene_find(&t, "staged-peer");
+        assert_non_null(f);
+        assert_int_equal(strstr(f->remedy, "hd_peers_check") != NULL, direct);
+        assert_int_equal(strstr(f->remedy, "does not reach") != NULL, !direct);
+        assert_int_equal(strstr(f->evidence, "; 1 other of this pair went directly") != NULL, direct);
+        trace_release(&t);
+        script_release(&s);
+    }
+}
+
+/* Threads that take turns by a lock leave no trace of that: evidence is that the devices never work at the same time. */
+static void test_turns_by_lock(void **state)
+{
+    (void)state;
+    script s;
+    char error[512], line[160];
+    script_begin(&s);
+    script_run(&s, TWO_DEVICES);
+    for (int i = 0; i < 20; i++) {
+        int at = 1000 * i;
+        snprintf(line, sizeof line, "op %d.1:%d launch at=%d issue=%d span=%d-%d done=%d thread=%d\n", i % 2, i / 2 + 1,
+                 at, at + 1, at + 2, at + 950, at + 951, 5 + i % 2);
+        script_run(&s, line);
+    }
+    script_run(&s, "end at=20000\n");
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    const trace_finding *f = scene_find(&t, "idle-nothing-submitted");
+    assert_non_null(f);
+    assert_non_null(strstr(f->evidence, f->device == 0 ? "; device 1 worked for 9" : "; device 0 worked for 9"));
+    trace_release(&t);
+    script_release(&s);
+}
+
+/* Eight copies of 2 MB in 100 us each. One has a begin that is too late: its call took longer, or the clocks are not that close. What a path
+ * can do is no more than what such a copy has shown. */
+static void test_best(void **state)
+{
+    (void)state;
+    static const char *const late[] = {"issue=500-590 span=520-600", "issue=589-590 span=590-600 clock=1"};
+    for (int i = 0; i < 2; i++) {
+        script s;
+        char error[512], line[160];
+        script_begin(&s);
+        script_run(&s, "trace devices=1 detail=full\nlane 0.2 kind=in\n");
+        script_run(&s, i == 0 ? "clock 0 at=0 own=0\n" : "clock 0 at=0 own=0 within=90000\n");
+        for (int n = 0; n < 8; n++) {
+            int at = 200 * n + 100;
+            snprintf(line, sizeof line,
+                     "op 0.2:%d copy at=0 issue=%d-%d span=%d-%d done=%d bytes=2000000 way=1 dst=0\n", n + 1, at - 1,
+                     at, at, at + 100, at + 101);
+            if (n == 2) {
+                snprintf(line, sizeof line, "op 0.2:3 copy at=0 %s done=601 bytes=2000000 way=1 dst=0\n", late[i]);
+            }
+            script_run(&s, line);
+        }
+        script_run(&s, "end at=2000\n");
+        assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+        const trace_link *l = find_link(HDI_RECORD_WAY_TO_DEVICE);
+        assert_non_null(l);
+        assert_true(l->best >= l->rate);
+        assert_true(l->best < 26e9);
+        trace_release(&t);
+        script_release(&s);
+    }
+}
+
 /* Memory that is full costs nothing while the devices compute. */
 static void test_full_but_busy(void **state)
 {
@@ -517,6 +626,10 @@ int main(void)
                                        cmocka_unit_test(test_evidence),
                                        cmocka_unit_test(test_groups),
                                        cmocka_unit_test(test_once),
+                                       cmocka_unit_test(test_host_copies),
+                                       cmocka_unit_test(test_best),
+                                       cmocka_unit_test(test_turns_by_lock),
+                                       cmocka_unit_test(test_untested_pair),
                                        cmocka_unit_test(test_full_but_busy),
                                        cmocka_unit_test(test_first_launches),
                                        cmocka_unit_test(test_first_evidence),

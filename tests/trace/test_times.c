@@ -216,6 +216,42 @@ static void test_late_wait(void **state)
     trace_release(&t);
 }
 
+/* A comparison of the clocks that is 400 us off: a length from one clock to the other is none that was measured. One of a single clock is,
+ * and so is one that is much longer than that. */
+static void test_coarse(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0 within=400000\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=1100\n"
+                          "op 0.1:2 launch at=2000 issue=2001-2002 done=12000\n"
+                          "op 0.1:3 launch at=2003 issue=2004-2005 done=13000\n"
+                          "span 0.1:1 from=0 at=1100 span=11-1000 clock=1\n"
+                          "span 0.1:2 from=1 at=12000 span=2002-11000 clock=1\n"
+                          "span 0.1:3 from=2 at=13000 span=11000-12900\n"
+                          "end at=13001\n",
+               &t);
+    assert_int_equal(t.spans_coarse, 1);
+    assert_int_equal(t.launches[0].measured, 2);
+    assert_true(t.launches[0].mixed);
+    assert_int_equal(t.launches[0].least, 1900 * US);
+    assert_int_equal(t.devices[0].clock_within, 400000);
+    trace_release(&t);
+
+    /* A closer one soon afterwards takes its place. */
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0 within=400000\n"
+                          "op 0.1:1 launch at=0 issue=10-11 done=1100\n"
+                          "clock 0 at=500 own=500 within=2000\n"
+                          "span 0.1:1 from=0 at=1100 span=11-1000 clock=1\n"
+                          "clock 0 at=1000000 own=1000000 within=400000\n"
+                          "clock 0 at=1020000 own=1020000 within=2000\n"
+                          "end at=1020001\n",
+               &t);
+    assert_int_equal(t.spans_coarse, 0);
+    assert_int_equal(t.launches[0].measured, 1);
+    assert_int_equal(t.devices[0].clock_within, 2000);
+    trace_release(&t);
+}
+
 /* Without spans: what the host saw done together ran in turn. A kind's row is one stretch. */
 static void test_host_times(void **state)
 {
@@ -387,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_long_call),
         cmocka_unit_test(test_late_wait),
         cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_coarse),
         cmocka_unit_test(test_host_times),
         cmocka_unit_test(test_host_times_with_waits),
         cmocka_unit_test(test_late_ends),
