@@ -48,7 +48,8 @@ typedef struct trace_op {
     uint8_t src, dst;
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
-    bool failed; /* the device did not get it */
+    bool failed; /* the device did not get it, or was lost before it began */
+    bool lost;   /* its device was lost before it was done */
     bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */
@@ -101,6 +102,7 @@ typedef struct trace_delays {
 typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
+    bool incomplete; /* records of its engine had no room while the trace went on */
     uint64_t memory;
     int64_t begin, end; /* its window, the same for all: first submit or work of any to the last end of work */
     int64_t compute, transfer, idle, overlap; /* overlap: part of compute in which a transfer ran, too */
@@ -268,6 +270,7 @@ typedef struct trace {
     uint32_t process;
     int64_t since_1970, length;           /* length: ns from the first to the last record */
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
+    bool ended_early;                     /* the file had no room for all: the trace is what it has of before */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
     uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */

@@ -44,8 +44,8 @@ static void put_notes(const trace *t, FILE *out)
 {
     if (t->dropped > 0) {
         fprintf(out,
-                "note: %" PRIu64 " records had no room and are missing; raise the size of the trace or record less\n",
-                t->dropped);
+                "note: %" PRIu64 " records had no room and are missing%s; raise the size of the trace or record less\n",
+                t->dropped, t->ended_early ? ", and the window ends where the file was full" : "");
     }
     if (t->ignored > 0) {
         fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",

@@ -284,6 +284,95 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
     }
 }
 
+/* A lane is done up to the position of a DONE. So where DONE records had no room, the next one shows that what is before it had ended. */
+static void note_missed(const trace_source *s)
+{
+    const trace *t = s->t;
+    for (size_t l = 0; l < t->n_lanes; l++) {
+        const trace_lane *lane = &t->lanes[l];
+        int64_t done = TRACE_UNSEEN;
+        uint64_t run = UINT64_MAX;
+        if (!t->devices[trace_lane_device(lane->lane)].incomplete) {
+            continue;
+        }
+        for (int32_t i = lane->first_op + lane->n_ops; i-- > lane->first_op;) {
+            trace_op *op = &t->ops[i];
+            done = trace_run_of(op->position) == run ? done : TRACE_UNSEEN;
+            run = trace_run_of(op->position);
+            op->done = op->done == TRACE_UNSEEN && !op->lost ? done : op->done;
+            done = op->done;
+        }
+    }
+}
+
+/* A loss, and until when what is submitted on the device is lost with it. Sorted by device, runtime and time. */
+typedef struct lost_time {
+    uint8_t device;
+    uint64_t run;
+    int64_t time, until;
+} lost_time;
+
+static int compare_lost(const void *a, const void *b)
+{
+    const lost_time *x = a, *y = b;
+    if (x->device != y->device) {
+        return x->device - y->device;
+    }
+    if (x->run != y->run) {
+        return x->run < y->run ? -1 : 1;
+    }
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* The first loss that can have taken an operation, NULL. */
+static const lost_time *find_lost(const lost_time *table, size_t n, const trace_op *op)
+{
+    lost_time key = {.device = (uint8_t)trace_lane_device(op->lane), .run = trace_run_of(op->position)};
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const lost_time *x = &table[middle];
+        key.time = x->time; /* what counts is when it was over */
+        int is = compare_lost(x, &key);
+        if (is < 0 || (is == 0 && x->until <= op->submitted)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const lost_time *x = low < n ? &table[low] : NULL;
+    return x && x->device == key.device && x->run == key.run ? x : NULL;
+}
+
+/* What a device had not done when it was lost will never be. Of each lane the first such operation was under way, if the driver had it. */
+static bool end_lost(trace *t)
+{
+    lost_time *table = trace_table(t->n_losses, sizeof *table);
+    for (size_t i = 0; table && i < t->n_losses; i++) {
+        const trace_loss *l = &t->losses[i];
+        table[i] = (lost_time){l->device, l->run, l->time, l->ended == TRACE_UNSEEN ? INT64_MAX : l->ended};
+    }
+    if (table) {
+        trace_sort(table, t->n_losses, sizeof *table, compare_lost);
+    }
+    for (size_t i = 0; table && t->n_losses > 0 && i < t->n_ops; i++) {
+        trace_op *op = &t->ops[i];
+        const lost_time *x = trace_is_work(op->kind) && op->done == TRACE_UNSEEN && !op->failed
+                                 ? find_lost(table, t->n_losses, op)
+                                 : NULL;
+        if (x) {
+            bool ran = op->issued != TRACE_UNSEEN && op->issued < x->time &&
+                       (op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN) &&
+                       !(op->before != TRACE_NONE && t->ops[op->before].lost);
+            op->lost = true;
+            op->failed = !ran;
+            op->done = ran ? x->time : TRACE_UNSEEN;
+        }
+    }
+    free(table);
+    return table != NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------------- stretches -- */
 
 typedef struct maker {
@@ -399,11 +488,11 @@ static void put_approximate(maker *m, size_t index, size_t until)
     int64_t ready = host_ready(t, op), end = op->done;
     if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
         bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
-        bool goes_on = !t->ended && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
+        bool goes_on = (!t->ended || t->ended_early) && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
         end = first && goes_on ? m->s->last : TRACE_UNSEEN;
     }
     if (!trace_is_work(op->kind) || op->failed || end == TRACE_UNSEEN) {
-        t->unplaced += trace_is_work(op->kind);
+        t->unplaced += trace_is_work(op->kind) && !op->failed;
         return;
     }
     t->unplaced++;
@@ -618,6 +707,10 @@ bool trace_place(trace_source *s)
     trace *t = s->t;
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
+    if (!end_lost(t)) {
+        return false;
+    }
+    note_missed(s);
     if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
