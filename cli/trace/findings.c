@@ -1,7 +1,8 @@
 /* findings.c - each finding of a trace: what is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
  *
  * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
- * the devices still has to be done, so filling the idle time of one cannot make the window shorter than that.
+ * the busiest device still has to be done, so filling the idle time of one cannot make the window shorter than that. Only work that goes
+ * to another device can, which is what the imbalance is about. So devices that wait for a slow one are no finding of their own.
  * Idle time without submitted work is taken apart in findings_host.c, by what the program's threads did meanwhile.
  *
  * Threads, Locks: see model.h.
@@ -95,10 +96,10 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
     return g;
 }
 
-/* The window can get shorter by idle time only as far as the work of all devices allows, however it is divided. */
+/* The window can get shorter by idle time only as far as the work of the busiest device allows. To divide that anew is another remedy. */
 int64_t finding_bound(const finder *f, int64_t ns)
 {
-    return trace_least(ns, f->window - f->mean_busy);
+    return trace_least(ns, f->window - f->most_busy);
 }
 
 /* By copies only as far as computing allows, since all of them can run beside it. */
@@ -136,7 +137,11 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
 static void put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
-    trace_finding *one = finding_add(f, "idle-for-device", d, other, finding_bound(f, ns));
+    int64_t gain = finding_bound(f, ns);
+    if (!finding_counts(f, gain, 3)) {
+        return;
+    }
+    trace_finding *one = finding_add(f, "idle-for-device", d, other, gain);
     gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
     put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
     PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
@@ -166,7 +171,10 @@ static void idle_for_devices(finder *f, int d)
         if (turns && e < d) {
             continue; /* once for both */
         }
-        int64_t gain = turns ? finding_bound(f, trace_least(ns, back)) : finding_bound(f, ns);
+        int64_t gain = finding_bound(f, turns ? trace_least(ns, back) : ns);
+        if (!finding_counts(f, gain, 3)) {
+            continue; /* the one that it waits for is the busiest, or waits for that one itself */
+        }
         trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
         gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
         put_gaps(one, f->t, &g, ns);
@@ -181,8 +189,8 @@ static void idle_for_devices(finder *f, int d)
                 finding_percent(ns, f->window), e);
             PUT(one->remedy,
                 "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
-                "only the bytes that are used. Or give device %d a part of that work.",
-                e, d, d);
+                "only the bytes that are used.",
+                e, d);
         }
     }
     if (others > 1 && finding_counts(f, rest, 3)) {
@@ -499,16 +507,25 @@ static void find_imbalance(finder *f)
         }
     }
     int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
-    const trace_device *light = least == TRACE_NONE ? NULL : &t->devices[least];
-    bool waits = light && light->cause[TRACE_CAUSE_NOTHING] < light->idle / 2;
-    if (f->n_used < 2 || waits || !finding_counts(f, gain, 10)) {
+    if (f->n_used < 2 || !finding_counts(f, gain, 10)) {
+        return;
+    }
+    const trace_device *light = &t->devices[least];
+    int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
+    bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2; /* work, and nothing else */
+    if (!lacks) {
         return;
     }
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
+    bool for_others = finding_counts(f, waits, 3);
     trace_finding *one = finding_add(f, "imbalance", least, most, gain);
     PUT(one->title, "device %d was busy for %s, device %d for %s", most, trace_time_text(f->busy[most], a), least,
         trace_time_text(f->busy[least], b));
-    PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));
+    int n = PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));
+    if (for_others) {
+        snprintf(one->evidence + n, sizeof one->evidence - (size_t)n, "; device %d waited for other devices for %s",
+                 least, TRACE_NS(waits));
+    }
     PUT(one->remedy,
         "Give each device the same time of work: parts in proportion to the devices' speed, or smaller parts "
         "that whichever device is free takes next.");

@@ -218,7 +218,7 @@ static int64_t share(int64_t *left, int64_t ns)
 
 static int64_t bound(const finder *f, int64_t ns)
 {
-    return trace_least(ns, f->window - f->most_busy);
+    return finding_bound(f, ns);
 }
 
 static bool is_long(const finder *f, int64_t ways)
@@ -230,8 +230,7 @@ static bool is_long(const finder *f, int64_t ways)
 static void put_turns(finder *f, int d, int e, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
-    int64_t gain = trace_least(ns, f->window - f->mean_busy);
-    trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
+    trace_finding *one = finding_add(f, "serialized-devices", d, e, bound(f, ns));
     if (n > 1) {
         PUT(whom, "%d other devices", n);
     } else {
