@@ -314,6 +314,7 @@ static void find_losses(finder *f)
         if (!first) {
             continue;
         }
+        f->lacks_work[d] = true;
         char time[HDI_AMOUNT_BYTES];
         int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
         trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
@@ -322,6 +323,42 @@ static void find_losses(finder *f)
             trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
         PUT(one->remedy, "Look at the operation that the message names; HEDDLE_LAUNCH_WAIT=on finds the one to blame.");
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ failures -- */
+
+#define FAILED_ID "failed-operations"
+
+/* Other figures are those of a program that did not do its work, so this one is the first. What a loss ended is that finding's. */
+static void find_failed(finder *f)
+{
+    const trace *t = f->t;
+    for (int d = 0; d < t->n_devices; d++) {
+        int32_t first = TRACE_NONE;
+        uint64_t n = 0;
+        for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
+            const trace_op *op = &t->ops[i];
+            if (!op->failed || op->lost || !trace_is_work(op->kind)) {
+                continue;
+            }
+            n++;
+            first = first == TRACE_NONE || op->issued < t->ops[first].issued ? (int32_t)i : first;
+        }
+        f->lacks_work[d] = n > 0;
+        if (n == 0) {
+            continue;
+        }
+        char name[TRACE_TEXT];
+        trace_finding *one = finding_add(f, FAILED_ID, d, TRACE_NONE, 0);
+        one->op = first;
+        PUT(one->title, "%" PRIu64 " operation%s of device %d never ran, from %.80s on", n, n == 1 ? "" : "s", d,
+            trace_op_name(t, first, name));
+        PUT(one->evidence, "that one failed %s into the window; a lane passes over what stands behind a failure",
+            TRACE_NS(trace_most(0, t->ops[first].issued - t->begin)));
+        PUT(one->remedy,
+            "hd_wait and hd_lane_wait return its error, and hd_message the reason: the program does not look, or "
+            "goes on. hd_lane_reset lets the lane take work again.");
     }
 }
 
@@ -507,7 +544,7 @@ static void find_imbalance(finder *f)
         }
     }
     int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
-    if (f->n_used < 2 || !finding_counts(f, gain, 10)) {
+    if (f->n_used < 2 || !finding_counts(f, gain, 10) || f->lacks_work[least]) {
         return;
     }
     const trace_device *light = &t->devices[least];
@@ -551,9 +588,17 @@ static void prepare(finder *f)
     f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
 }
 
+static bool is_failure(const trace_finding *x)
+{
+    return strcmp(x->id, FAILED_ID) == 0;
+}
+
 static int compare_findings(const void *a, const void *b)
 {
     const trace_finding *x = a, *y = b;
+    if (is_failure(x) != is_failure(y)) {
+        return is_failure(x) ? -1 : 1;
+    }
     if (x->gain != y->gain) {
         return x->gain > y->gain ? -1 : 1;
     }
@@ -590,6 +635,7 @@ bool trace_find(trace *t)
     bool ok = f->by_name != NULL;
     if (ok) {
         prepare(f);
+        find_failed(f);
         find_losses(f);
         ok = find_slow_paths(f) && finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
@@ -604,7 +650,8 @@ bool trace_find(trace *t)
         ok = ok && !f->failed;
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
-            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0) {
+            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0 ||
+                is_failure(&t->findings[i])) {
                 t->findings[kept++] = t->findings[i];
             }
         }

@@ -18,6 +18,7 @@ typedef struct finder {
     uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to it */
     int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
     bool used[TRACE_DEVICES];
+    bool lacks_work[TRACE_DEVICES]; /* work of it failed or was lost: that it has less is no imbalance */
     int n_used;
     int64_t *by_name; /* room for a sum of each name */
     size_t room;

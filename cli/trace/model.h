@@ -246,6 +246,7 @@ typedef struct trace_launch {
     int32_t kernel; /* index of names */
     uint64_t count;
     uint64_t measured;                       /* how many of them were measured by themselves */
+    uint64_t failed;                         /* how many never ran: they failed, or their device was lost */
     int64_t total, least, median, p99, most; /* ns on the device, of those; 0: there are none */
     int64_t shared;                          /* ns of stretches of several operations, divided by their number */
     bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
@@ -276,6 +277,7 @@ typedef struct trace {
     uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
+    uint64_t failed, lost;                /* work that the driver did not get or take; that a loss ended */
     uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
     int runs;                             /* runtimes that wrote into the file, one after the other */
     int64_t begin, end;                   /* the window of all devices */

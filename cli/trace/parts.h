@@ -153,7 +153,7 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
 /* The number of an id among those that findings have, TRACE_NONE. */
-enum { TRACE_FINDING_IDS = 19 };
+enum { TRACE_FINDING_IDS = 20 };
 int trace_finding_number(const char *id);
 
 /* What a device's `in_use_rest` is. */

@@ -682,6 +682,15 @@ static bool hold_all(trace *t)
 
 /* ------------------------------------------------------------------------------------------------------- window -- */
 
+static void count_failed(trace *t)
+{
+    for (size_t i = 0; i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        t->lost += op->lost;
+        t->failed += op->failed && !op->lost && trace_is_work(op->kind);
+    }
+}
+
 static void make_window(trace_source *s)
 {
     trace *t = s->t;
@@ -714,6 +723,7 @@ bool trace_place(trace_source *s)
     if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
+    count_failed(t);
     make_window(s);
     return true;
 }

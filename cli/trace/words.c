@@ -53,7 +53,8 @@ int trace_finding_number(const char *id)
                                                        "memory-fragmented",
                                                        "missing-waits",
                                                        "imbalance",
-                                                       "losses"};
+                                                       "losses",
+                                                       "failed-operations"};
     int number = 0;
     while (number < TRACE_FINDING_IDS && strcmp(id, ids[number]) != 0) {
         number++;

@@ -54,6 +54,17 @@ prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
 prints 'halo: at most 100 bytes, 100 bytes when all had most, 0 allocations, and 1 that got the label later' "$work/behind"
 
+# work that never ran is the first finding, whatever else there is
+printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name kernel 1 axpy' 'op 0.1:1 launch at=0 issue=1 span=2-2000 clock=3 done=2001 kernel=1' \
+    'op 0.1:2 launch at=1 issue=2 refused=1 kernel=1' 'op 0.1:3 launch at=1 issue=3 refused=1 kernel=1' \
+    'op 1.1:1 launch at=0 issue=1 span=2-9000 clock=3 done=9001 kernel=1' 'end at=9100' | "$maker" script >"$work/failed" || exit 1
+prints '1. failed-operations: 2 operations of device 0 never ran, from 0.1:2 axpy on' "$work/failed"
+prints '4 launches, 2 of which never ran' "$work/failed"
+grep -q 'imbalance\|operations have no times\|up to 0 ns' "$work/out" && fail "failed operations: $(cat "$work/out")"
+prints '"failed_operations": 2' "$work/failed" --json
+printf '%s\n' 'failed == 2' 'finding.failed-operations == 1' >"$work/rules"
+prints '2 rules kept' "$work/failed" --check "$work/rules"
+
 # rules
 printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 60%' 'findings <= 3' 'dropped == 0' 'gap.max < 30 ms' 'window > 1 ms' \
     'finding.idle-for-device == 1' 'critical.host < 5 %' 'losses == 0' >"$work/rules"
@@ -90,6 +101,20 @@ for rule in 'finding.nonsense == 0' 'finding. == 0' 'idle.nonsense < 5 %' 'criti
 done
 printf '%s\n' 'finding.nonsense == 0' >"$work/rules"
 refused 2 'no finding has that name' "$work/trace" --check "$work/rules"
+# a trace without work, and a file without rules
+printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'end at=100' | "$maker" script >"$work/empty" || exit 1
+printf '%s\n' 'idle < 20 %' 'compute > 80 %' 'gap.max < 1 us' 'queue.most < 9' 'memory.peak < 1 GiB' 'submit-to-issue.p99 < 1 s' >"$work/rules"
+"$tool" trace "$work/empty" --check "$work/rules" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || fail "a trace without work keeps rules: $(cat "$work/out")"
+[ "$(grep -c 'no device has operations' "$work/out")" -eq 6 ] || fail "rules of a trace without work: $(cat "$work/out")"
+printf '%s\n' 'critical.way < 5 %' >"$work/rules"
+"$tool" trace "$work/empty" --check "$work/rules" >"$work/out" 2>"$work/err" && fail "a trace without work has a critical path"
+printf '%s\n' 'operations == 0' >"$work/rules"
+prints '1 rule kept' "$work/empty" --check "$work/rules"
+for rules in '' '# nothing'; do
+    printf '%s\n' "$rules" >"$work/rules"
+    refused 2 'it has no rule' "$work/trace" --check "$work/rules"
+done
 # a rule that is broken in front of a line that is none
 printf '%s\n' 'findings == 0' 'nonsense < 5' >"$work/rules"
 refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
@@ -97,8 +122,8 @@ refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 [ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
 # each finding that the documents have is one that a rule may name
 sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
-[ "$(wc -l <"$work/rules")" -eq 19 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
-prints '19 rules kept' "$work/trace" --check "$work/rules"
+[ "$(wc -l <"$work/rules")" -eq 20 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
+prints '20 rules kept' "$work/trace" --check "$work/rules"
 
 refused 2 'is missing'
 for option in --why --check --peaks --export -o; do

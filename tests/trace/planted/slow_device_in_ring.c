@@ -17,7 +17,7 @@ static void run(scene *s)
         for (int d = 0; d < DEVICES; d++) {
             const hd_arg uses[] = {hd_out(halos[d][i % 2]), hd_in(halos[(d + 1) % DEVICES][(i + 1) % 2]),
                                    hd_in(halos[(d + DEVICES - 1) % DEVICES][(i + 1) % 2])};
-            nap_with(s, d, s->clean || d != 2 ? 20000 : 60000, uses, 3);
+            nap_with(s, d, s->clean || d != 2 ? 40000 : 120000, uses, 3);
         }
     }
     end(s);
