@@ -97,6 +97,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_count(j, "waits", t->lost_waits);
     put_count(j, "operations_with_unknown_waits", t->unknown_ops);
     put_count(j, "without_device_time", t->unplaced);
+    put_bool(j, "full", t->ended_early);
     put_bool(j, "stopped", t->ended);
     put_bool(j, "cut", t->cut);
     hdi_json_object_end(j);

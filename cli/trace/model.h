@@ -49,7 +49,7 @@ typedef struct trace_op {
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
     bool failed; /* the device did not get it, or was lost before it began */
-    bool lost;   /* its device was lost before it was done */
+    bool lost;   /* its device was lost before it was done, which is `done` then */
     bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
         unknown_waits; /* waits whose records are missing, or that are for operations which the trace does not have */

@@ -9,6 +9,9 @@
  * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned, nor on one
  * that comes to rest during a long call.
  *
+ * What has no DONE may be over nevertheless. A loss ends what its device had not done. Where an engine's records had no room, the next DONE
+ * of the lane shows it. Where the file was full, what was under way goes on until the trace ends.
+ *
  * An end that the engine saw, by the clock, is a little late. It may be later than the event in front of the lane's next span.
  * The lane had ended by then.
  *
@@ -344,8 +347,8 @@ static const lost_time *find_lost(const lost_time *table, size_t n, const trace_
     return x && x->device == key.device && x->run == key.run ? x : NULL;
 }
 
-/* What a device had not done when it was lost will never be. Of each lane the first such operation was under way, if the driver had it. */
-static bool end_lost(trace *t)
+/* NULL: no memory. A loss without a return ends with the next one. */
+static lost_time *list_lost(const trace *t)
 {
     lost_time *table = trace_table(t->n_losses, sizeof *table);
     for (size_t i = 0; table && i < t->n_losses; i++) {
@@ -355,18 +358,34 @@ static bool end_lost(trace *t)
     if (table) {
         trace_sort(table, t->n_losses, sizeof *table, compare_lost);
     }
+    for (size_t i = 0; table && i + 1 < t->n_losses; i++) {
+        bool same = table[i].device == table[i + 1].device && table[i].run == table[i + 1].run;
+        table[i].until = same ? trace_least(table[i].until, table[i + 1].time) : table[i].until;
+    }
+    return table;
+}
+
+/* Whether an operation that a loss ended was under way: the driver had it, and what is before it in its lane was done. */
+static bool was_running(const trace *t, const trace_op *op, int64_t lost)
+{
+    const trace_op *before = op->before != TRACE_NONE ? &t->ops[op->before] : NULL;
+    bool first = !before || (before->done != TRACE_UNSEEN && !(before->lost && before->done >= lost));
+    return first && op->issued != TRACE_UNSEEN && op->issued < lost;
+}
+
+/* What a device had not done when it was lost will never be. */
+static bool end_lost(trace *t)
+{
+    lost_time *table = list_lost(t);
     for (size_t i = 0; table && t->n_losses > 0 && i < t->n_ops; i++) {
         trace_op *op = &t->ops[i];
         const lost_time *x = trace_is_work(op->kind) && op->done == TRACE_UNSEEN && !op->failed
                                  ? find_lost(table, t->n_losses, op)
                                  : NULL;
         if (x) {
-            bool ran = op->issued != TRACE_UNSEEN && op->issued < x->time &&
-                       (op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN) &&
-                       !(op->before != TRACE_NONE && t->ops[op->before].lost);
             op->lost = true;
-            op->failed = !ran;
-            op->done = ran ? x->time : TRACE_UNSEEN;
+            op->failed = !was_running(t, op, x->time);
+            op->done = trace_most(x->time, op->submitted);
         }
     }
     free(table);

@@ -438,6 +438,34 @@ static void test_lost_operations(void **state)
     assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], (2 + 2) * US);
     assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], (20 + 10 + 20) * US);
     assert_int_equal(t.unplaced, 1);
+    assert_int_equal(t.lost, 5);
+    assert_int_equal(t.failed, 1);
+    assert_in_range((int)(d->queue_mean * 300), 197, 199); /* none is queued behind its loss */
+    scene_check_split(&t);
+    trace_release(&t);
+    /* the first one behind a return is lost in its turn, and a loss without a return is over with the next one */
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-400 clock=3 done=401\n"
+                           "op 1.1:1 launch at=0 issue=1\n"
+                           "loss 1 at=50 first\n"
+                           "restart 1 at=70-80\n"
+                           "op 1.1:2 launch at=100 issue=101\n"
+                           "op 1.1:3 launch at=102 issue=103\n"
+                           "loss 1 at=150 again\n"
+                           "op 1.1:4 launch at=160\n"
+                           "loss 1 at=200 and again\n"
+                           "restart 1 at=210-220\n"
+                           "op 1.1:5 launch at=230 issue=231\n"
+                           "end at=500\n",
+               &t);
+    first = (size_t)trace_find_op(&t, SCRIPT_LANE(1, 1), 1);
+    static const int64_t done[] = {50, 150, 150, 160};
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(t.ops[first + i].lost);
+        assert_int_equal(t.ops[first + i].failed, i > 1);
+        assert_int_equal(t.ops[first + i].done, done[i] * US);
+    }
+    assert_false(t.ops[first + 4].lost);
+    assert_int_equal(t.devices[1].compute, (49 + 49) * US);
     scene_check_split(&t);
     trace_release(&t);
 }
