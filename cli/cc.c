@@ -413,6 +413,21 @@ static void release(cc_settings *s)
     cc_messages_forget();
 }
 
+/* Whether nothing that is written is the file of what is read. */
+static bool spares(const cc_settings *s)
+{
+    char *header = s->embed != NULL ? cc_header_of(s->output) : NULL;
+    const char *const outputs[] = {s->output, header, s->emit_ptx, s->depfile}, *const read[] = {s->given_ptx, s->math};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof outputs / sizeof outputs[0]; i++) {
+        ok = outputs[i] == NULL ||
+             (output_spares("cc", outputs[i], (const char *const *)s->sources.arguments, s->sources.n) &&
+              output_spares("cc", outputs[i], read, sizeof read / sizeof read[0]));
+    }
+    free(header);
+    return ok;
+}
+
 int cli_cc(int argc, char **argv)
 {
     cc_settings s;
@@ -435,7 +450,7 @@ int cli_cc(int argc, char **argv)
         if (s.output == NULL) {
             s.output = output = default_output(&s);
         }
-        status = find_include(&s);
+        status = spares(&s) ? find_include(&s) : CLI_FAILED;
     }
     if (status == CLI_OK) {
         cli_process_begin();

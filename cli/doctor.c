@@ -144,6 +144,9 @@ int cli_doctor(int argc, char **argv)
     }
     bool to_output = options.snapshot && strcmp(options.snapshot, "-") == 0;
     if (options.from) {
+        if (options.snapshot && !output_spares("doctor", options.snapshot, &options.from, 1)) {
+            return CLI_FAILED;
+        }
         if (!read_snapshot(options.from, &s)) {
             return CLI_FAILED;
         }

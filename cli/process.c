@@ -208,6 +208,16 @@ bool cli_process_exists(const char *name)
     return found;
 }
 
+static bool is_input(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+const char *cli_file_name(const char *path)
+{
+    return is_input(path) ? "the input" : path;
+}
+
 void *cli_read_file(const char *path, size_t *bytes)
 {
     return cli_read_file_if(path, bytes, 0, NULL, NULL);
@@ -216,7 +226,7 @@ void *cli_read_file(const char *path, size_t *bytes)
 void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
                        void *context)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = is_input(path) ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
         return NULL;
     }

@@ -32,11 +32,14 @@ void cli_process_end(void);
 /* Whether a program of that name can be found. */
 bool cli_process_exists(const char *name);
 
-/* The content, malloc'd, with a zero behind it; NULL with errno. */
+/* The content, malloc'd, with a zero behind it; NULL with errno. The path - is the standard input. A file is opened once: it may be a pipe. */
 void *cli_read_file(const char *path, size_t *bytes);
 /* The same of a file that is wanted by its first `head` bytes. Else NULL with errno 0, and no more of it is read; a shorter one is wanted. */
 void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
                        void *context);
+
+/* A file as messages and results name it. */
+const char *cli_file_name(const char *path);
 
 /* malloc that ends the program where there is no memory. */
 void *cli_allocate(size_t bytes);

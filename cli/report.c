@@ -23,7 +23,7 @@ static int print_help(void)
            "  of `heddle doctor --json`  what is wrong with the machine\n"
            "  of doctor --snapshot FILE  the same: its facts are judged as `heddle doctor --from` does\n"
            "  of `heddle info --json`    the machine\n"
-           "Two traces are laid side by side, too.\n"
+           "Two traces are laid side by side, too. The FILE - is the input.\n"
            "\n"
            "options:\n"
            "  --output FILE, -o FILE  the page (default: report.html); -: the output\n"
@@ -97,6 +97,13 @@ int cli_report(int argc, char **argv)
     int status = parse(argc, argv, &words);
     if (status != CLI_OK || words.help) {
         return words.help ? print_help() : status;
+    }
+    const char *inputs[PAGE_FILES];
+    for (int i = 0; i < words.n; i++) {
+        inputs[i] = words.files[i].path;
+    }
+    if (!output_spares("report", words.output, inputs, (size_t)words.n)) {
+        return CLI_FAILED;
     }
     if (strcmp(words.output, "-") != 0 && !output_may(words.output)) {
         fprintf(stderr, "heddle report: cannot write '%s': %s\n", words.output, strerror(errno));

@@ -34,6 +34,7 @@ static int print_help(void)
            "program FILE.2 "
            "and\n"
            "so on. Of several files each is analysed by itself, also where they are of one program.\n"
+           "The FILE - is the input.\n"
            "\n"
            "options:\n"
            "  --all             everything, not only the first lines\n"
@@ -96,6 +97,11 @@ static int document_write(document *d, const char *path)
 
 /* ------------------------------------------------------------------------------------------------------- exports -- */
 
+static char *hta_file(const char *folder, int device)
+{
+    return cli_format("%s/rank_%d.json", folder, device);
+}
+
 static int export_hta(const trace *t, const char *folder)
 {
     if (t->detail != HDI_RECORD_DETAIL_FULL && t->n_reported == 0) {
@@ -110,7 +116,7 @@ static int export_hta(const trace *t, const char *folder)
             fprintf(stderr, "heddle trace: device %d has no work with times, and gets no file\n", d);
             continue;
         }
-        char *path = cli_format("%s/rank_%d.json", folder, d);
+        char *path = hta_file(folder, d);
         document file;
         if (document_open(&file)) {
             trace_export_hta(t, d, file.file);
@@ -276,6 +282,20 @@ static int parse(int argc, char **argv, options *out)
     return CLI_OK;
 }
 
+/* Whether what is written leaves the file and its peaks as they are. HTA has a file for each of so many devices. */
+static bool spares(const char *file, const options *o, int devices)
+{
+    const char *const inputs[] = {file, o->peaks};
+    bool ok = (!o->json_file || output_spares("trace", o->json_file, inputs, 2)) &&
+              (!o->output || output_spares("trace", o->output, inputs, 2));
+    for (int d = 0; ok && o->format && strcmp(o->format, "hta") == 0 && d < devices; d++) {
+        char *path = hta_file(o->output, d);
+        ok = output_spares("trace", path, inputs, 2);
+        free(path);
+    }
+    return ok;
+}
+
 static int run_file(const char *file, const options *o)
 {
     static trace t; /* large */
@@ -283,7 +303,7 @@ static int run_file(const char *file, const options *o)
     if (!trace_read(file, o->peaks, &t, error)) {
         return fail(error);
     }
-    int status = run(&t, o);
+    int status = spares(file, o, t.n_devices) ? run(&t, o) : CLI_FAILED;
     trace_release(&t);
     return status;
 }

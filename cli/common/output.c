@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
@@ -17,6 +19,21 @@ bool output_may(const char *path)
         return unlink(path) == 0;
     }
     return errno == EEXIST && access(path, W_OK) == 0;
+}
+
+bool output_spares(const char *command, const char *output, const char *const *inputs, size_t n)
+{
+    struct stat there, here;
+    bool replaces = strcmp(output, "-") != 0 && stat(output, &there) == 0 && S_ISREG(there.st_mode);
+    for (size_t i = 0; replaces && i < n; i++) {
+        bool is = inputs[i] && (strcmp(inputs[i], "-") == 0 ? fstat(STDIN_FILENO, &here) : stat(inputs[i], &here)) == 0;
+        if (is && here.st_dev == there.st_dev && here.st_ino == there.st_ino) {
+            fprintf(stderr, "heddle %s: the output '%s' is the file of the input '%s'; give another output\n", command,
+                    output, inputs[i]);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Into what is there. */

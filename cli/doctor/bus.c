@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,14 @@ static int compare(const void *a, const void *b)
     return strcmp(a, b);
 }
 
+/* A part of a device that is made for a virtual machine (SR-IOV). On the host no program uses it. */
+static bool is_virtual(const char *root, const char *bus_id)
+{
+    char path[SYSTEM_PATH_BYTES];
+    snprintf(path, sizeof(path), DEVICES "/%s/physfn", bus_id);
+    return system_exists(root, path);
+}
+
 static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES];
@@ -61,7 +70,7 @@ static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot 
         }
         long long class = system_read_number(root, 0, DEVICES "/%s/class", name);
         switches += class >> 8 == CLASS_BRIDGE_OTHER;
-        if (class >> 16 == CLASS_DISPLAY) {
+        if (class >> 16 == CLASS_DISPLAY && !is_virtual(root, name)) {
             doctor_bus_number(buses, name);
         }
     }
@@ -80,7 +89,11 @@ static void read_bound(const char *root, const char *bus_id, int i, doctor_snaps
     ssize_t length = readlink(path, target, sizeof(target) - 1);
     target[length > 0 ? length : 0] = 0;
     const char *slash = strrchr(target, '/');
-    doctor_put(s, length <= 0 ? "none" : slash ? slash + 1 : target, "gpu.%d.kernel_driver", i);
+    if (length <= 0 && errno != ENOENT) {
+        doctor_miss(s, "/sys does not show its driver", "gpu.%d.kernel_driver", i);
+    } else {
+        doctor_put(s, length <= 0 ? "none" : slash ? slash + 1 : target, "gpu.%d.kernel_driver", i);
+    }
     snprintf(path, sizeof(path), "%s" DEVICES "/%s/config", root, bus_id);
     FILE *file = fopen(path, "re");
     if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) { /* what is gone reads as ones */
@@ -91,6 +104,25 @@ static void read_bound(const char *root, const char *bus_id, int i, doctor_snaps
     if (file) {
         fclose(file);
     }
+}
+
+/* Whether this process may open the driver's file of the device. It is not opened, since that starts the device. The kernel asks a
+ * control group for devices here, too (devcgroup_inode_permission), and refuses with EPERM. */
+static void read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+{
+    char path[SYSTEM_PATH_BYTES], line[256];
+    bool readable;
+    snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%s/information", bus_id);
+    char *colon =
+        system_find_line(root, path, "Device Minor:", line, sizeof(line), &readable) ? strchr(line, ':') : NULL;
+    if (!colon) {
+        doctor_miss(s, "/proc/driver/nvidia/gpus does not have the device; a container shows a part of them",
+                    "gpu.%d.file", i);
+        return;
+    }
+    snprintf(path, sizeof(path), "%s/dev/nvidia%ld", root, strtol(colon + 1, NULL, 10));
+    bool may = access(path, R_OK | W_OK) == 0;
+    doctor_put(s, may ? "may be opened" : errno == ENOENT ? "is missing" : "may not be opened", "gpu.%d.file", i);
 }
 
 static void read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
@@ -181,6 +213,7 @@ static void read_device(const char *root, const char *bus_id, const system_chain
 {
     doctor_put(s, bus_id, "gpu.%d.bus", i);
     read_bound(root, bus_id, i, s);
+    read_file(root, bus_id, i, s);
     read_iommu(root, bus_id, i, s);
     read_acs(root, chain, i, s);
     read_link(root, bus_id, chain, i, s);
@@ -190,7 +223,12 @@ static void read_device(const char *root, const char *bus_id, const system_chain
     } else {
         doctor_miss(s, "/sys does not have its size", "gpu.%d.window_mib", i);
     }
-    doctor_put_number(s, system_read_number(root, -1, DEVICES "/%s/numa_node", bus_id), "gpu.%d.node", i);
+    long long node = system_read_number(root, LLONG_MIN, DEVICES "/%s/numa_node", bus_id);
+    if (node != LLONG_MIN) {
+        doctor_put_number(s, node, "gpu.%d.node", i);
+    } else {
+        doctor_miss(s, "/sys does not have it", "gpu.%d.node", i);
+    }
 }
 
 /* ---- the kernel log ---- */

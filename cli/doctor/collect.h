@@ -30,8 +30,9 @@ void doctor_collect(doctor_snapshot *s);
 
 /* ---- the sources; `root` is put before /sys, /proc and /dev: "" but for tests ---- */
 
-/* process.c: the system, limits, the environment. */
+/* process.c: the system, limits, and by environment.c the environment. */
 void doctor_read_system(const char *root, doctor_snapshot *s);
+void doctor_read_environment(doctor_snapshot *s);
 
 /* bus.c: devices and bridges; the bus ids that were found go into *buses. */
 void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s);

@@ -75,6 +75,10 @@ static void read_result(const look *l, const one *d, const one *o, doctor_snapsh
         return;
     }
     doctor_put(s, hd_peer_verdict_text(info.verdict), "pair.%d.%d.verdict", d->number, o->number);
+    if (info.reason[0]) {
+        hdi_peer_name_devices(&info, d->number, o->number);
+        doctor_put(s, info.reason, "pair.%d.%d.reason", d->number, o->number);
+    }
     doctor_put_number(s, info.driver_code, "pair.%d.%d.code", d->number, o->number);
     doctor_put_number(s, (long long)(info.direct_bytes_per_s / 1e6), "pair.%d.%d.direct_mb_per_s", d->number,
                       o->number);

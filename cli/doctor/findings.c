@@ -179,13 +179,15 @@ static void ask(question *q, int a, int b)
 static void ask_everywhere(question *q)
 {
     int n = doctor_gpus(q->s);
-    const doctor_fact *bus = doctor_find(q->s, "system.bus");
+    const doctor_fact *bus = doctor_find(q->s, "system.bus"), *number = doctor_find(q->s, "gpus");
     if (q->rule->scope == DOCTOR_MACHINE) {
         ask(q, -1, -1);
         return;
     }
     if (n == 0 && bus && bus->reason) { /* there may be devices */
         add_gap(q->s, q->rule, "system.bus", q->out);
+    } else if (!number || !number->value) {
+        add_gap(q->s, q->rule, "gpus", q->out);
     }
     for (int a = 0; a < n; a++) {
         if (q->rule->scope == DOCTOR_GPU) {

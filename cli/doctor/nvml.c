@@ -42,7 +42,7 @@ static const char *error_text(int code, char out[NVML_TEXT])
     case NVML_UNSUPPORTED:
         return DOCTOR_UNSUPPORTED;
     case NVML_NO_PERMISSION:
-        return "the user may not read it";
+        return DOCTOR_NOT_ALLOWED;
     case NVML_FUNCTION_MISSING:
         return "this version of NVML has no such call";
     case NVML_RESET_REQUIRED:
@@ -223,7 +223,7 @@ static int find_bus(const doctor_buses *buses, nvml_pci *pci)
     return -1;
 }
 
-/* Links that are up, those of them to a switch, and those to each other device. */
+/* Links that are up, those of them to a switch, those to each other device, and all that the device has. */
 static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     int up = 0, known = 0, switched = 0, first = NVML_OK, to[DOCTOR_GPUS_MAX] = {0};
@@ -250,6 +250,7 @@ static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses,
                                                 : first; /* no first link: it has none */
     put_count(s, code, (unsigned)up, "nvlinks", i);
     put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
+    put_count(s, code, (unsigned)known, "nvlinks_all", i);
     for (int k = 0; k < buses->n; k++) {
         if (to[k] && k != i) {
             doctor_put_number(s, to[k], "pair.%d.%d.nvlinks", i, k);
@@ -300,12 +301,36 @@ static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b,
 
 /* ---- all ---- */
 
+/* What NVML counts and does not open. It does not name such a device. */
+typedef struct unopened {
+    int n, first; /* the first one's code */
+    bool alike;   /* all have that code */
+    int broken;   /* those that are not just others' */
+} unopened;
+
+static void count_unopened(unopened *u, int code)
+{
+    u->first = u->n++ ? u->first : code;
+    u->alike &= code == u->first;
+    u->broken += code != NVML_NO_PERMISSION;
+}
+
+/* `absent`: devices of the list that NVML has not opened, which may be the same. What is left is on no list. */
+static void put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
+{
+    char text[NVML_TEXT];
+    int left = u->n - absent < u->broken ? u->n - absent : u->broken;
+    if (left > 0) {
+        doctor_put_number(s, left, "nvml.unlisted");
+        doctor_put(s, u->alike ? error_text(u->first, text) : "for several reasons", "nvml.unlisted_state");
+    }
+}
+
 static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
 {
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
-    int failed = 0, first = NVML_OK;
-    bool alike = true;
+    unopened u = {.first = NVML_OK, .alike = true};
     for (unsigned i = 0; i < count && i < DOCTOR_GPUS_MAX; i++) {
         nvml_device d = NULL;
         nvml_pci pci;
@@ -315,8 +340,7 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
             code = n->nvmlDeviceGetPciInfo_v3(d, &pci);
         }
         if (code != NVML_OK) {
-            first = failed++ ? first : code;
-            alike &= code == first;
+            count_unopened(&u, code);
         }
         pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
         int number = pci.bus_id[0] ? doctor_bus_number(buses, pci.bus_id) : -1;
@@ -333,10 +357,11 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
             read_device(n, device[i], i, buses, s);
-        } else { /* NVML counts devices that it does not open, and does not name them */
-            doctor_put(s, failed == absent && alike ? error_text(first, text) : "absent", "gpu.%d.nvml", i);
+        } else {
+            doctor_put(s, u.n == absent && u.alike ? error_text(u.first, text) : "absent", "gpu.%d.nvml", i);
         }
     }
+    put_unlisted(&u, absent, s);
     for (int a = 0; a < buses->n; a++) {
         for (int b = 0; b < buses->n; b++) {
             if (a != b && device[a] && device[b]) {

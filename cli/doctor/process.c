@@ -1,6 +1,6 @@
-/* process.c - facts about the system and this process: kernel, modules, namespaces, limits, other programs, variables.
+/* process.c - facts about the system and this process: kernel, modules, namespaces, limits, memory policy, other programs.
  *
- * Of the environment only variables in the list are read, and of the kernel's command line only words in the list.
+ * Of the kernel's command line only words in the list are read. What cannot be looked at is missing, and is not taken for absent.
  * Threads: one at a time. Locks: none.
  */
 #include <ctype.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "cli/doctor/collect.h"
@@ -25,6 +26,31 @@ static const char *yes_no(bool yes)
 }
 
 /* ---- the system ---- */
+
+/* Whether a module is loaded. Where neither folder is there, as in a sandbox, nothing is known. */
+static void read_loaded(const char *root, const char *path, const char *other, const char *key, doctor_snapshot *s)
+{
+    bool there = system_exists(root, path) || (other && system_exists(root, other));
+    if (there || system_exists(root, "/sys/module")) {
+        doctor_put(s, yes_no(there), "module.%s", key);
+    } else {
+        doctor_miss(s, "/sys/module cannot be read", "module.%s", key);
+    }
+}
+
+/* What is off where its folder is not there, and not known where the folder above is not there either. */
+static void read_optional(const char *root, const char *above, long long value, const char *key, doctor_snapshot *s)
+{
+    if (value >= 0) {
+        doctor_put_number(s, value, "system.%s", key);
+    } else if (system_exists(root, above)) {
+        doctor_put_number(s, 0, "system.%s", key);
+    } else {
+        char reason[96];
+        snprintf(reason, sizeof(reason), "%s cannot be read", above);
+        doctor_miss(s, reason, "system.%s", key);
+    }
+}
 
 static void read_kernel(const char *root, doctor_snapshot *s)
 {
@@ -41,15 +67,13 @@ static void read_kernel(const char *root, doctor_snapshot *s)
         doctor_miss(s, "/proc/cpuinfo names no flags", "system.hypervisor");
     }
     doctor_put(s, yes_no(system_exists(root, "/dev/dxg")), "system.wsl");
-    doctor_put(s,
-               yes_no(system_exists(root, "/sys/module/nvidia") || system_exists(root, "/proc/driver/nvidia/version")),
-               "module.nvidia");
-    doctor_put(s, yes_no(system_exists(root, "/sys/module/nouveau")), "module.nouveau");
+    read_loaded(root, "/sys/module/nvidia", "/proc/driver/nvidia/version", "nvidia", s);
+    read_loaded(root, "/sys/module/nouveau", NULL, "nouveau", s);
     doctor_put(s, yes_no(system_exists(root, "/dev/nvidiactl")), "device_files.control");
     doctor_put(s, yes_no(system_exists(root, "/dev/nvidia-uvm")), "device_files.uvm");
-    int adapters = system_count_entries(root, "/sys/class/infiniband");
-    doctor_put_number(s, adapters > 0 ? adapters : 0, "system.infiniband");
-    doctor_put_number(s, system_read_number(root, 0, "/proc/sys/kernel/yama/ptrace_scope"), "system.ptrace_scope");
+    read_optional(root, "/sys/class", system_count_entries(root, "/sys/class/infiniband"), "infiniband", s);
+    read_optional(root, "/proc/sys/kernel", system_read_number(root, -1, "/proc/sys/kernel/yama/ptrace_scope"),
+                  "ptrace_scope", s);
 }
 
 /* Words of the kernel's command line that matter here; others may identify the machine. */
@@ -65,6 +89,9 @@ static void read_command_line(const char *root, doctor_snapshot *s)
     }
     char *rest = line;
     for (char *word; (word = strtok_r(rest, " ", &rest));) {
+        if (strstr(word, "blacklist=") && !strstr(word, "nouveau") && !strstr(word, "nvidia")) {
+            continue;
+        }
         for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
             if (strncmp(word, wanted[i], strlen(wanted[i])) == 0 && used + strlen(word) + 2 < sizeof(kept)) {
                 used += (size_t)snprintf(kept + used, sizeof(kept) - used, "%s%s", used ? " " : "", word);
@@ -138,6 +165,52 @@ static bool has_value(const doctor_snapshot *s, const char *key, const char *val
     return f && f->value && strcmp(f->value, value) == 0;
 }
 
+/* A namespace of its own decides; that there is none takes both. */
+static void read_container(doctor_snapshot *s)
+{
+    bool own = has_value(s, "process.ipc_namespace", "own") || has_value(s, "process.pid_namespace", "own");
+    bool none =
+        has_value(s, "process.ipc_namespace", "the system's") && has_value(s, "process.pid_namespace", "the system's");
+    if (own || none) {
+        doctor_put(s, yes_no(own), "system.container");
+    } else {
+        doctor_miss(s, "/proc/self/ns cannot be read", "system.container");
+    }
+}
+
+/* The nodes of a policy that binds, such as that of numactl --membind. False: there is none such, or it cannot be read (*known). */
+static bool read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
+{
+    enum { NODES = 1024, BITS = 8 * sizeof(long), BIND = 2, STATIC = 1 << 15 }; /* include/uapi/linux/mempolicy.h */
+    unsigned long mask[NODES / BITS] = {0};
+    int mode = 0;
+    size_t used = 0;
+    *known = syscall(SYS_get_mempolicy, &mode, mask, (unsigned long)NODES, NULL, 0ul) == 0;
+    for (unsigned i = 0; *known && (mode & ~STATIC) == BIND && i < NODES && used + 8 < DOCTOR_VALUE_BYTES; i++) {
+        if (mask[i / BITS] >> i % BITS & 1) {
+            used += (size_t)snprintf(out + used, DOCTOR_VALUE_BYTES - used, "%s%u", used ? "," : "", i);
+        }
+    }
+    return used > 0;
+}
+
+/* Where memory may lie: by the policy, else by the cpuset. */
+static void read_memory_nodes(const char *root, doctor_snapshot *s)
+{
+    char list[DOCTOR_VALUE_BYTES], line[512];
+    bool known = true, readable;
+    if (!root[0] && read_binding(list, &known)) {
+        doctor_put(s, list, "process.memory_nodes");
+    } else if (!known) {
+        doctor_miss(s, "the memory policy cannot be read here", "process.memory_nodes");
+    } else if (system_find_line(root, "/proc/self/status", "Mems_allowed_list:", line, sizeof(line), &readable)) {
+        char *at = line + strlen("Mems_allowed_list:");
+        doctor_put(s, at + strspn(at, " \t"), "process.memory_nodes");
+    } else {
+        doctor_miss(s, "/proc/self/status cannot be read", "process.memory_nodes");
+    }
+}
+
 static void read_limits(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[512];
@@ -171,57 +244,40 @@ static void read_limits(const char *root, doctor_snapshot *s)
 
 /* ---- other programs ---- */
 
+/* A program that is not found is not there only where the processes of others can be seen; the first one is such. */
+static void put_program(bool found, bool all, const char *yes, const char *no, const char *key, doctor_snapshot *s)
+{
+    if (found || all) {
+        doctor_put(s, found ? yes : no, "%s", key);
+    } else {
+        doctor_miss(s, "/proc does not show the processes of others", "%s", key);
+    }
+}
+
 /* Names have 15 characters in /proc. */
 static void read_programs(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], name[64];
-    bool mps = false, fabric = false, persistence = false;
+    bool mps = false, fabric = false, persistence = false, all = false;
     snprintf(path, sizeof(path), "%s/proc", root);
     DIR *directory = opendir(path);
-    if (!directory) {
-        doctor_miss(s, "/proc cannot be read", "mps.server");
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(directory));) {
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
         if (isdigit((unsigned char)entry->d_name[0]) &&
             system_read_line(root, name, sizeof(name), "/proc/%.20s/comm", entry->d_name)) {
+            all |= strcmp(entry->d_name, "1") == 0;
             mps |= strncmp(name, "nvidia-cuda-mps", 15) == 0;
             fabric |= strncmp(name, "nv-fabricmanage", 15) == 0;
             persistence |= strncmp(name, "nvidia-persiste", 15) == 0;
         }
     }
-    closedir(directory);
-    doctor_put(s, yes_no(mps), "mps.server");
+    if (directory) {
+        closedir(directory);
+    }
+    put_program(mps, all, "yes", "no", "mps.server", s);
     if (fabric || !has_value(s, "system.container", "yes")) { /* from inside a container it cannot be seen */
-        doctor_put(s, fabric ? "running" : "not running", "fabric.manager");
+        put_program(fabric, all, "running", "not running", "fabric.manager", s);
     }
-    doctor_put(s, yes_no(persistence), "system.persistence_daemon");
-}
-
-/* ---- the environment ---- */
-
-static void read_environment(doctor_snapshot *s)
-{
-    static const char *const names[] = {"CUDA_DEVICE_MAX_CONNECTIONS",
-                                        "CUDA_DEVICE_ORDER",
-                                        "CUDA_LAUNCH_BLOCKING",
-                                        "CUDA_MODULE_LOADING",
-                                        "CUDA_VISIBLE_DEVICES",
-                                        "HEDDLE_DRIVER",
-                                        "HEDDLE_PEERS",
-                                        "HEDDLE_PLACEMENT",
-                                        "NCCL_P2P_DISABLE",
-                                        "NCCL_P2P_LEVEL",
-                                        "NCCL_SHM_DISABLE"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *value = secure_getenv(names[i]);
-        if (value) {
-            doctor_put(s, value, "env.%s", names[i]);
-        } else {
-            doctor_put(s, "(not set)", "env.%s", names[i]);
-        }
-    }
-    doctor_put(s, yes_no(secure_getenv("CUDA_MPS_PIPE_DIRECTORY")), "mps.directory_set"); /* a path may have names */
+    put_program(persistence, all, "yes", "no", "system.persistence_daemon", s);
 }
 
 void doctor_read_system(const char *root, doctor_snapshot *s)
@@ -232,9 +288,9 @@ void doctor_read_system(const char *root, doctor_snapshot *s)
     read_nodes(root, s);
     read_namespace(root, "ipc", IPC_FIRST, "ipc_namespace", s);
     read_namespace(root, "pid", PID_FIRST, "pid_namespace", s);
-    bool container = has_value(s, "process.ipc_namespace", "own") || has_value(s, "process.pid_namespace", "own");
-    doctor_put(s, yes_no(container), "system.container");
+    read_container(s);
     read_limits(root, s);
+    read_memory_nodes(root, s);
     read_programs(root, s);
-    read_environment(s);
+    doctor_read_environment(s);
 }

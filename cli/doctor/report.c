@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/json.h"
 
-enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12 };
+enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12, FIX_BYTES = 1024 };
 
 /* ---- text ---- */
 
@@ -40,15 +40,22 @@ static void put_pairs(const doctor_finding *f, FILE *out)
     }
 }
 
+/* NULL: it is not in the snapshot. */
+static const char *bus_of(const doctor_snapshot *s, int device)
+{
+    char key[DOCTOR_KEY_BYTES];
+    snprintf(key, sizeof(key), "gpu.%d.bus", device);
+    const doctor_fact *bus = doctor_find(s, key);
+    return bus ? bus->value : NULL;
+}
+
 static void put_devices(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
     for (size_t i = 0; i < f->n_subjects && i < SHOWN_SUBJECTS; i++) {
-        char key[DOCTOR_KEY_BYTES];
-        snprintf(key, sizeof(key), "gpu.%d.bus", f->subjects[i].a);
-        const doctor_fact *bus = doctor_find(s, key);
+        const char *bus = bus_of(s, f->subjects[i].a);
         fprintf(out, "%s%d", i ? ", " : "", f->subjects[i].a);
-        if (bus && bus->value) {
-            fprintf(out, " (%s)", bus->value);
+        if (bus) {
+            fprintf(out, " (%s)", bus);
         }
     }
     if (f->n_subjects > SHOWN_SUBJECTS) {
@@ -135,14 +142,35 @@ static void put_evidence(const doctor_finding *f, FILE *out)
     }
 }
 
+/* The fix, with the bus id of the first device of the finding in the place of DOCTOR_BUS. */
+static void make_fix(const doctor_snapshot *s, const doctor_finding *f, char out[FIX_BYTES])
+{
+    const char *from = f->rule->fix, *mark;
+    bool of_device = f->rule->scope == DOCTOR_GPU && strstr(from, DOCTOR_BUS);
+    const char *bus = of_device ? bus_of(s, f->subjects[0].a) : NULL;
+    size_t used = 0;
+    while ((mark = strstr(from, DOCTOR_BUS)) && used < FIX_BYTES) {
+        used += (size_t)snprintf(out + used, FIX_BYTES - used, "%.*s%s", (int)(mark - from), from, bus ? bus : "BUS");
+        from = mark + strlen(DOCTOR_BUS);
+    }
+    if (used < FIX_BYTES) {
+        used += (size_t)snprintf(out + used, FIX_BYTES - used, "%s", from);
+    }
+    if (bus && f->n_subjects > 1 && used < FIX_BYTES) {
+        snprintf(out + used, FIX_BYTES - used, " (this is for device %d; so for each)", f->subjects[0].a);
+    }
+}
+
 static void put_finding(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
+    char fix[FIX_BYTES];
     fprintf(out, "%s [%s] %s\n", doctor_severity_text(f->rule->severity), f->rule->id, f->rule->title);
     put_subjects(s, f, out);
     put_evidence(f, out);
     put_wrapped("why  ", f->rule->why, out);
     if (f->rule->fix[0]) {
-        put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", f->rule->fix, out);
+        make_fix(s, f, fix);
+        put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", fix, out);
     }
     fputc('\n', out);
 }
@@ -283,6 +311,20 @@ static void put_root(const doctor_findings *f, FILE *out)
     fprintf(out, "%s", last ? "\n" : "");
 }
 
+/* The last line where there is no device and no finding. */
+static void put_none(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
+{
+    const doctor_fact *bus = doctor_find(s, "system.bus"), *devices = doctor_find(s, "gpus");
+    if (bus && bus->reason) {
+        fprintf(out, "\nno device was found: %s\n", bus->reason);
+    } else if (!devices || !devices->value) {
+        fprintf(out, "\nno device was looked at: the snapshot does not have their number (gpus)\n");
+    } else {
+        fprintf(out, "\nno device was found: the bus has none (lspci -d 10de: lists NVIDIA's); nothing is wrong%s\n",
+                f->n_gaps ? " in what was checked" : "");
+    }
+}
+
 void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
 {
     int count[3] = {0, 0, 0};
@@ -294,10 +336,7 @@ void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE 
     put_gaps(f, out);
     put_root(f, out);
     if (f->n == 0 && doctor_gpus(s) == 0) {
-        const doctor_fact *bus = doctor_find(s, "system.bus");
-        fprintf(out, "\nno device was found: %s\n",
-                bus && bus->reason ? bus->reason
-                                   : "the bus has none (lspci -d 10de: lists NVIDIA's); nothing is wrong");
+        put_none(s, f, out);
     } else if (f->n == 0) {
         fprintf(out, "\n%d device%s: nothing wrong%s\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s",
                 f->n_gaps ? " in what was checked" : "");
@@ -317,8 +356,22 @@ static void put_string(hdi_json *j, const char *key, const char *value)
     hdi_json_string(j, value);
 }
 
-static void put_finding_json(const doctor_finding *f, hdi_json *j)
+/* In the order of "devices"; "": not known. */
+static void put_buses_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
 {
+    hdi_json_key(j, "buses");
+    hdi_json_array(j);
+    for (size_t i = 0; i < f->n_subjects; i++) {
+        const char *bus = bus_of(s, f->subjects[i].a);
+        hdi_json_string(j, bus ? bus : "");
+    }
+    hdi_json_array_end(j);
+}
+
+static void put_finding_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
+{
+    char fix[FIX_BYTES];
+    make_fix(s, f, fix);
     hdi_json_object(j);
     put_string(j, "id", f->rule->id);
     put_string(j, "severity", doctor_severity_text(f->rule->severity));
@@ -337,6 +390,9 @@ static void put_finding_json(const doctor_finding *f, hdi_json *j)
         }
     }
     hdi_json_array_end(j);
+    if (f->rule->scope == DOCTOR_GPU) {
+        put_buses_json(s, f, j);
+    }
     hdi_json_key(j, "evidence");
     hdi_json_object(j);
     for (size_t i = 0; i < f->n_evidence; i++) {
@@ -344,7 +400,7 @@ static void put_finding_json(const doctor_finding *f, hdi_json *j)
     }
     hdi_json_object_end(j);
     put_string(j, "why", f->rule->why);
-    put_string(j, "fix", f->rule->fix);
+    put_string(j, "fix", fix);
     hdi_json_key(j, "fix_needs_root");
     hdi_json_bool(j, f->rule->fix_needs_root);
     hdi_json_object_end(j);
@@ -412,7 +468,7 @@ void doctor_print_json(const doctor_snapshot *s, const doctor_findings *f, FILE 
     hdi_json_key(&j, "findings");
     hdi_json_array(&j);
     for (int i = 0; i < f->n; i++) {
-        put_finding_json(&f->list[i], &j);
+        put_finding_json(s, &f->list[i], &j);
     }
     hdi_json_array_end(&j);
     put_areas_json(f, &j);

@@ -18,6 +18,9 @@ typedef enum doctor_scope { DOCTOR_MACHINE, DOCTOR_GPU, DOCTOR_PAIR } doctor_sco
 
 enum { DOCTOR_CASE_FACTS = 16 };
 
+/* In the fix of a rule about devices: the bus id of one that was found, so that a command changes no other device. */
+#define DOCTOR_BUS "{BUS}"
+
 /* One question: a rule for one machine, device or pair. */
 typedef struct doctor_case {
     const doctor_snapshot *s;
@@ -31,7 +34,7 @@ typedef struct doctor_rule {
     const char *id; /* NULL: the end of the table */
     doctor_severity severity;
     doctor_scope scope;
-    const char *area, *title, *why, *fix; /* fix "": nothing can be done */
+    const char *area, *title, *why, *fix; /* fix "": nothing can be done; DOCTOR_BUS in it stands for a device */
     bool fix_needs_root;
     bool (*judge)(doctor_case *c);
 } doctor_rule;
@@ -57,6 +60,9 @@ long long doctor_number(doctor_case *c, long long otherwise, const char *key, ..
     __attribute__((format(printf, 3, 4)));
 long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *key, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether CUDA_VISIBLE_DEVICES alone is why CUDA shows no device. What it has read is evidence. */
+bool doctor_hides_all(doctor_case *c);
 
 /* Takes back what was read from the position on: it is no evidence. */
 void doctor_drop(doctor_case *c, int position);

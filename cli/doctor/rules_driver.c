@@ -40,6 +40,21 @@ static bool judge_missing(doctor_case *c)
            doctor_is(c, "no", "module.nvidia");
 }
 
+/* The module takes what it can start. A device that NVML answers for has a driver, wherever /sys shows it. */
+static bool judge_refused(doctor_case *c)
+{
+    return doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) &&
+           doctor_is(c, "none", "gpu.%d.kernel_driver", c->a) && doctor_is(c, "yes", "module.nvidia");
+}
+
+/* Such as vfio-pci. nouveau has a rule of its own. */
+static bool judge_other(doctor_case *c)
+{
+    const char *driver = doctor_look(c, "gpu.%d.kernel_driver", c->a);
+    return driver && strcmp(driver, "none") != 0 && strcmp(driver, "nvidia") != 0 && strcmp(driver, "nouveau") != 0 &&
+           doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) && doctor_is_not(c, "yes", "system.wsl");
+}
+
 /* There are two versions only where there is a module, and in WSL none that it could be compared with. */
 static bool is_comparable(doctor_case *c)
 {
@@ -120,7 +135,8 @@ static bool judge_init(doctor_case *c)
 {
     doctor_case other = {.s = c->s, .a = -1, .b = -1};
     long long code = init_failure(c);
-    if (code == 0 || code == FABRIC_NOT_SET_UP || (code == VERSION_SKEW && judge_skew(&other))) {
+    if (code == 0 || code == FABRIC_NOT_SET_UP || (code == VERSION_SKEW && judge_skew(&other)) ||
+        (code == NO_DEVICE && doctor_hides_all(&other))) {
         return false;
     }
     doctor_maybe(c, "gpus");
@@ -205,6 +221,12 @@ const doctor_rule doctor_rules_driver[] = {
      "the kernel module nvidia is not loaded, so CUDA finds no device",
      "modprobe nvidia; if that fails, install the driver for this kernel (dmesg | grep NVRM has the reason)", true,
      judge_missing},
+    {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, and does not have the device",
+     "it could not start it. The firmware may have left no room for its memory window (\"BAR1 is 0M\"), or it is not "
+     "of a kind that the driver supports",
+     "dmesg | grep -i nvrm has the reason. For a window turn on \"above 4G decoding\" in the firmware, or give the "
+     "kernel pci=realloc. For a virtual machine give it more 64-bit MMIO",
+     true, judge_refused},
     {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver's library and kernel module are of two versions",
      "an update has replaced the libraries, and the module from before is still loaded; nothing new can be started",
      "restart the machine, or stop what uses the devices, then rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
@@ -231,8 +253,8 @@ const doctor_rule doctor_rules_driver[] = {
      judge_library},
     {"driver-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA hangs or crashes when it starts",
      "a device that no longer answers stops every program that starts CUDA",
-     "dmesg | grep -i xid shows the device; reset it with nvidia-smi --gpu-reset, or restart the machine", true,
-     judge_silent},
+     "dmesg | grep -i xid shows the device; reset that one with nvidia-smi -i BUS --gpu-reset, or restart the machine",
+     true, judge_silent},
     {"nvml-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML hangs or crashes",
      "a device that no longer answers stops nvidia-smi and NVML, too",
      "dmesg | grep -i xid shows the device; restart the machine", true, judge_nvml_silent},
@@ -260,6 +282,11 @@ const doctor_rule doctor_rules_driver[] = {
      "in a report of 525.60, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they "
      "did not",
      "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, judge_branch},
+    {"other-driver", DOCTOR_NOTE, DOCTOR_GPU, AREA, "another driver than NVIDIA's has the device",
+     "with vfio-pci it is kept for virtual machines; CUDA of this system does not show it",
+     "where it is wanted here: take it out of the options of that driver, then echo " DOCTOR_BUS
+     " > /sys/bus/pci/devices/" DOCTOR_BUS "/driver/unbind; echo " DOCTOR_BUS " > /sys/bus/pci/drivers/nvidia/bind",
+     true, judge_other},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
      "programs share one server: a fault of one ends the work of the others",
      "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, judge_mps},

@@ -42,19 +42,35 @@ static bool judge_lost(doctor_case *c)
     return !(state && strcmp(state, "ok") == 0) && has_number(doctor_look(c, "gpu.%d.xid", c->a), FALLEN);
 }
 
-/* In a container NVML shows a part of the devices. */
+/* A container, or a batch system with a control group for devices, shows a part of them. So only a device whose file this
+ * process may open can be one that does not start. */
 static bool judge_absent(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.container") && doctor_is(c, "absent", "gpu.%d.nvml", c->a) &&
            doctor_is(c, "ok", "nvml.state") && doctor_is(c, "nvidia", "gpu.%d.kernel_driver", c->a) &&
-           doctor_is_not(c, "gone", "gpu.%d.config", c->a) && !has_number(doctor_maybe(c, "gpu.%d.xid", c->a), FALLEN);
+           doctor_is_not(c, "gone", "gpu.%d.config", c->a) &&
+           !has_number(doctor_maybe(c, "gpu.%d.xid", c->a), FALLEN) &&
+           doctor_is(c, "may be opened", "gpu.%d.file", c->a);
+}
+
+/* Where NVML does not name what it cannot open, and no device of the bus is left to be it. */
+static bool judge_unlisted(doctor_case *c)
+{
+    const char *state = doctor_look(c, "nvml.state");
+    doctor_drop(c, 0);
+    if (!state || doctor_number_maybe(c, 0, "nvml.unlisted") <= 0) {
+        return false;
+    }
+    doctor_maybe(c, "nvml.unlisted_state");
+    return true;
 }
 
 /* NVML has a reason of its own for a device that it does not open. */
 static bool judge_unusable(doctor_case *c)
 {
     const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
-    return state && strcmp(state, "ok") != 0 && strcmp(state, "absent") != 0 && !strstr(state, "lost");
+    return state && strcmp(state, "ok") != 0 && strcmp(state, "absent") != 0 &&
+           strcmp(state, DOCTOR_NOT_ALLOWED) != 0 && !strstr(state, "lost");
 }
 
 /* Numbers of the kernel log that a program alone does not cause. A device that is lost has a rule of its own. */
@@ -165,6 +181,18 @@ static bool judge_clock_setting(doctor_case *c)
     return true;
 }
 
+/* Application clocks cannot be what holds the clocks far below them, where no other reason is given. */
+static bool judge_clock_lock(doctor_case *c)
+{
+    if (doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) != NVML_SLOW_SETTING) {
+        return false;
+    }
+    long long set = doctor_number_maybe(c, 0, "gpu.%d.clock_application_mhz", c->a);
+    long long usual = doctor_number_maybe(c, 0, "gpu.%d.clock_application_default_mhz", c->a);
+    long long now = doctor_number_maybe(c, 0, "gpu.%d.clock_mhz", c->a);
+    return usual > 0 && set >= usual && now > 0 && now * 10 < set * 9;
+}
+
 /* ---- modes ---- */
 
 static bool judge_mig(doctor_case *c)
@@ -201,10 +229,15 @@ static bool judge_shared(doctor_case *c)
     return doctor_number(c, 0, "gpu.%d.compute_processes", c->a) > 1 && doctor_is_not(c, "yes", "mps.server");
 }
 
+/* A single device that has a display has no choice; a server of windows without a display can be left out. */
 static bool judge_graphics(doctor_case *c)
 {
-    return doctor_number(c, 0, "gpus") > 1 && (doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", c->a) > 0 ||
-                                               doctor_is(c, "yes", "gpu.%d.display", c->a));
+    if (doctor_number(c, 0, "gpus") > 1) {
+        return doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", c->a) > 0 ||
+               doctor_is(c, "yes", "gpu.%d.display", c->a);
+    }
+    return doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", c->a) > 0 &&
+           doctor_is(c, "no", "gpu.%d.display", c->a);
 }
 
 const doctor_rule doctor_rules_health[] = {
@@ -212,24 +245,30 @@ const doctor_rule doctor_rules_health[] = {
      "it no longer answers, and all work on it is lost; programs and nvidia-smi may hang",
      "restart the machine, off and on; if it comes back: power cables, riser, slot, temperature", true, judge_lost},
     {"gpu-absent", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device is on the bus, but the driver does not show it",
-     "the driver could not start it", "dmesg | grep -i nvrm has the reason", true, judge_absent},
+     "this process may open its file, so the driver could not start it", "dmesg | grep -i nvrm has the reason", true,
+     judge_absent},
+    {"gpu-unlisted", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML counts devices that it does not open, and does not name",
+     "what NVML cannot open is seldom of use to a program",
+     "nvidia-smi and dmesg | grep -i nvrm have the reason; where one is lost, restart the machine, off and on", true,
+     judge_unlisted},
     {"gpu-unusable", DOCTOR_ERROR, DOCTOR_GPU, AREA, "NVML cannot open the device",
      "what NVML cannot open is seldom of use to a program",
-     "dmesg | grep -i nvrm has the reason; nvidia-smi --gpu-reset -i N, else restart the machine", true,
+     "dmesg | grep -i nvrm has the reason; nvidia-smi -i " DOCTOR_BUS " --gpu-reset, else restart the machine", true,
      judge_unusable},
     {"xid", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the kernel log has errors of the device itself",
      "these numbers stand for memory, links, power or firmware, not for a program's mistake",
-     "look them up in NVIDIA's list of Xid errors; reset the device with nvidia-smi --gpu-reset", true, judge_xid},
+     "look them up in NVIDIA's list of Xid errors; reset the device with nvidia-smi -i " DOCTOR_BUS " --gpu-reset",
+     true, judge_xid},
     {"rows-failed", DOCTOR_ERROR, DOCTOR_GPU, AREA, "memory of the device cannot be repaired any more",
      "a row with errors could not be replaced by a spare one", "have the device exchanged", false, judge_remap_failed},
     {"compute-prohibited", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no program may compute on the device",
-     "its compute mode is prohibited", "nvidia-smi -c DEFAULT", true, judge_prohibited},
+     "its compute mode is prohibited", "nvidia-smi -i " DOCTOR_BUS " -c DEFAULT", true, judge_prohibited},
     {"rows-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bad memory waits for a reset to be replaced",
      "an uncorrectable error was found, and the spare memory is used only after a reset",
-     "stop what uses the device, then nvidia-smi --gpu-reset -i N", true, judge_remap_pending},
+     "stop what uses the device, then nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true, judge_remap_pending},
     {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA, "uncorrectable memory errors since the driver was loaded",
      "each has ended the work that touched it",
-     "nvidia-smi -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true, judge_ecc},
+     "nvidia-smi -i " DOCTOR_BUS " -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true, judge_ecc},
     {"clocks-brake", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power supply holds the clocks down (power brake)",
      "the system asks the device to take less power, and the clocks are halved or worse",
      "look at the power supplies and their cables, and at the power cap of the machine (BMC) and the rack", false,
@@ -240,26 +279,34 @@ const doctor_rule doctor_rules_health[] = {
     {"clocks-hot", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the driver holds the clocks down because of the temperature",
      "the device is above the temperature for full clocks", "look at fans and air flow", false, judge_hot},
     {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below the usual one",
-     "under load the clocks go down sooner", "nvidia-smi -i N -pl WATTS, with the default of nvidia-smi -q -d POWER",
-     true, judge_power_limit},
+     "under load the clocks go down sooner",
+     "nvidia-smi -i " DOCTOR_BUS " -pl WATTS, with the default of nvidia-smi -q -d POWER", true, judge_power_limit},
     {"clocks-set", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "clocks are limited by a setting",
-     "application clocks or locked clocks are in force", "nvidia-smi -rac; nvidia-smi -rgc", true, judge_clock_setting},
+     "application clocks or locked clocks are in force",
+     "nvidia-smi -i " DOCTOR_BUS " -rac; nvidia-smi -i " DOCTOR_BUS " -rgc", true, judge_clock_setting},
     {"mig", DOCTOR_WARNING, DOCTOR_GPU, AREA, "MIG is on",
      "a part of a MIG device has no peer access, and a process sees one part at most",
-     "where whole devices are wanted: nvidia-smi -i N -mig 0", true, judge_mig},
+     "where whole devices are wanted: nvidia-smi -i " DOCTOR_BUS " -mig 0", true, judge_mig},
     {"mig-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a change of MIG waits for a reset",
-     "the mode that was asked for is not in force", "nvidia-smi --gpu-reset -i N", true, judge_mig_pending},
+     "the mode that was asked for is not in force", "nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
+     judge_mig_pending},
     {"shared", DOCTOR_WARNING, DOCTOR_GPU, AREA, "several processes compute on the device",
      "they take turns in slices of time, and each has its own context in the memory",
      "one process for each device, or the multi-process service (nvidia-cuda-mps-control -d)", false, judge_shared},
     {"clocks-power", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "the power limit holds the clocks down",
      "that is usual under full load, at the usual limit", "", false, judge_power_cap},
+    {"clocks-locked", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "a setting holds the clocks far below the application clocks",
+     "locked clocks may do that (nvidia-smi -lgc); no heat and no power limit is given as the reason",
+     "nvidia-smi -i " DOCTOR_BUS " -rgc", true, judge_clock_lock},
     {"compute-exclusive", DOCTOR_NOTE, DOCTOR_GPU, AREA, "one process at a time may use the device",
-     "a second program fails with \"all CUDA-capable devices are busy\"", "nvidia-smi -i N -c DEFAULT", true,
-     judge_exclusive},
+     "a second program fails with \"all CUDA-capable devices are busy\"", "nvidia-smi -i " DOCTOR_BUS " -c DEFAULT",
+     true, judge_exclusive},
     {"persistence", DOCTOR_NOTE, DOCTOR_GPU, AREA, "persistence mode is off",
      "the driver sets the device up anew for each program that finds it unused, which takes seconds",
-     "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1", true, judge_persistence},
+     "systemctl enable --now nvidia-persistenced, or nvidia-smi -i " DOCTOR_BUS " -pm 1", true, judge_persistence},
     {"graphics", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a display or a graphics program uses the device",
-     "it takes memory and time from what computes there", "let the display use another device", false, judge_graphics},
+     "it takes memory and time from what computes there",
+     "let the display use another device; where none is attached, start without one (systemctl set-default "
+     "multi-user.target)",
+     false, judge_graphics},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};

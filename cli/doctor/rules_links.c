@@ -11,6 +11,11 @@
 #define AREA "links"
 #define NUMA "NUMA"
 
+/* In per cent. What draws a display has a few, and lowers its link between its frames. */
+enum { BUSY_LEAST = 50 };
+
+enum { LINKS_ONE_BRIDGE = 4 };
+
 /* ---- PCIe ---- */
 
 /* The lanes that both ends can do. */
@@ -34,13 +39,18 @@ static bool judge_slot_narrow(doctor_case *c)
     return slot > 0 && slot < device;
 }
 
-/* In MT/s. A device without work lowers its speed, so only one at work counts. */
+/* In MT/s. A device without work lowers its speed and its clocks, so only one at work counts. */
 static bool judge_slow(doctor_case *c)
 {
     long long speed = doctor_number(c, 0, "gpu.%d.link_mts", c->a);
     long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
     long long slot = doctor_number_maybe(c, device, "gpu.%d.slot_mts_max", c->a);
-    return speed > 0 && speed < (slot < device ? slot : device) && doctor_number(c, 0, "gpu.%d.utilization", c->a) > 0;
+    bool slow = speed > 0 && speed < (slot < device ? slot : device);
+    if (!slow || doctor_number(c, 0, "gpu.%d.utilization", c->a) < BUSY_LEAST) {
+        return false;
+    }
+    long long clock = doctor_number_maybe(c, 0, "gpu.%d.clock_mhz", c->a);
+    return clock <= 0 || 2 * clock >= doctor_number_maybe(c, 0, "gpu.%d.clock_max_mhz", c->a);
 }
 
 static bool judge_slot_slow(doctor_case *c)
@@ -71,6 +81,16 @@ static bool judge_nvlink(doctor_case *c)
     return false;
 }
 
+/* A direct link that is down is missing at both ends, so no comparison shows it. Cards with so few links have one bridge, with
+ * all of them. Those with more may have several bridges, or fewer than there is room for. */
+static bool judge_nvlink_part(doctor_case *c)
+{
+    long long up = doctor_number(c, 0, "gpu.%d.nvlinks", c->a);
+    long long all = doctor_number_maybe(c, 0, "gpu.%d.nvlinks_all", c->a);
+    return up > 0 && up < all && all <= LINKS_ONE_BRIDGE &&
+           doctor_number_maybe(c, 0, "gpu.%d.nvlinks_switch", c->a) == 0;
+}
+
 /* ---- NUMA ---- */
 
 static bool several_nodes(doctor_case *c)
@@ -88,6 +108,21 @@ static bool judge_far(doctor_case *c)
     const char *near = node >= 0 ? doctor_look(c, "node.%lld.cpus", node) : NULL;
     hdi_cpus a, b, both;
     return mine && near && hdi_cpus_parse(mine, &a) && hdi_cpus_parse(near, &b) && !hdi_cpus_common(&a, &b, &both);
+}
+
+/* A policy such as that of numactl --membind, or the cpuset of a batch system, can rule the node of a device out. */
+static bool judge_memory(doctor_case *c)
+{
+    if (!several_nodes(c)) {
+        return false;
+    }
+    long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
+    bool asked = doctor_find(c->s, "process.memory_nodes"); /* snapshots of older versions do not have it */
+    const char *allowed = node >= 0 && asked ? doctor_look(c, "process.memory_nodes") : NULL;
+    char near[24];
+    hdi_cpus a, b, both;
+    snprintf(near, sizeof(near), "%lld", node);
+    return allowed && hdi_cpus_parse(allowed, &a) && hdi_cpus_parse(near, &b) && !hdi_cpus_common(&a, &b, &both);
 }
 
 static bool judge_no_node(doctor_case *c)
@@ -108,12 +143,20 @@ const doctor_rule doctor_rules_links[] = {
      judge_slot_narrow},
     {"nvlink", DOCTOR_WARNING, DOCTOR_GPU, AREA, "links of NVLink are down",
      "other devices of the same kind have more of them up",
-     "nvidia-smi nvlink -s -i N; reset the device, seat the bridge anew, look for Xid 74 in dmesg", false,
+     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reset the device, seat the bridge anew, look for Xid 74 in dmesg", false,
      judge_nvlink},
     {"numa-far", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process may not run near the device",
      "its threads and Heddle's copying threads work across sockets, and pinned memory lies there, too",
      "numactl --cpunodebind=NODE, another --cpuset-cpus of the container, or another --cpu-bind of the batch system",
      false, judge_far},
+    {"numa-memory", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process gets no memory near the device",
+     "memory that it pins lies at another processor, so every copy crosses between them",
+     "numactl --membind=NODE, another --cpuset-mems of the container, or another --mem-bind of the batch system", false,
+     judge_memory},
+    {"nvlink-part", DOCTOR_NOTE, DOCTOR_GPU, AREA, "some links of NVLink are up, and others are not",
+     "a card with so few links has one bridge, which connects all of them",
+     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; seat the bridge anew, look for Xid 74 in dmesg", false,
+     judge_nvlink_part},
     {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot is of an older PCIe generation than the device",
      "the link cannot be faster than its slower end", "", false, judge_slot_slow},
     {"numa-unknown", DOCTOR_NOTE, DOCTOR_GPU, NUMA, "the firmware does not report the device's NUMA node",

@@ -4,12 +4,13 @@
  */
 #include "cli/doctor/rules.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define AREA "limits"
 #define ENVIRONMENT "environment"
 
-enum { QUEUES_FEWEST = 8, SHM_LEAST_MIB = 1024, MEMLOCK_LEAST_KIB = 65536, PTRACE_ADMIN = 2 };
+enum { QUEUES_FEWEST = 8, SHM_LEAST_MIB = 1024, MEMLOCK_LEAST_KIB = 65536, PTRACE_ADMIN = 2, NO_DEVICE = 100 };
 
 /* ---- limits ---- */
 
@@ -66,12 +67,41 @@ static bool judge_lazy(doctor_case *c)
     return doctor_is(c, "LAZY", "env.CUDA_MODULE_LOADING");
 }
 
-/* CUDA ends the list at the first entry that is none. */
-static bool judge_hidden(doctor_case *c)
+/* The devices that NVML opens; without NVML, all. */
+static int opened(doctor_case *c)
+{
+    int n = doctor_gpus(c->s), known = 0, good = 0, before = c->n;
+    for (int i = 0; i < n; i++) {
+        const char *state = doctor_maybe(c, "gpu.%d.nvml", i);
+        known += state != NULL;
+        good += state && strcmp(state, "ok") == 0;
+        doctor_drop(c, before);
+    }
+    return known ? good : n;
+}
+
+/* CUDA ends the list at the first entry that is none. Where the first is a number that there is, something else is wrong. */
+bool doctor_hides_all(doctor_case *c)
 {
     const char *list = doctor_look(c, "env.CUDA_VISIBLE_DEVICES");
-    return list && (list[0] == 0 || list[0] == '-' || strcmp(list, "NoDevFiles") == 0) &&
-           doctor_number(c, 0, "gpus") > 0;
+    if (!list || strcmp(list, "(not set)") == 0 || doctor_number(c, 0, "gpus") <= 0) {
+        return false;
+    }
+    if (list[0] == 0 || list[0] == '-' || strcmp(list, "NoDevFiles") == 0) {
+        return true;
+    }
+    int n = opened(c);
+    if (n == 0 || doctor_number_maybe(c, 0, "driver.init") != NO_DEVICE) {
+        return false;
+    }
+    char *end;
+    long first = strtol(list, &end, 10);
+    return end == list || first >= n;
+}
+
+static bool judge_hidden(doctor_case *c)
+{
+    return doctor_hides_all(c);
 }
 
 /* Where CUDA's numbers are there, they decide; else devices of several kinds. */
@@ -122,8 +152,8 @@ static bool judge_peers_trusted(doctor_case *c)
 
 const doctor_rule doctor_rules_process[] = {
     {"devices-hidden", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "CUDA_VISIBLE_DEVICES hides all devices",
-     "there are devices, and programs find none", "unset CUDA_VISIBLE_DEVICES, or list devices in it", false,
-     judge_hidden},
+     "there are devices, and programs find none",
+     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false, judge_hidden},
     {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT,
      "a variable HEDDLE_* has a value that is none of its own",
      "every program that opens Heddle fails, and CUDA was not asked here",
@@ -149,7 +179,8 @@ const doctor_rule doctor_rules_process[] = {
      "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, judge_ipc},
     {"ptrace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "processes may not look into each other (ptrace_scope)",
      "libraries that fetch descriptors from another process fail; debuggers do, too",
-     "sysctl kernel.yama.ptrace_scope=1", true, judge_ptrace},
+     "sysctl kernel.yama.ptrace_scope=1; 3 stays until a restart, so set it in /etc/sysctl.d and restart", true,
+     judge_ptrace},
     {"lazy-loading", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_MODULE_LOADING=LAZY loads kernels at their first launch",
      "a first launch waits for what runs on the device, and measurements contain the loading",

@@ -15,7 +15,7 @@
 #include "base/json_read.h"
 #include "cli/process.h"
 
-enum { UUID_BYTES = 36, HASH_BYTES = 18, BUCKETS_FIRST = 256 };
+enum { PLAIN_BYTES = 32, HASH_BYTES = 18, BUCKETS_FIRST = 256 };
 
 /* ---- the table ---- */
 
@@ -77,9 +77,9 @@ void doctor_release(doctor_snapshot *s)
 
 /* ---- what a value may be ---- */
 
-static bool is_uuid(const char *at)
+bool doctor_is_uuid(const char *at)
 {
-    for (int i = 0; i < UUID_BYTES; i++) {
+    for (int i = 0; i < DOCTOR_UUID_BYTES; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
         if (dash ? at[i] != '-' : !isxdigit((unsigned char)at[i])) {
             return false;
@@ -88,16 +88,24 @@ static bool is_uuid(const char *at)
     return true;
 }
 
+/* Its length, or 0: none begins here. One without dashes stands alone. */
+static size_t uuid_length(const char *at, bool first)
+{
+    size_t digits = strspn(at, "0123456789abcdefABCDEF");
+    return doctor_is_uuid(at) ? DOCTOR_UUID_BYTES : first && digits == PLAIN_BYTES ? PLAIN_BYTES : 0;
+}
+
 /* One line of at most DOCTOR_VALUE_BYTES, with a hash in the place of each UUID. The signs around it keep it from becoming part of one. */
 static char *clean(const char *value)
 {
     char text[DOCTOR_VALUE_BYTES];
+    const char *begin = value;
     size_t used = 0;
     while (*value && used + HASH_BYTES + 1 < sizeof(text)) {
-        if (is_uuid(value)) {
-            used +=
-                (size_t)snprintf(text + used, sizeof(text) - used, "#%016" PRIx64 "#", hash_text(value, UUID_BYTES));
-            value += UUID_BYTES;
+        size_t length = uuid_length(value, value == begin || !isxdigit((unsigned char)value[-1]));
+        if (length) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "#%016" PRIx64 "#", hash_text(value, length));
+            value += length;
         } else {
             text[used++] = isprint((unsigned char)*value) ? *value : '?';
             value++;
@@ -193,6 +201,12 @@ static bool is_whole(const char *text, long long *out)
     return strcmp(text, again) == 0;
 }
 
+static bool is_count(const char *text)
+{
+    long long n;
+    return is_whole(text, &n) && n >= 0 && n <= DOCTOR_GPUS_MAX;
+}
+
 void doctor_write(const doctor_snapshot *s, FILE *out)
 {
     hdi_json j;
@@ -240,6 +254,11 @@ static bool read_members(doctor_snapshot *s, const hdi_json_value *object, bool 
                                                                  : NULL;
         if (wrong) {
             snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"%.60s\" %s", v->line, is_key(v->key) ? v->key : "", wrong);
+            return false;
+        }
+        if (strcmp(v->key, "gpus") == 0 && !missing && !is_count(text)) {
+            snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"gpus\" is no number of devices from 0 to %d", v->line,
+                     DOCTOR_GPUS_MAX);
             return false;
         }
         set(s, v->key, missing ? NULL : text, missing ? text : NULL);

@@ -21,7 +21,8 @@ enum {
     DOCTOR_FACTS_MAX = 60000,
     DOCTOR_GPUS_MAX = 64,
     DOCTOR_ERROR_BYTES = 200,
-    DOCTOR_FILE_MAX = 16 << 20
+    DOCTOR_FILE_MAX = 16 << 20,
+    DOCTOR_UUID_BYTES = 36
 };
 
 /* The reason of what a user without privileges cannot read. */
@@ -29,6 +30,9 @@ enum {
 
 /* The reason of what there is nothing of: a rule about it is answered, and has found nothing. */
 #define DOCTOR_UNSUPPORTED "the device does not have it"
+
+/* What NVML reports of a device that belongs to others: it is counted, and neither broken nor this process's. */
+#define DOCTOR_NOT_ALLOWED "the user may not read it"
 
 /* The reason of what the bus has of a device that NVML or CUDA lists alone. */
 #define DOCTOR_NOT_ON_BUS "/sys does not list this device, only NVML or CUDA does (look from outside a container)"
@@ -44,6 +48,9 @@ typedef struct doctor_snapshot {
     size_t n, room;
     size_t *index, buckets; /* positions in the list, plus one, by the hash of the key */
 } doctor_snapshot;
+
+/* Whether the text begins with a UUID in its usual form, with dashes. */
+bool doctor_is_uuid(const char *text);
 
 /* Zeroed is empty. */
 void doctor_release(doctor_snapshot *s);

@@ -1,7 +1,7 @@
 /* files.c - what each file of a report is, by its content, and its text as JSON.
  *
  * Threads: the tool's first. Locks: none.
- * Always: text that is kept is JSON by the strict reader, so the page needs no check of its own.
+ * Always: a file is opened once, since it may be a pipe. Text that is kept is JSON by the strict reader, so the page needs no check of its own.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static bool judge_snapshot(page_file *file, const char *content, size_t bytes, c
     if (!doctor_read(&s, content, bytes, reason)) {
         snprintf(error, PAGE_ERROR,
                  "%.200s: is no snapshot that this tool reads (%.200s); give a file of `heddle doctor --snapshot`",
-                 file->path, reason);
+                 cli_file_name(file->path), reason);
         return false;
     }
     FILE *memory = open_memstream(&file->text, &file->bytes);
@@ -118,7 +118,8 @@ static bool judge_snapshot(page_file *file, const char *content, size_t bytes, c
     doctor_release(&s);
     file->kind = PAGE_DOCTOR;
     if (!ok) {
-        snprintf(error, PAGE_ERROR, "%.200s: there is no memory for its findings; give fewer files", file->path);
+        snprintf(error, PAGE_ERROR, "%.200s: there is no memory for its findings; give fewer files",
+                 cli_file_name(file->path));
     }
     return ok;
 }
@@ -130,7 +131,7 @@ static bool put_unknown(const page_file *file, const char *reason, char *error)
         error, PAGE_ERROR,
         "%.200s: is no trace and no JSON that a report shows (%s); give a file of HEDDLE_TRACE, `heddle p2p --json`, "
         "`heddle bench --json`, `heddle doctor --json`, or a snapshot of `heddle doctor`",
-        file->path, reason);
+        cli_file_name(file->path), reason);
     return false;
 }
 
@@ -183,24 +184,26 @@ static bool read_file(page_file *file, char *error)
         return put_unknown(file, "it begins as neither", error);
     }
     if (!content) {
-        snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", file->path, strerror(errno));
+        snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", cli_file_name(file->path), strerror(errno));
         return false;
     }
     if (!is_trace(content, bytes)) {
         return read_json(file, content, bytes, error);
     }
-    free(content);
-    file->kind = PAGE_TRACE; /* read when the rates of `heddle p2p` are there */
+    file->text = content;
+    file->bytes = bytes;
+    file->kind = PAGE_TRACE; /* analysed when the rates of `heddle p2p` are there */
     return true;
 }
 
-static bool read_trace(page_file *file, const char *peaks, char *error)
+/* The records are freed, since the trace has what they mean. */
+static bool analyse(page_file *file, const trace_peaks *peaks, char *error)
 {
-    char reason[PAGE_ERROR] = "";
     trace *t = cli_allocate(sizeof(trace));
-    memset(t, 0, sizeof(*t));
-    if (!trace_read(file->path, peaks, t, reason)) {
-        snprintf(error, PAGE_ERROR, "%s", reason);
+    bool ok = trace_read_content(file->path, file->text, file->bytes, peaks, t, error);
+    free(file->text);
+    file->text = NULL;
+    if (!ok) {
         free(t);
         return false;
     }
@@ -210,17 +213,17 @@ static bool read_trace(page_file *file, const char *peaks, char *error)
 
 bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
 {
-    const char *peaks = NULL;
+    trace_peaks peaks = {0};
     for (int i = 0; i < n; i++) {
         if (!read_file(&out[i], error)) {
             return false;
         }
-        if (out[i].kind == PAGE_P2P && !peaks) {
-            peaks = out[i].path;
+        if (out[i].kind == PAGE_P2P && !peaks.text) {
+            peaks = (trace_peaks){.file = cli_file_name(out[i].path), .text = out[i].text, .bytes = out[i].bytes};
         }
     }
     for (int i = 0; i < n; i++) {
-        if (out[i].kind == PAGE_TRACE && !read_trace(&out[i], peaks, error)) {
+        if (out[i].kind == PAGE_TRACE && !analyse(&out[i], peaks.text ? &peaks : NULL, error)) {
             return false;
         }
     }

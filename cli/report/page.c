@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include "base/json.h"
 #include "cli/common/report.h"
+#include "cli/process.h"
 #include "cli/report/parts.h"
 
 /* Of embed.S. */
@@ -37,7 +38,7 @@ void page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    return slash && slash[1] ? slash + 1 : cli_file_name(path);
 }
 
 static bool put_list(FILE *out, const page_file *files, int n)

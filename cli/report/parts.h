@@ -32,7 +32,7 @@ typedef enum page_kind {
 typedef struct page_file {
     const char *path;
     page_kind kind;
-    char *text;    /* JSON, NULL of a trace */
+    char *text;    /* JSON; of a trace its records until they are analysed, then NULL */
     size_t bytes;  /* of text */
     trace *traced; /* of a trace, else NULL */
 } page_file;

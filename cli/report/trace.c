@@ -335,6 +335,13 @@ static void put_finding(hdi_json *j, const trace_finding *f)
     put_signed(j, "gain", f->gain);
     put_signed(j, "op", f->op);
     put_signed(j, "wait", f->wait);
+    if (f->gap.part > 0) {
+        hdi_json_key(j, "gap");
+        hdi_json_object(j);
+        put_signed(j, "device", f->gap.device);
+        put_signed(j, "begin", f->gap.begin);
+        hdi_json_object_end(j);
+    }
     report_put_string(j, "title", f->title);
     report_put_string(j, "evidence", f->evidence);
     report_put_string(j, "remedy", f->remedy);

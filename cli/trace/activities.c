@@ -341,6 +341,10 @@ static bool take_times(matcher *m, const int32_t *ops, size_t n, bool approximat
             op->ended = k == m->found[i] ? a->end : trace_most(op->ended, a->end);
             m->t->n_reported++;
         }
+        int64_t late =
+            op->done == TRACE_UNSEEN ? 0 : trace_most(0, op->ended - op->done); /* CUPTI's clock is off by it */
+        op->began -= late;
+        op->ended -= late;
         op->measured = true;
         m->t->unplaced -= approximate;
     }

@@ -6,7 +6,6 @@
  *
  * Threads, Locks: see model.h.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,24 +279,18 @@ static double link_peak(const hdi_json_value *root, const trace_link *l)
     return best * 1e9;
 }
 
-static bool read_peaks(trace *t, const char *file, char error[512])
+static bool read_peaks(trace *t, const trace_peaks *peaks, char error[512])
 {
-    size_t bytes = 0;
-    char *text = cli_read_file(file, &bytes);
-    if (!text) {
-        snprintf(error, 512, "--peaks %.300s: %s", file, strerror(errno));
-        return false;
-    }
     hdi_json_tree tree = {0};
-    bool ok = hdi_json_read(text, bytes, &tree);
-    free(text);
+    bool ok = hdi_json_read(peaks->text, peaks->bytes, &tree);
     if (!ok) {
-        snprintf(error, 512, "--peaks %.200s: %s", file, tree.error);
+        snprintf(error, 512, "--peaks %.200s: %s", peaks->file, tree.error);
         return false;
     }
     ok = hdi_json_member(tree.root, "links") && hdi_json_member(tree.root, "figures");
     if (!ok) {
-        snprintf(error, 512, "--peaks %.200s: it is no output of `heddle p2p --json`; run that to make one", file);
+        snprintf(error, 512, "--peaks %.200s: it is no output of `heddle p2p --json`; run that to make one",
+                 peaks->file);
     }
     for (size_t i = 0; ok && i < t->n_links; i++) {
         t->links[i].peak = link_peak(tree.root, &t->links[i]);
@@ -306,7 +299,7 @@ static bool read_peaks(trace *t, const char *file, char error[512])
     return ok;
 }
 
-bool trace_figures(trace *t, const char *peaks, char error[512])
+bool trace_figures(trace *t, const trace_peaks *peaks, char error[512])
 {
     return time_transfers(t) && sum_all_moves(t) && trace_sum_memory(t) && (!peaks || read_peaks(t, peaks, error));
 }

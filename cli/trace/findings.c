@@ -54,6 +54,13 @@ trace_finding *finding_add(finder *f, const char *id, int device, int other, int
     return one;
 }
 
+void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part)
+{
+    if (part > gap->part) {
+        *gap = (trace_gap){.begin = p->begin, .end = p->end, .part = part, .device = (int16_t)device};
+    }
+}
+
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
 /* ------------------------------------------------------------------------------------------------ idle, by cause -- */
@@ -61,7 +68,8 @@ trace_finding *finding_add(finder *f, const char *id, int device, int other, int
 /* What the gaps of one cause are about: how many, the longest one, and the buffer and the holder that most of it is for. */
 typedef struct gaps {
     uint64_t count;
-    int64_t longest, own; /* own: the part of it that calls with the program's memory took */
+    trace_gap longest, longest_own;
+    int64_t own; /* the part of them that calls with the program's memory took */
     int32_t op, holder, wait, label;
     int64_t label_ns;
 } gaps;
@@ -81,8 +89,10 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
         bool call = cause == TRACE_CAUSE_COPY && p->op == p->holder;
         g.count++;
         g.own += call ? ns : 0;
-        if (ns > g.longest) {
-            g.longest = ns, g.op = p->op, g.holder = p->holder, g.wait = p->wait;
+        finding_longer(&g.longest_own, device, p, call ? ns : 0);
+        if (ns > g.longest.part) {
+            g.op = p->op, g.holder = p->holder, g.wait = p->wait;
+            finding_longer(&g.longest, device, p, ns);
         }
         int32_t label = p->wait != TRACE_NONE ? t->waits[p->wait].label : TRACE_NONE;
         if (label != TRACE_NONE) {
@@ -125,11 +135,16 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
     one->op = g->op;
     one->wait = g->wait;
     one->label = g->label;
+    one->gap = g->longest;
     bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
     bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
+    /* other work may have ended the gap, so the one that waited did not need to be next */
     PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
-        of_buffer(t, g, all, buffer), trace_time_text(g->longest, longest), g->op == TRACE_NONE ? "" : ", before ",
-        g->op == TRACE_NONE ? "" : trace_op_name(t, g->op, name), waits ? ", which waited for " : "",
+        of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
+        g->op == TRACE_NONE ? ""
+        : waits             ? ", in which "
+                            : ", before ",
+        g->op == TRACE_NONE ? "" : trace_op_name(t, g->op, name), waits ? " waited for " : "",
         waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
@@ -198,6 +213,13 @@ static void idle_for_devices(finder *f, int d)
     }
 }
 
+/* Whether a piece is a copy that runs while the device computes nothing, or the way of one. */
+static bool is_copy_alone(const trace *t, const trace_piece *p)
+{
+    return p->state == TRACE_TRANSFER || (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD &&
+                                          p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY);
+}
+
 /* Copies that ran while the device computed nothing count where computing could have hidden them, and their path is not the reason. */
 static void idle_for_copies(finder *f, int d)
 {
@@ -220,6 +242,10 @@ static void idle_for_copies(finder *f, int d)
             trace_time_text(gain, time), finding_percent(gain, f->window));
         if (alone > 0) {
             f->ways_stated[d] = true;
+            for (size_t i = 0; i < device->n_pieces; i++) {
+                const trace_piece *p = &device->pieces[i];
+                finding_longer(&one->gap, d, p, is_copy_alone(f->t, p) ? p->end - p->begin : 0);
+            }
             PUT(one->evidence,
                 "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
                 "elsewhere %s",
@@ -233,8 +259,9 @@ static void idle_for_copies(finder *f, int d)
         trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound(f, g.own));
         PUT(one->title, "device %d stood still for %s (%d %%) while calls copied the program's own memory", d,
             trace_time_text(g.own, time), finding_percent(g.own, f->window));
+        one->gap = g.longest_own;
         PUT(one->evidence, "%" PRIu64 " gaps within hd_write, hd_read or a staged copy; the longest one took %s",
-            g.count, trace_time_text(g.longest, wait));
+            g.count, trace_time_text(g.longest_own.part, wait));
         PUT(one->remedy,
             "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, "
             "which returns at once.");
@@ -319,6 +346,7 @@ static void find_losses(finder *f)
         int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
         trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
         one->op = first->op;
+        one->gap = look_at(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
         PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
             trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
@@ -371,6 +399,30 @@ static const char *place(uint8_t device, char out[32])
     return out;
 }
 
+/* The operation of a path's longest transfer. */
+static int32_t longest_transfer(const trace *t, const trace_link *l)
+{
+    int64_t most = 0;
+    int32_t op = TRACE_NONE;
+    for (size_t i = 0; i < t->n_transfers; i++) {
+        const trace_transfer *x = &t->transfers[i];
+        bool of_path = x->way == l->way && x->src == l->src && x->dst == l->dst && x->op != TRACE_NONE;
+        if (of_path && x->began != TRACE_UNSEEN && x->ended != TRACE_UNSEEN && x->ended - x->began > most) {
+            most = x->ended - x->began;
+            op = x->op;
+        }
+    }
+    for (size_t i = 0; i < t->n_ops; i++) { /* copies that have no transfer of their own */
+        const trace_op *x = &t->ops[i];
+        bool of_path = x->kind == HDI_RECORD_OP_COPY && x->way == l->way && x->src == l->src && x->dst == l->dst;
+        if (of_path && x->began != TRACE_UNSEEN && x->ended != TRACE_UNSEEN && x->ended - x->began > most) {
+            most = x->ended - x->began;
+            op = (int32_t)i;
+        }
+    }
+    return op;
+}
+
 /* Where copies are so small, each one's way to the device counts as time of the path. */
 #define SMALL_BYTES (UINT64_C(512) << 10)
 
@@ -383,6 +435,7 @@ static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, 
     int device = l->dst < TRACE_DEVICES ? l->dst : l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     int other = l->dst < TRACE_DEVICES && l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     trace_finding *one = finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
+    one->op = longest_transfer(f->t, l);
     PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), place(l->src, src), place(l->dst, dst),
         l->rate / 1e9, peak / 1e9);
     PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s%s%s; %s", l->count,
@@ -455,6 +508,7 @@ static void sum_staged(finder *f)
             bool half = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY && p->holder != TRACE_NONE &&
                         t->ops[p->holder].leg;
             f->for_staged[d] += half ? p->end - p->begin : 0;
+            finding_longer(&f->longest_staged[d], d, p, half ? p->end - p->begin : 0);
         }
     }
 }
@@ -475,6 +529,8 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
         trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
     }
     trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
+    one->op = longest_transfer(t, l);
+    one->gap = f->longest_staged[device];
     PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
     PUT(one->evidence, "%" PRIu64 " copies, %s, %.1f GB/s, busy for %s%s%s", l->count, TRACE_BYTES(l->bytes),
         l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
@@ -556,6 +612,10 @@ static void find_imbalance(finder *f)
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
     bool for_others = finding_counts(f, waits, 3);
     trace_finding *one = finding_add(f, "imbalance", least, most, gain);
+    for (size_t i = 0; i < light->n_pieces; i++) {
+        const trace_piece *p = &light->pieces[i];
+        finding_longer(&one->gap, least, p, p->state == TRACE_IDLE ? p->end - p->begin : 0);
+    }
     PUT(one->title, "device %d was busy for %s, device %d for %s", most, trace_time_text(f->busy[most], a), least,
         trace_time_text(f->busy[least], b));
     int n = PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));

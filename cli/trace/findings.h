@@ -17,6 +17,7 @@ typedef struct finder {
     bool ways_stated[TRACE_DEVICES];   /* a finding about copies has that time */
     uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to it */
     int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
+    trace_gap longest_staged[TRACE_DEVICES];
     bool used[TRACE_DEVICES];
     bool lacks_work[TRACE_DEVICES]; /* work of it failed or was lost: that it has less is no imbalance */
     int n_used;
@@ -45,6 +46,11 @@ typedef struct measure {
 bool finding_measure(const trace_device *d, trace_cause cause, measure *out);
 /* How much of it lies from `begin` to `end`. */
 int64_t finding_within(const measure *m, int64_t begin, int64_t end);
+
+/* Makes it `p` if more of that is what the finding is about. */
+void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
+/* The same of all pieces of the measure from `begin` to `end`. */
+void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
 
 /* What the window can get shorter by, of so much idle time. */
 int64_t finding_bound(const finder *f, int64_t ns);

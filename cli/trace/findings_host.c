@@ -18,6 +18,9 @@
 /* After a wait of a thread longer than that, the program did something else before it submitted. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
+/* Operations that compute that long are not too short: no driver takes a twentieth of it for each. */
+enum { LONG_OPERATION_NS = 1000000 };
+
 /* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
 enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
 
@@ -30,12 +33,13 @@ typedef struct stay {
 } stay;
 
 typedef struct sums {
-    int64_t code, here, brief, rest, longest;
+    int64_t code, here, brief, rest;
+    trace_gap code_gap, here_gap, brief_gap, rest_gap, way_gap, call_gap, first_gap, turns_gap[TRACE_DEVICES];
     int64_t way;               /* work was on its way, as long as is usual */
-    int64_t call, call_most;   /* of that, what the driver's calls for launches took; the longest piece of it */
+    int64_t call;              /* of that, what the driver's calls for launches took */
     int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
     int32_t first_op, n_first; /* that one; how many they are */
-    int32_t call_op;           /* whose call the longest piece is of */
+    int32_t call_op, way_op;   /* whose call, or way, the longest piece is of */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -57,11 +61,11 @@ bool finding_measure(const trace_device *d, trace_cause cause, measure *out)
     return out->before != NULL;
 }
 
-/* How much of it lies before a time. */
-static int64_t measured_before(const measure *m, int64_t time)
+/* The first piece that ends behind the time. */
+static size_t piece_at(const measure *m, int64_t time)
 {
     size_t low = 0, high = m->d->n_pieces;
-    while (low < high) { /* the first piece that ends behind the time */
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (m->d->pieces[middle].end <= time) {
             low = middle + 1;
@@ -69,6 +73,13 @@ static int64_t measured_before(const measure *m, int64_t time)
             high = middle;
         }
     }
+    return low;
+}
+
+/* How much of it lies before a time. */
+static int64_t measured_before(const measure *m, int64_t time)
+{
+    size_t low = piece_at(m, time);
     if (low == m->d->n_pieces) {
         return m->before[low];
     }
@@ -80,6 +91,18 @@ static int64_t measured_before(const measure *m, int64_t time)
 int64_t finding_within(const measure *m, int64_t begin, int64_t end)
 {
     return begin < end ? measured_before(m, end) - measured_before(m, begin) : 0;
+}
+
+void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end)
+{
+    for (size_t i = begin < end ? piece_at(m, begin) : m->d->n_pieces; i < m->d->n_pieces; i++) {
+        const trace_piece *p = &m->d->pieces[i];
+        if (p->begin >= end) {
+            break;
+        }
+        bool is = p->state == TRACE_IDLE && p->cause == m->cause;
+        finding_longer(gap, device, p, is ? trace_least(p->end, end) - trace_most(p->begin, begin) : 0);
+    }
 }
 
 static bool feeds(const trace *t, uint32_t thread, int device)
@@ -107,8 +130,10 @@ static bool asks(feeder *last, const trace *t, uint32_t thread, int device)
 }
 
 /* Adds what a pause has beyond earlier ones of its kind, which end at `until`: several threads may pause at once. */
-static void add_pause(const measure *m, int64_t begin, int64_t end, int64_t *until, int64_t *sum)
+static void add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until, int64_t *sum,
+                      trace_gap *gap)
 {
+    finding_longest(gap, device, m, trace_most(begin, *until), end);
     trace_add(sum, finding_within(m, trace_most(begin, *until), end));
     *until = trace_most(*until, end);
 }
@@ -126,11 +151,12 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
         const trace_pause *p = &t->pauses[i];
         bool mine = asks(&last, t, p->thread, device);
         if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
-            add_pause(m, p->begin, p->end, &code, &s->code);
+            add_pause(m, device, p->begin, p->end, &code, &s->code, &s->code_gap);
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                add_pause(m, p->begin, trace_least(p->end, m->last), &turns[other], &s->turns[other]);
+                add_pause(m, device, p->begin, trace_least(p->end, m->last), &turns[other], &s->turns[other],
+                          &s->turns_gap[other]);
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -152,7 +178,7 @@ static int compare_stays(const void *a, const void *b)
 }
 
 /* Each gap by itself: whether a thread had waited when it began, and submitted soon afterwards. */
-static void take_apart(const trace_device *d, const stay *stays, size_t n, sums *s)
+static void take_apart(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
 {
     size_t at = 0;
     int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
@@ -175,13 +201,15 @@ static void take_apart(const trace_device *d, const stay *stays, size_t n, sums 
         if (after_wait && p->end - waited <= SOON_NS) {
             s->here += ns;
             s->n_here++;
+            finding_longer(&s->here_gap, device, p, ns);
         } else if (ns <= SHORT_NS && !after_wait) {
             s->brief += ns;
             s->n_brief++;
+            finding_longer(&s->brief_gap, device, p, ns);
         } else {
             s->rest += ns;
             s->n_rest++;
-            s->longest = trace_most(s->longest, ns);
+            finding_longer(&s->rest_gap, device, p, ns);
         }
     }
 }
@@ -227,10 +255,11 @@ static bool is_long(const finder *f, int64_t ways)
 }
 
 /* `n`: how many devices it waited for; e: one of them. */
-static void put_turns(finder *f, int d, int e, int n, int64_t ns)
+static void put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
     trace_finding *one = finding_add(f, "serialized-devices", d, e, bound(f, ns));
+    one->gap = *gap;
     if (n > 1) {
         PUT(whom, "%d other devices", n);
     } else {
@@ -253,7 +282,7 @@ static void take_turns(finder *f, int d, const sums *s, int64_t *left)
     for (int e = 0; e < f->t->n_devices; e++) {
         int64_t ns = share(left, s->turns[e]);
         if (finding_counts(f, ns, 3)) {
-            put_turns(f, d, e, 1, ns);
+            put_turns(f, d, e, 1, ns, &s->turns_gap[e]);
         } else if (ns > 0) {
             rest += ns;
             others++;
@@ -261,14 +290,16 @@ static void take_turns(finder *f, int d, const sums *s, int64_t *left)
         }
     }
     if (others > 1 && finding_counts(f, rest, 3)) {
-        put_turns(f, d, most, others, rest);
+        put_turns(f, d, most, others, rest, &s->turns_gap[most]);
     }
 }
 
-static void put_host_wait(finder *f, int d, int64_t ns, uint64_t n)
+static void put_host_wait(finder *f, int d, int64_t ns, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
+    uint64_t n = s->n_here;
     trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, bound(f, ns));
+    one->gap = s->here_gap;
     PUT(one->title, "device %d stood still for %s (%d %%): its thread waits for each operation before the next", d,
         trace_time_text(ns, time), finding_percent(ns, f->window));
     PUT(one->evidence, "%" PRIu64 " gaps of %s each, from the end of work that a thread waited for to the next submit",
@@ -297,11 +328,18 @@ static uint64_t count_computing(const trace *t, int d)
     return count;
 }
 
-static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint64_t n)
+static bool are_long(const trace *t, int d)
+{
+    uint64_t n = count_computing(t, d);
+    return n > 0 && t->devices[d].compute / (int64_t)n >= LONG_OPERATION_NS;
+}
+
+static void put_launches(finder *f, int d, int64_t ns, const sums *s)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
     uint64_t launches = count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
@@ -312,10 +350,32 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, uint6
         snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes", count_operations(t, d));
     }
     PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
-        trace_time_text(on_the_way, way), n);
+        trace_time_text(s->way, way), s->n_brief);
     PUT(one->remedy,
         "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
         "where one cannot keep up, and leave the option chains on.");
+}
+
+/* Of operations that are long, some of whose ways are, too. `ns`: with short gaps before submits. */
+static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
+{
+    const trace *t = f->t;
+    char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], name[TRACE_TEXT], way[TRACE_TEXT + 64];
+    uint64_t launches = count_computing(t, d);
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    one->op = s->way_op;
+    one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
+    PUT(one->title, "device %d waited %s (%d %%) while operations were on their way to it", d,
+        trace_time_text(ns, time), finding_percent(ns, f->window));
+    way[0] = 0;
+    if (s->way_op != TRACE_NONE) {
+        PUT(way, "; the longest way was that of %s: %s", trace_op_name(t, s->way_op, name),
+            trace_time_text(s->way_gap.part, most));
+    }
+    PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
+        launches, trace_time_text(t->devices[d].compute / (int64_t)launches, each), s->n_brief, way);
+    PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
+                     "while the device computes. `--all` has how long launches take to the device.");
 }
 
 /* Of few operations, whose calls of the driver are slow. */
@@ -324,10 +384,11 @@ static void put_ways(finder *f, int d, const sums *s)
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->call));
     one->op = s->call_op;
+    one->gap = s->call_gap;
     PUT(one->title, "device %d waited %s (%d %%) while the driver took operations", d, trace_time_text(s->call, time),
         finding_percent(s->call, f->window));
     PUT(one->evidence, "%" PRIu64 " operations; the longest call was for %s: %s", count_operations(f->t, d),
-        trace_op_name(f->t, s->call_op, name), trace_time_text(s->call_most, most));
+        trace_op_name(f->t, s->call_op, name), trace_time_text(s->call_gap.part, most));
     PUT(one->remedy,
         "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` has how long "
         "launches take to the device.");
@@ -346,7 +407,8 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
     }
     PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
-    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, trace_time_text(s->longest, longest),
+    one->gap = s->rest_gap;
+    PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s", s->n_rest, trace_time_text(s->rest_gap.part, longest),
         range);
     PUT(one->remedy,
         "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
@@ -361,6 +423,7 @@ static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
     trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, ns));
     PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
         trace_time_text(ns, time), finding_percent(ns, f->window));
+    one->gap = first > s->code ? s->first_gap : s->code_gap;
     PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
     if (first > 0) {
         const trace_op *op = &t->ops[s->first_op];
@@ -390,7 +453,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     take_turns(f, d, s, &left);
     int64_t here = share(&left, s->here), brief = share(&left, s->brief);
     if (finding_counts(f, here, 3)) {
-        put_host_wait(f, d, here, s->n_here);
+        put_host_wait(f, d, here, s);
     }
     int64_t launch = brief;
     trace_add(&launch, s->way);
@@ -398,8 +461,10 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
         if (is_long(f, s->call)) {
             put_ways(f, d, s);
         }
+    } else if (finding_counts(f, launch, 5) && are_long(f->t, d)) {
+        put_long_ways(f, d, s, launch);
     } else if (finding_counts(f, launch, 5)) {
-        put_launches(f, d, launch, s->way, s->n_brief);
+        put_launches(f, d, launch, s);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
         put_rest(f, d, s, left, m);
@@ -435,14 +500,14 @@ static uint64_t find_first(const trace *t, int device, int32_t *first)
 }
 
 /* Of an operation that was on its way: from the driver's call on. Before it the engine gave other work to the driver, or had no processor. */
-static void add_call(sums *s, const trace_piece *p, const trace_op *op)
+static void add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
 {
     int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY
                      ? trace_most(0, p->end - trace_most(p->begin, op->issued))
                      : 0;
     s->call += ns;
-    s->call_op = ns > s->call_most ? p->holder : s->call_op;
-    s->call_most = trace_most(s->call_most, ns);
+    s->call_op = ns > s->call_gap.part ? p->holder : s->call_op;
+    finding_longer(&s->call_gap, device, p, ns);
 }
 
 /* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
@@ -464,10 +529,13 @@ static void sum_ways(const finder *f, int device, int32_t *first, sums *s)
         int64_t ns = p->end - p->begin;
         if (row != SIZE_MAX && first[row] == p->holder) {
             f->by_name[row] += ns;
+            finding_longer(&s->first_gap, device, p, ns);
         } else if (op->kind != HDI_RECORD_OP_COPY || !f->ways_stated[device]) {
             s->way += ns;
+            s->way_op = ns > s->way_gap.part ? p->holder : s->way_op;
             launches += row != SIZE_MAX ? ns : 0;
-            add_call(s, p, op);
+            add_call(s, device, p, op);
+            finding_longer(&s->way_gap, device, p, ns);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -493,11 +561,11 @@ bool finding_idle_host(finder *f, int device)
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     ok = ok && stays && first;
     if (ok) {
-        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE};
+        sums s = {.first_op = TRACE_NONE, .call_op = TRACE_NONE, .way_op = TRACE_NONE};
         sum_ways(f, device, first, &s);
         size_t n = collect(t, device, &m, &s, stays);
         trace_sort(stays, n, sizeof *stays, compare_stays);
-        take_apart(d, stays, n, &s);
+        take_apart(d, device, stays, n, &s);
         put_all(f, device, &s, &m);
     }
     free(first);

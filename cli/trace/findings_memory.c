@@ -15,6 +15,7 @@ typedef enum reason { FULL, MOVED, REASONS } reason;
 typedef struct reasons {
     int64_t paused[TRACE_DEVICES][REASONS];
     int64_t gain[TRACE_DEVICES][REASONS]; /* the most idle time that one device had within these pauses */
+    trace_gap gap[TRACE_DEVICES][REASONS];
     bool stated[TRACE_DEVICES][REASONS];
 } reasons;
 
@@ -29,7 +30,7 @@ static reason reason_of(const trace *t, const trace_pause *p)
 }
 
 /* Idle time for memory within pauses of each reason. What several threads were held up by at once counts once. */
-static void measure_device(const trace *t, const measure *m, reasons *r)
+static void measure_device(const trace *t, int device, const measure *m, reasons *r)
 {
     int64_t idle[TRACE_DEVICES][REASONS] = {{0}}, until[TRACE_DEVICES][REASONS];
     for (int d = 0; d < t->n_devices; d++) {
@@ -40,6 +41,7 @@ static void measure_device(const trace *t, const measure *m, reasons *r)
         reason why = reason_of(t, p);
         if (why != REASONS) {
             int64_t *end = &until[p->device][why];
+            finding_longest(&r->gap[p->device][why], device, m, trace_most(p->begin, *end), p->end);
             trace_add(&idle[p->device][why], finding_within(m, trace_most(p->begin, *end), p->end));
             *end = trace_most(*end, p->end);
         }
@@ -88,6 +90,7 @@ static void state(finder *f, int d, reasons *r)
     if (limit > 0 && (double)most > 0.95 * (double)limit && finding_counts(f, r->gain[d][FULL], 3)) {
         trace_finding *one = finding_add(f, "memory-near-limit", d, TRACE_NONE, finding_bound(f, r->gain[d][FULL]));
         r->stated[d][FULL] = true;
+        one->gap = r->gap[d][FULL];
         PUT(one->title, "memory of device %d was full: threads waited %s for it", d,
             trace_time_text(r->paused[d][FULL], time));
         put_use(one, &t->devices[d], most, limit);
@@ -97,6 +100,7 @@ static void state(finder *f, int d, reasons *r)
     if (finding_counts(f, r->gain[d][MOVED], 3)) {
         trace_finding *one = finding_add(f, "memory-fragmented", d, TRACE_NONE, finding_bound(f, r->gain[d][MOVED]));
         r->stated[d][MOVED] = true;
+        one->gap = r->gap[d][MOVED];
         PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
             trace_time_text(r->paused[d][MOVED], time));
         put_use(one, &t->devices[d], most, 0);
@@ -155,7 +159,7 @@ bool finding_memory(finder *f)
             measure m;
             ok = finding_measure(&t->devices[d], TRACE_CAUSE_MEMORY, &m);
             if (ok && pass == 0) {
-                measure_device(t, &m, &r);
+                measure_device(t, d, &m, &r);
             } else if (ok) {
                 f->memory[d] = explained(t, &m, &r);
             }

@@ -313,7 +313,6 @@ static bool sum_labels(trace *t)
 /* What a device's buffers take while its rows are gone through. */
 typedef struct use {
     uint64_t seen, rest; /* of the rows that count; beside them */
-    bool known;          /* there was a figure */
 } use;
 
 /* A buffer that is older than the trace takes nothing any more once it is freed. */
@@ -329,31 +328,43 @@ static void take_row(use *u, const trace_memory *m)
     }
 }
 
-/* What a device's buffers took at most, as far as it was looked at, and what of it the rows do not have. Of times when it was about as much
- * that is the one that lacks least. A figure holds until the next one. */
+/* The next row or figure, whichever is first: both are sorted. A figure holds until the next one. */
+static void take_next(const trace *t, int device, size_t *figure, size_t *row, use *u)
+{
+    bool is_row = *figure == t->n_figures || (*row < t->n_memory && t->memory[*row].time <= t->figures[*figure].time);
+    if (is_row && t->memory[*row].kind == 0 && t->memory[*row].device == device) {
+        take_row(u, &t->memory[*row]);
+    } else if (!is_row && t->figures[*figure].device == device) {
+        uint64_t in_use = t->figures[*figure].in_use;
+        u->rest = in_use > u->seen ? in_use - u->seen : 0;
+    }
+    *row += is_row;
+    *figure += !is_row;
+}
+
+/* What a device's buffers took at least at their most, by figures and by rows, and what of it the rows do not have. Of times when it was about
+ * as much that is the one that lacks least. */
 static void sum_rest(trace *t, int device)
 {
     trace_device *d = &t->devices[device];
-    use u = {.known = false};
     for (size_t i = 0; i < t->n_figures; i++) {
         bool more = t->figures[i].device == device && t->figures[i].in_use > d->in_use_most;
         d->in_use_most = more ? t->figures[i].in_use : d->in_use_most;
     }
+    use u = {0, 0};
+    for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) {
+        take_next(t, device, &f, &m, &u);
+        d->in_use_most = u.seen > d->in_use_most ? u.seen : d->in_use_most;
+    }
     d->in_use_rest = d->in_use_most;
-    for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) { /* both are sorted */
-        bool row = f == t->n_figures || (m < t->n_memory && t->memory[m].time <= t->figures[f].time);
-        if (row && t->memory[m].kind == 0 && t->memory[m].device == device) {
-            take_row(&u, &t->memory[m]);
-        } else if (!row && t->figures[f].device == device) {
-            u.rest = t->figures[f].in_use > u.seen ? t->figures[f].in_use - u.seen : 0;
-            u.known = true;
-        }
-        m += row;
-        f += !row;
+    u = (use){0, 0};
+    for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) {
+        take_next(t, device, &f, &m, &u);
         uint64_t sum = u.seen;
         trace_count(&sum, u.rest);
-        bool most = u.known && sum >= d->in_use_most - d->in_use_most / 100;
-        d->in_use_rest = most && u.rest < d->in_use_rest ? u.rest : d->in_use_rest;
+        uint64_t lacks = d->in_use_most - u.seen < u.rest ? d->in_use_most - u.seen : u.rest;
+        bool most = sum >= d->in_use_most - d->in_use_most / 100;
+        d->in_use_rest = most && lacks < d->in_use_rest ? lacks : d->in_use_rest;
     }
 }
 

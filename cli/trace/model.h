@@ -114,7 +114,7 @@ typedef struct trace_device {
     double queue_mean;   /* operations that were submitted and had not ended, over the window */
     uint64_t queue_most;
     uint64_t in_use_most,
-        in_use_rest;      /* what buffers took at most, of MEMORY records; what of that no allocation here is of */
+        in_use_rest;      /* what buffers took at most, as far as it is known; what of that no allocation here is of */
     int64_t clock_within; /* how close its own times and the clock are */
 } trace_device;
 
@@ -220,11 +220,19 @@ typedef struct trace_interval {
     bool nvtx;
 } trace_interval;
 
+/* A piece of a device by which a finding can be seen: an idle one, or copies that ran alone. */
+typedef struct trace_gap {
+    int64_t begin, end;
+    int64_t part; /* how much of it the finding is about; 0: there is no such piece */
+    int16_t device;
+} trace_gap;
+
 typedef struct trace_finding {
     const char *id;        /* "idle-for-device" */
     int16_t device, other; /* TRACE_NONE: none */
     int64_t gain;          /* ns that the window may be shorter by, at most; 0: not a matter of time */
     int32_t op, wait, label;
+    trace_gap gap;       /* the longest one that it is about */
     int32_t first, next; /* of findings of the same id, which a list shows as one: indices of the first, and of the one
                             behind this, TRACE_NONE. A finding with its own index as `first` stands for all of them */
     char title[160], evidence[400], remedy[400];
@@ -312,9 +320,19 @@ typedef struct trace {
     int64_t along[TRACE_ALONG]; /* of the critical path, ns; they add up to the window */
 } trace;
 
-/* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. */
+/* What `heddle p2p --json` wrote, with which transfers are compared. */
+typedef struct trace_peaks {
+    const char *file; /* for messages */
+    const char *text;
+    size_t bytes;
+} trace_peaks;
+
+/* Reads and analyses a file. False: `error` has one line. `peaks`: a file of `heddle p2p --json`, or NULL. Each is opened once. */
 bool trace_read(const char *file, const char *peaks, trace *out, char error[512]);
-/* The same of bytes in memory. */
+/* The same of a file that was read. `peaks` may be NULL. */
+bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
+                        char error[512]);
+/* The same of bytes in memory that are of no file. */
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
 void trace_release(trace *t);
 

@@ -143,7 +143,7 @@ bool trace_split(trace *t);
 bool trace_moves(const trace *t, uint32_t lane, uint8_t kind);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);
-bool trace_figures(trace *t, const char *peaks, char error[512]);
+bool trace_figures(trace *t, const trace_peaks *peaks, char error[512]);
 bool trace_find(trace *t);
 
 /* "12.9 ms": rounded to tenths of its unit, as the page rounds. */
@@ -157,7 +157,7 @@ enum { TRACE_FINDING_IDS = 20 };
 int trace_finding_number(const char *id);
 
 /* What a device's `in_use_rest` is. */
-#define TRACE_REST_TEXT "in buffers that are older than the trace, unified, or the library's own"
+#define TRACE_REST_TEXT "older than the trace, unified, the library's own, or freed and kept for the next buffers"
 
 /* calloc of at least one item; NULL: no memory. */
 void *trace_table(size_t n, size_t item);

@@ -1,7 +1,8 @@
 /* path.c - the chain of waits behind an operation, and the critical path of the whole trace. See model.h.
  *
  * The critical path is walked backwards from the work that ended last. Before an operation stands what it waited for, or, where
- * that had ended before it was submitted, the thread that submitted it. Before the thread stands what it had waited for itself.
+ * that had ended before it was submitted, the thread that submitted it. Before the thread stands what it had waited for itself. Calls wait
+ * for operations: their pauses name them, and a read ends with its last copy. An allocation waits for whatever gives memory of its device.
  *
  * Threads, Locks: see model.h.
  * Always: both walks go back in time, and take as many steps as there are operations at most.
@@ -21,49 +22,155 @@ size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most)
     return n;
 }
 
-/* Pauses in which a thread waited for the program, sorted by thread and end. */
-static int compare_pauses(const void *a, const void *b)
+/* A call of a thread waited for an operation. */
+typedef struct stay {
+    uint32_t thread;
+    int64_t begin, end;
+    int32_t op;
+} stay;
+
+static int compare_stays(const void *a, const void *b)
 {
-    const trace_pause *x = a, *y = b;
+    const stay *x = a, *y = b;
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
 }
 
-static trace_pause *sort_waits(const trace *t, size_t *n)
+/* The last operation of a lane up to a position, of the same runtime; TRACE_NONE. */
+static int32_t op_up_to(const trace *t, uint32_t number, uint64_t position)
 {
-    trace_pause *waits = trace_table(t->n_pauses, sizeof *waits);
-    *n = 0;
-    for (size_t i = 0; waits && i < t->n_pauses; i++) {
-        if (t->pauses[i].kind == HDI_RECORD_PAUSE_WAIT || t->pauses[i].kind == HDI_RECORD_PAUSE_ROOM) {
-            waits[(*n)++] = t->pauses[i];
-        }
-    }
-    if (waits) {
-        trace_sort(waits, *n, sizeof *waits, compare_pauses);
-    }
-    return waits;
+    const trace_lane *lane = trace_find_lane(t, number);
+    size_t behind = lane ? trace_op_behind(t, lane, position) : 0;
+    bool has =
+        lane && behind > (size_t)lane->first_op && trace_run_of(t->ops[behind - 1].position) == trace_run_of(position);
+    return has ? (int32_t)behind - 1 : TRACE_NONE;
 }
 
-/* The last wait of a thread that ended before it submitted at `time`. */
-static const trace_pause *last_wait(const trace_pause *waits, size_t n, uint32_t thread, int64_t time)
+/* Work by device and end, copies to the host apart. */
+typedef struct ending {
+    int device;
+    bool to_host;
+    int64_t ended;
+    int32_t op;
+} ending;
+
+static int compare_endings(const void *a, const void *b)
 {
+    const ending *x = a, *y = b;
+    if (x->device != y->device || x->to_host != y->to_host) {
+        return x->device != y->device ? x->device - y->device : x->to_host - y->to_host;
+    }
+    return (x->ended > y->ended) - (x->ended < y->ended);
+}
+
+static ending *sort_endings(const trace *t, size_t *n)
+{
+    ending *all = trace_table(t->n_ops, sizeof *all);
+    *n = 0;
+    for (size_t i = 0; all && i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        if (trace_is_work(op->kind) && op->ended != TRACE_UNSEEN) {
+            bool to_host = op->kind == HDI_RECORD_OP_COPY && op->way == HDI_RECORD_WAY_TO_HOST;
+            all[(*n)++] = (ending){trace_lane_device(op->lane), to_host, op->ended, (int32_t)i};
+        }
+    }
+    if (all) {
+        trace_sort(all, *n, sizeof *all, compare_endings);
+    }
+    return all;
+}
+
+/* The work of a device that ended last up to a time, NULL. */
+static const ending *ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
+{
+    const ending wanted = {.device = device, .to_host = to_host, .ended = time + TRACE_THREADS_NS};
     size_t low = 0, high = n;
-    time += TRACE_THREADS_NS;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (waits[middle].thread < thread || (waits[middle].thread == thread && waits[middle].end <= time)) {
+        if (compare_endings(&all[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low > 0 && waits[low - 1].thread == thread ? &waits[low - 1] : NULL;
+    const ending *last = low > 0 ? &all[low - 1] : NULL;
+    return last && last->device == device && last->to_host == to_host ? last : NULL;
+}
+
+/* Either of both kinds. */
+static int32_t ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
+{
+    const ending *copy = ended_last(all, n, device, true, time), *other = ended_last(all, n, device, false, time);
+    const ending *last = !copy || (other && other->ended > copy->ended) ? other : copy;
+    return last ? last->op : TRACE_NONE;
+}
+
+static int32_t awaited_by(const trace *t, const trace_pause *p, const ending *endings, size_t n)
+{
+    switch (p->kind) {
+    case HDI_RECORD_PAUSE_WAIT:
+    case HDI_RECORD_PAUSE_ROOM:
+    case HDI_RECORD_PAUSE_CHUNK:
+        return op_up_to(t, p->lane, p->position);
+    case HDI_RECORD_PAUSE_MEMORY:
+        return ended_last_of_all(endings, n, p->device, p->end);
+    default:
+        return TRACE_NONE;
+    }
+}
+
+/* All waits for operations, sorted by thread and end. */
+static stay *sort_waits(const trace *t, size_t *n)
+{
+    size_t n_endings;
+    ending *endings = sort_endings(t, &n_endings);
+    stay *waits = trace_table(t->n_pauses + t->n_transfers, sizeof *waits);
+    *n = 0;
+    for (size_t i = 0; endings && waits && i < t->n_pauses; i++) {
+        const trace_pause *p = &t->pauses[i];
+        waits[*n] = (stay){p->thread, p->begin, p->end, awaited_by(t, p, endings, n_endings)};
+        *n += waits[*n].op != TRACE_NONE;
+    }
+    for (size_t i = 0; waits && i < t->n_transfers; i++) {
+        const trace_transfer *x = &t->transfers[i];
+        const ending *last =
+            endings && x->way == HDI_RECORD_WAY_READ ? ended_last(endings, n_endings, x->src, true, x->returned) : NULL;
+        if (last) { /* several threads may submit a read's copies, and wait for them */
+            waits[(*n)++] = (stay){x->thread, x->called, x->returned, last->op};
+        }
+    }
+    if (waits) {
+        trace_sort(waits, *n, sizeof *waits, compare_stays);
+    }
+    if (!endings) {
+        free(waits);
+        waits = NULL;
+    }
+    free(endings);
+    return waits;
+}
+
+/* Behind the last wait of a thread that ended before it submitted at `time`. */
+static size_t waits_before(const stay *waits, size_t n, uint32_t thread, int64_t time)
+{
+    const stay wanted = {.thread = thread, .end = time + TRACE_THREADS_NS};
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_stays(&waits[middle], &wanted) <= 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }
 
 typedef struct walker {
     trace *t;
-    const trace_pause *waits;
+    const stay *waits;
     size_t n_waits;
-    int64_t now; /* all behind it is accounted for */
+    size_t looks; /* at waits that held nothing up: so many more */
+    int64_t now;  /* all behind it is accounted for */
 } walker;
 
 /* What lies between `from` and now is of that kind. */
@@ -83,21 +190,24 @@ static trace_along kind_of(const trace *t, const trace_op *op)
                                               : TRACE_ALONG_COMPUTE;
 }
 
-/* What the thread had waited for before it submitted, TRACE_NONE: nothing. */
-static int32_t before_submit(const walker *w, const trace_op *op)
+/* What the thread had waited for before it submitted, TRACE_NONE: nothing. What had ended before the thread came to wait for it did not hold
+ * the thread up. */
+static int32_t before_submit(walker *w, const trace_op *op)
 {
-    const trace_pause *p = last_wait(w->waits, w->n_waits, op->thread, op->submitted);
-    const trace_lane *lane = p ? trace_find_lane(w->t, p->lane) : NULL;
-    size_t behind = lane ? trace_op_behind(w->t, lane, p->position) : 0;
-    if (!lane || behind == (size_t)lane->first_op ||
-        trace_run_of(w->t->ops[behind - 1].position) != trace_run_of(p->position)) {
-        return TRACE_NONE;
+    size_t i = waits_before(w->waits, w->n_waits, op->thread, op->submitted);
+    for (; i > 0 && w->waits[i - 1].thread == op->thread; i--) {
+        const stay *p = &w->waits[i - 1];
+        int64_t ended = w->t->ops[p->op].ended;
+        if (ended != TRACE_UNSEEN && ended <= op->submitted + TRACE_THREADS_NS &&
+            ended >= p->begin - TRACE_THREADS_NS) {
+            return p->op;
+        }
+        if (w->looks == 0) {
+            break; /* no recorder writes so many */
+        }
+        w->looks--;
     }
-    int32_t other = (int32_t)behind - 1;
-    int64_t ended = w->t->ops[other].ended;
-    return ended != TRACE_UNSEEN && ended <= op->submitted + TRACE_THREADS_NS && ended >= p->begin - TRACE_THREADS_NS
-               ? other
-               : TRACE_NONE;
+    return TRACE_NONE;
 }
 
 /* The operation before one on the path. */
@@ -125,6 +235,7 @@ bool trace_path(trace *t)
 {
     walker w = {.t = t, .now = t->end};
     w.waits = sort_waits(t, &w.n_waits);
+    w.looks = w.n_waits + t->n_ops;
     t->critical = trace_table(t->n_ops, sizeof t->critical[0]);
     if (!w.waits || !t->critical) {
         free((void *)w.waits);

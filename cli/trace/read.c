@@ -742,7 +742,7 @@ static bool read_all(trace_source *s)
     return read_waits(s) && trace_read_tables(s) && trace_place(s);
 }
 
-static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, char error[512])
+static bool analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
 {
     trace_source s = {.bytes = bytes, .n = n / HDI_RECORD_BYTES, .t = out};
     out->cut = n % HDI_RECORD_BYTES != 0;
@@ -780,7 +780,7 @@ static bool analyse(const void *bytes, size_t n, const char *peaks, trace *out, 
     return ok;
 }
 
-static bool read_bytes(const void *bytes, size_t n, const char *peaks, trace *out, char error[512])
+static bool read_bytes(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
 {
     bool ok = analyse(bytes, n, peaks, out, error);
     if (!ok) {
@@ -795,22 +795,37 @@ bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512])
     return read_bytes(bytes, n, NULL, out, error);
 }
 
+bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
+                        char error[512])
+{
+    char what[512] = "";
+    memset(out, 0, sizeof *out);
+    snprintf(out->file, sizeof out->file, "%s", cli_file_name(file));
+    bool ok = read_bytes(bytes, n, peaks, out, what);
+    if (!ok) {
+        snprintf(error, 512, "%.200s: %.300s", cli_file_name(file), what);
+    }
+    return ok;
+}
+
 bool trace_read(const char *file, const char *peaks, trace *out, char error[512])
 {
-    memset(out, 0, sizeof *out);
     size_t n = 0;
-    char what[512] = "";
+    char what[512] = "", *text = NULL;
+    bool ok = false;
     void *bytes = cli_read_file_if(file, &n, HDI_RECORD_BYTES, is_trace, what); /* a device may have no end */
     if (!bytes) {
-        snprintf(error, 512, "%.200s: %.300s", file, what[0] ? what : strerror(errno));
+        snprintf(error, 512, "%.200s: %.300s", cli_file_name(file), what[0] ? what : strerror(errno));
         return false;
     }
-    snprintf(out->file, sizeof out->file, "%s", file);
-    bool ok = read_bytes(bytes, n, peaks, out, what);
-    free(bytes);
-    if (!ok) {
-        snprintf(error, 512, "%.200s: %.300s", file, what);
+    trace_peaks measured = {.file = peaks};
+    if (peaks && !(measured.text = text = cli_read_file(peaks, &measured.bytes))) {
+        snprintf(error, 512, "--peaks %.300s: %s", peaks, strerror(errno));
+    } else {
+        ok = trace_read_content(file, bytes, n, peaks ? &measured : NULL, out, error);
     }
+    free(text);
+    free(bytes);
     return ok;
 }
 

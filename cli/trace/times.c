@@ -12,11 +12,15 @@
  * What has no DONE may be over nevertheless. A loss ends what its device had not done. Where an engine's records had no room, the next DONE
  * of the lane shows it. Where the file was full, what was under way goes on until the trace ends.
  *
+ * A device's clock is known only so well. A span may seem to end after the engine saw its last operation done. Or it begins after its first
+ * one was. Then the clock is off by as much, and both times are.
+ *
  * An end that the engine saw, by the clock, is a little late. It may be later than the event in front of the lane's next span.
  * The lane had ended by then.
  *
  * Threads, Locks: see model.h.
- * Always: in a lane stretches begin in the order of their positions. Spans of a lane do not overlap. No operation has an end before its begin.
+ * Always: in a lane stretches begin in the order of their positions. Spans of a lane do not overlap. No operation has an end before its begin, or
+ * after the host saw it done.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +172,63 @@ static const trace_run *find_issue(const trace_source *s, const trace_run *span,
     return is && is->lane == span->lane && is->before <= span->before && is->kind == 0 ? is : NULL;
 }
 
+/* When the host saw the first operation of a span done, and the last one. TRACE_TIME_MOST: it did not. */
+typedef struct seen {
+    int64_t first, last;
+} seen;
+
+typedef struct seen_at {
+    size_t first, last;
+} seen_at;
+
+/* When the first DONE of a lane that ends at or behind a position was: a lane's operations are done in order. `next` only grows. */
+static int64_t find_done(const trace_source *s, uint32_t lane, uint64_t position, size_t *next)
+{
+    const trace_run *dones = s->dones;
+    while (*next < s->n_dones &&
+           (dones[*next].lane < lane || (dones[*next].lane == lane && dones[*next].position < position))) {
+        ++*next;
+    }
+    return *next < s->n_dones && dones[*next].lane == lane ? dones[*next].time : TRACE_TIME_MOST;
+}
+
+/* Both tables are sorted; `at` only grows. */
+static seen find_seen(const trace_source *s, const trace_run *span, seen_at *at)
+{
+    return (seen){find_done(s, span->lane, span->before + 1, &at->first),
+                  find_done(s, span->lane, span->position, &at->last)};
+}
+
+/* So much later than it can have been a span seems to be, by its device's clock. Times of the host's clock stay as they are. Returns whether
+ * that clock was off. */
+static bool hold_end(trace_run *span, const seen *done)
+{
+    bool own_begin = !(span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK);
+    bool own_end = !(span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK);
+    int64_t late = own_end ? trace_most(0, span->ended - done->last) : 0;
+    late = own_begin ? trace_most(late, span->began - done->first) : late;
+    span->began -= own_begin ? late : 0;
+    span->ended -= own_end ? late : 0;
+    span->began = trace_least(span->began, done->first);
+    span->ended = trace_least(span->ended, done->last);
+    return late > 0;
+}
+
+/* Where a clock is off, what is in front of a span in its lane had ended when that began. */
+static void hold_ends(trace_source *s, const seen *done)
+{
+    bool off = false; /* of the span behind */
+    for (size_t i = s->n_spans; i-- > 0;) {
+        trace_run *span = &s->spans[i];
+        const trace_run *behind = i + 1 < s->n_spans && span[1].lane == span->lane ? &span[1] : NULL;
+        seen limit = done[i];
+        if (behind && off && !(behind->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK)) {
+            limit.last = trace_least(limit.last, behind->began);
+        }
+        off = hold_end(span, &limit);
+    }
+}
+
 /* Whether the lane had nothing more when the driver took the call for a span's first operation. Where that takes long, it loads code: then
  * the lane may come to rest during the call. */
 static bool is_at_rest(const trace_run *issue, const trace_run *before)
@@ -176,13 +237,14 @@ static bool is_at_rest(const trace_run *issue, const trace_run *before)
            (issue->ended - issue->time > SLOW_CALL_NS && before->ended < issue->ended);
 }
 
-/* `before`: the span in front of it in the lane, NULL. */
-static void hold_begin(trace_run *span, const trace_run *issue, const trace_run *before)
+/* `before`: the span in front of it in the lane, NULL. `done`: when its first operation was. */
+static void hold_begin(trace_run *span, const trace_run *issue, const trace_run *before, int64_t done)
 {
     int64_t least = before ? before->began : -TRACE_TIME_MOST;
     if (issue) {
         least = trace_most(least, issue->time);
-        least = is_at_rest(issue, before) ? trace_most(least, trace_least(issue->ended, span->ended)) : least;
+        int64_t returned = trace_least(trace_least(issue->ended, done), span->ended);
+        least = is_at_rest(issue, before) ? trace_most(least, returned) : least;
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) { /* the way from there to the device is an estimate */
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
         }
@@ -212,38 +274,52 @@ static void sort_clocks(trace_source *s)
     thin_clocks(s);
 }
 
-/* Spans get times of the clock, in order of lane and position. Those without a clock or sense go. */
-static bool convert_spans(trace_source *s)
+/* Spans get times of the clock. Those without a clock or sense go. `done`: of those that stay. */
+static void convert_spans(trace_source *s, const clock_rows *rows, seen *done)
 {
-    sort_clocks(s);
-    clock_rows rows;
-    bool ok = make_rows(s, &rows);
-    size_t n = 0, issue = 0;
-    for (size_t i = 0; ok && i < s->n_spans; i++) {
+    seen_at at = {0, 0};
+    size_t n = 0, clock;
+    for (size_t i = 0; i < s->n_spans; i++) {
         trace_run r = s->spans[i];
-        size_t at;
-        bool has = find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &at);
+        bool has = find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &clock);
         if (!(r.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK)) {
-            r.began = has ? convert(s, &rows, at, r.began) : TRACE_UNSEEN;
+            r.began = has ? convert(s, rows, clock, r.began) : TRACE_UNSEEN;
         }
         if (!(r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK)) {
-            r.ended = has ? convert(s, &rows, at, r.ended) : TRACE_UNSEEN;
+            r.ended = has ? convert(s, rows, clock, r.ended) : TRACE_UNSEEN;
         }
         if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
             s->t->ignored++;
             continue;
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
-        trace_run *before = n > 0 && s->spans[n - 1].lane == r.lane ? &s->spans[n - 1] : NULL;
-        hold_begin(&r, find_issue(s, &r, &issue), before);
-        if (before) {
-            part_spans(before, &r);
-        }
+        done[n] = find_seen(s, &r, &at);
         s->spans[n++] = r;
     }
     s->n_spans = n;
+}
+
+/* Spans as devices and the host together show them, in order of lane and position. */
+static bool place_spans(trace_source *s)
+{
+    sort_clocks(s);
+    clock_rows rows;
+    seen *done = trace_table(s->n_spans, sizeof *done);
+    bool ok = make_rows(s, &rows) && done;
+    if (ok) {
+        convert_spans(s, &rows, done);
+        hold_ends(s, done);
+    }
+    for (size_t i = 0, issue = 0; ok && i < s->n_spans; i++) {
+        trace_run *span = &s->spans[i], *before = i > 0 && span[-1].lane == span->lane ? &span[-1] : NULL;
+        hold_begin(span, find_issue(s, span, &issue), before, done[i].first);
+        if (before) {
+            part_spans(before, span);
+        }
+    }
     free(rows.first);
     free(rows.last);
+    free(done);
     return ok;
 }
 
@@ -530,6 +606,7 @@ static void put_approximate(maker *m, size_t index, size_t until)
     } else {
         began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
         began = trace_least(began, m->next);
+        began = op->done == TRACE_UNSEEN ? began : trace_most(trace_least(began, op->done), lane_end(m));
         end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : end_share(m, index, until, began);
     }
     trace_stretch *last = add_stretch(m, began, end, op->kind);
@@ -739,7 +816,7 @@ bool trace_place(trace_source *s)
         return false;
     }
     note_missed(s);
-    if (!convert_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
+    if (!place_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
     count_failed(t);

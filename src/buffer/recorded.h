@@ -12,6 +12,14 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
+/* Slots of the ring that unfinished work takes. The lane's `done_seen` may be old, and shows a full ring while a submission waits for room.
+ * A worker process may report anything, so what is impossible does not count. The lane's lock is held. */
+static inline uint32_t hdi_lane_taken(const hd_lane *lane)
+{
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed), taken = lane->head - done;
+    return (uint32_t)(taken <= lane->mask + 1 ? taken : lane->head - lane->done_seen);
+}
+
 /* What is noted of an operation just before it is published, with the locks held. */
 typedef struct hdi_submitted {
     int64_t time;
@@ -25,7 +33,7 @@ static inline void hdi_submitted_note(const hd_lane *lane, int64_t time, hdi_sub
     *out = (hdi_submitted){.time = time,
                            .before = atomic_load_explicit(&lane->submitted, memory_order_relaxed),
                            .position = lane->head,
-                           .ring = (uint32_t)(lane->head - lane->done_seen),
+                           .ring = hdi_lane_taken(lane),
                            .waits = lane->waits.recorded_of == lane->head ? lane->waits.recorded : 0};
 }
 

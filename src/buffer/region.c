@@ -258,7 +258,7 @@ static void *keep(void *context)
             HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
             finish(e, false);
         } else if (wait.position && !hdi_is_closing(rt)) {
-            hdi_wait_position(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+            hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         } else {
             hdi_sleep_for(LOOK_NS);
         }

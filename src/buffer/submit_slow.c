@@ -444,16 +444,17 @@ static bool has_room(hd_lane *lane, uint64_t need)
 }
 
 /* Waits, without locks, until it is this submission's turn and the ring has room. Where there are more waits than a ring holds, it waits until
- * the first of them is done. False: not in time. */
-static bool wait_for_room(submission *s, uint64_t need)
+ * the first of them is done. *until: up to where the lane has to be done for that; 0: it is not what is waited for. False: not in time. */
+static bool wait_for_room(submission *s, uint64_t need, uint64_t *until)
 {
     hd_lane *lane = s->lane;
     uint64_t slots = lane->mask + 1;
+    *until = 0;
     if (need > slots) {
         hdi_wait_entry first = lane->waits.entries[0];
         s->awaited = (hdi_point){first.lane, first.position};
         hdi_submit_unlock(s->lane->device, s->locks);
-        return hdi_wait_position(s->rt, first.lane, first.position, s->deadline);
+        return hdi_wait_position_unrecorded(s->rt, first.lane, first.position, s->deadline);
     }
     s->awaited = (hdi_point){0, 0};
     if (!s->queued) {
@@ -462,11 +463,11 @@ static bool wait_for_room(submission *s, uint64_t need)
     keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
     /* 0 where the ring has room, but the worker has reported an impossible position. */
-    uint64_t until = lane->head + need > slots ? lane->head + need - slots : 0;
+    *until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
     if (first) {
-        return hdi_wait_position(s->rt, lane->global, until, s->deadline);
+        return hdi_wait_position_unrecorded(s->rt, lane->global, *until, s->deadline);
     }
     HDI_CALLER_WAITS();
     /* pairs with the release store in leave_queue */
@@ -889,10 +890,13 @@ static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool
     attach_again(s);
     begin_waiting(s);
     int64_t began = hdi_record_began(&s->rt->recorder);
-    bool in_time = wait_for_room(s, need);
-    hdi_pause_end(
-        &s->rt->recorder, began,
-        (hdi_pause){.kind = HDI_RECORD_PAUSE_ROOM, .device = (uint8_t)lane->device->index, .lane = lane->global});
+    uint64_t until;
+    bool in_time = wait_for_room(s, need, &until);
+    hdi_pause_end(&s->rt->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_ROOM,
+                              .device = (uint8_t)lane->device->index,
+                              .lane = lane->global,
+                              .position = until});
     hdi_submit_lock(s->lane->device, s->locks);
     return in_time ? HD_OK : not_in_time(s, "is full");
 }

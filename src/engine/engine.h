@@ -166,8 +166,10 @@ void hdi_wake_sleepers(hdi_device *device);
 /* The status of a call whose wait hd_close has ended. */
 hd_status hdi_closed_meanwhile(void);
 /* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes. False: the deadline
- * passed. */
+ * passed. A trace has it as a pause of the thread. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
+/* The same for a caller that records the wait in its own way, and for looks of threads that only tidy up. */
+bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The same for waits of the program's own. Before it sleeps, it uses the time for hd_runtime.on_block. No lock is
  * held. */
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);

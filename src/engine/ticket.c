@@ -22,6 +22,7 @@
 
 #define DOUBT_SLEEP_NS 1000000
 #define LOOK_NS 1000000000 /* a worker process may fail to wake this thread, or to be woken by it */
+#define LOOK_MOST_NS 1000  /* a caller whose deadline is that close only looks; clocks of records are off by less */
 /* No live writer takes so long for a record of the log. Both limits apply, since the application may have been stopped
  * for a while. */
 #define UNSETTLED_NS 1000000000
@@ -228,7 +229,7 @@ wait_position_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     return wait_position(rt, lane, position, deadline);
 }
 
-bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     return __builtin_expect(hdi_calling_here != HDI_CALLS_NONE, 0) ? wait_position_in_call(rt, lane, position, deadline)
                                                                    : wait_position(rt, lane, position, deadline);
@@ -239,29 +240,41 @@ static bool wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, in
     void (*on_block)(hd_runtime *) = atomic_load_explicit(&rt->on_block, memory_order_relaxed);
     if (on_block && !is_done(hdi_lane_shared_of(rt, lane), position)) {
         int64_t spin_end = hdi_clock_ns() + rt->spin_ns;
-        if (hdi_wait_position(rt, lane, position, spin_end < deadline ? spin_end : deadline)) {
+        if (hdi_wait_position_unrecorded(rt, lane, position, spin_end < deadline ? spin_end : deadline)) {
             return true;
         }
         if (spin_end < deadline) {
             on_block(rt);
         }
     }
-    return hdi_wait_position(rt, lane, position, deadline);
+    return hdi_wait_position_unrecorded(rt, lane, position, deadline);
 }
 
-bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+/* While a trace is written. */
+static __attribute__((noinline)) bool wait_recorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline,
+                                                    bool (*wait)(hd_runtime *rt, uint32_t lane, uint64_t position,
+                                                                 int64_t deadline))
 {
-    if (!hdi_records(&rt->recorder)) {
-        return wait_at_leisure(rt, lane, position, deadline);
-    }
-    int64_t began = is_done(hdi_lane_shared_of(rt, lane), position) ? 0 : hdi_clock_ns();
-    bool in_time = wait_at_leisure(rt, lane, position, deadline);
-    hdi_pause_end(&rt->recorder, began,
+    int64_t began = is_done(hdi_lane_shared_of(rt, lane), position) ? 0 : hdi_record_now(&rt->recorder);
+    bool in_time = wait(rt, lane, position, deadline);
+    hdi_pause_end(&rt->recorder, deadline - began > LOOK_MOST_NS ? began : 0,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_WAIT,
                               .device = (uint8_t)(lane / HDI_LANES_MAX),
                               .lane = lane,
                               .position = position});
     return in_time;
+}
+
+bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    return hdi_records(&rt->recorder) ? wait_recorded(rt, lane, position, deadline, hdi_wait_position_unrecorded)
+                                      : hdi_wait_position_unrecorded(rt, lane, position, deadline);
+}
+
+bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    return hdi_records(&rt->recorder) ? wait_recorded(rt, lane, position, deadline, wait_at_leisure)
+                                      : wait_at_leisure(rt, lane, position, deadline);
 }
 
 void hdi_wake_sleepers(hdi_device *device)

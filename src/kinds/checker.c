@@ -116,7 +116,7 @@ static void *run(void *context)
         hdi_mutex_unlock(&all->lock);
         hdi_point wait = look(all);
         if (wait.position && !hdi_is_closing(rt)) {
-            hdi_wait_position(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+            hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         } else {
             hdi_sleep_for(LOOK_NS);
         }

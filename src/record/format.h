@@ -42,7 +42,7 @@ enum {
     HDI_RECORD_TRANSFER, /* a call of the program's that moves bytes has submitted them */
     HDI_RECORD_ALLOC,
     HDI_RECORD_FREE,
-    HDI_RECORD_MEMORY,   /* a device's figures, now and then */
+    HDI_RECORD_MEMORY,   /* a device's figures: at the begin, at the end, and where they have changed */
     HDI_RECORD_PAUSE,    /* a thread was held up */
     HDI_RECORD_LOSS,     /* a device was lost; text: the message */
     HDI_RECORD_RESTART,  /* a device came back */
@@ -105,12 +105,13 @@ enum {
 
 /* PAUSE: why the thread was held up. */
 enum {
-    HDI_RECORD_PAUSE_ROOM = 1, /* the lane's ring was full; lane */
-    HDI_RECORD_PAUSE_WAIT,     /* the program waited for `position` of `lane` */
+    HDI_RECORD_PAUSE_ROOM = 1, /* the lane's ring was full, until `position` of `lane`; 0: unknown */
+    HDI_RECORD_PAUSE_WAIT,     /* a call waited for `position` of `lane`: hd_wait, hd_read, hd_map and others */
     HDI_RECORD_PAUSE_MEMORY,   /* an allocation waited for memory; device */
     HDI_RECORD_PAUSE_MAP, /* memory of a device was mapped, moved or unmapped; device, bytes, `detail` HDI_RECORD_MAP_* */
     HDI_RECORD_PAUSE_CODE, /* a module's code was loaded onto a device, or a library for products opened there; device, bytes of the module */
-    HDI_RECORD_PAUSE_CHUNK,    /* a transfer waited for a chunk of pinned memory; device */
+    /* A transfer for a device waited for a chunk of pinned memory, until `position` of `lane`; 0: until another thread gave it. */
+    HDI_RECORD_PAUSE_CHUNK,
     HDI_RECORD_PAUSE_CALLBACK, /* the program's function to reclaim memory ran; device */
     HDI_RECORD_PAUSES
 };

@@ -16,8 +16,7 @@
 #include "trace/output.h"
 
 #define OUT_RECORDS 4096
-#define LOOK_NS 10000000    /* between two looks at the rings */
-#define FIGURES_NS 50000000 /* between two samples of memory */
+#define LOOK_NS 10000000 /* between two looks at the rings, and two samples of memory */
 #define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 #define NAMED_LEAST 256
 #define EXIT_NS 1000000000 /* for all writers, when the program ends */
@@ -37,12 +36,11 @@ struct hdi_writer {
     uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
     uint64_t whole;                      /* of `records`, those up to the last look of which nothing was left out */
     pthread_t thread;
-    _Atomic uint32_t stop;   /* futex word */
-    _Atomic uint32_t asked;  /* counts looks that the end of the program asked for */
-    _Atomic uint32_t looked; /* how many of those there were; futex word */
-    struct hdi_writer *next; /* in the list of writers */
-    int64_t figures_at;
-    uint64_t figures[HDI_DEVICES_MAX][3];                /* as last written */
+    _Atomic uint32_t stop;                               /* futex word */
+    _Atomic uint32_t asked;                              /* counts looks that the end of the program asked for */
+    _Atomic uint32_t looked;                             /* how many of those there were; futex word */
+    struct hdi_writer *next;                             /* in the list of writers */
+    uint64_t figures[HDI_DEVICES_MAX][4];                /* as last written */
     uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane that has its record */
     uint32_t look;                                       /* counts them */
     uint32_t kernel_look[KERNELS];                       /* the last one in which the name was compared */
@@ -361,26 +359,23 @@ static bool empty(hdi_writer *w, hdi_record_ring *ring, int device)
 
 /* ---- samples ---- */
 
-static void sample(hdi_writer *w)
+/* Of each device whose figures have changed; `all`: of each device. */
+static void sample(hdi_writer *w, bool all)
 {
     int64_t now = hdi_clock_ns();
-    if (now < w->figures_at) {
-        return;
-    }
-    w->figures_at = now + FIGURES_NS;
     hdi_host_pool_info pinned;
     hdi_host_pool_get_info(hdi_memory_of(w->rt)->host_pool, &pinned);
     for (int i = 0; i < w->rt->n_devices; i++) {
         const hdi_arena *arena = w->rt->devices[i]->arena;
-        uint64_t figures[3] = {hdi_arena_taken_bytes(arena), hdi_arena_mapped_bytes(arena), pinned.pinned_bytes};
-        hdi_record *at = memcmp(figures, w->figures[i], sizeof figures) != 0 ? room(w, 1) : NULL;
+        uint64_t figures[] = {hdi_arena_taken_bytes(arena), hdi_arena_mapped_bytes(arena), hdi_arena_limit(arena),
+                              pinned.pinned_bytes};
+        bool changed = memcmp(figures, w->figures[i], sizeof figures) != 0;
+        hdi_record *at = all || changed ? room(w, 1) : NULL;
         if (at) {
             memcpy(w->figures[i], figures, sizeof figures);
-            *at = (hdi_record){.memory = {.time = now,
-                                          .in_use = figures[0],
-                                          .held = figures[1],
-                                          .limit = hdi_arena_limit(arena),
-                                          .pinned = figures[2]}};
+            *at = (hdi_record){
+                .memory = {
+                    .time = now, .in_use = figures[0], .held = figures[1], .limit = figures[2], .pinned = figures[3]}};
             at->type = HDI_RECORD_MEMORY;
             at->device = (uint8_t)i;
         }
@@ -389,7 +384,8 @@ static void sample(hdi_writer *w)
 
 /* ---- the thread ---- */
 
-static bool look(hdi_writer *w)
+/* `last`: there may be no other look, so the figures of memory are the last ones. */
+static bool look(hdi_writer *w, bool last)
 {
     bool any = false;
     w->look++;
@@ -408,7 +404,7 @@ static bool look(hdi_writer *w)
     for (int i = 0; i < w->rt->n_devices; i++) {
         any |= empty(w, w->rt->devices[i]->channel.records, i);
     }
-    sample(w);
+    sample(w, last);
     flush(w);
     w->whole = w->left_out ? w->whole : w->records;
     return any;
@@ -420,7 +416,7 @@ static void *run(void *context)
     while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
         /* pairs with the release in write_rest: what the thread there has recorded is in the rings */
         uint32_t asked = atomic_load_explicit(&w->asked, memory_order_acquire);
-        look(w);
+        look(w, asked != atomic_load_explicit(&w->looked, memory_order_relaxed));
         if (atomic_exchange_explicit(&w->looked, asked, memory_order_release) != asked) {
             hdi_futex_wake(&w->looked, INT32_MAX);
         }
@@ -580,6 +576,7 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
     clear_rings(rt);
     hdi_quick_begin(&rt->recorder.clock);
     write_first(w, detail);
+    sample(w, true);
     flush(w);
     w->whole = w->records;
     int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
@@ -600,9 +597,9 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
     atomic_store_explicit(&w->stop, 1, memory_order_release);
     hdi_futex_wake(&w->stop, 1);
     pthread_join(w->thread, NULL);
-    w->figures_at = 0;
-    while (look(w)) {
+    while (look(w, false)) {
     }
+    sample(w, true);
     uint64_t limit = w->limit;
     w->limit = UINT64_MAX; /* these two are always there */
     uint64_t dropped = w->dropped;

@@ -1,6 +1,7 @@
 /* writer.h - the thread that empties the rings of a runtime into the file of a trace.
  *
- * It names what records have only by number: kernels, lanes, labels, ranges. It samples each device's memory.
+ * It names what records have only by number: kernels, lanes, labels, ranges. It samples each device's memory: at the begin, at the end, and
+ * every 10 ms where it has changed.
  *
  * Threads: start and stop under the tracer's mutex. The writer's own. The one that ends the program by exit().
  * Locks: a mutex per process, for the list of writers; it reads rings as their one reader.

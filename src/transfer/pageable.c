@@ -496,7 +496,7 @@ static void wait_for_hands(reading *r)
 static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller)
 {
     pageable *t = &r->t;
-    if (hdi_awaited_wait(until, t->rt, pageable_timeout(t, caller))) {
+    if (hdi_awaited_wait(until, t->rt, pageable_timeout(t, caller), caller)) {
         return HDI_TURN_DID;
     }
     if (!caller) {

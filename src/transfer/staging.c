@@ -241,13 +241,25 @@ static hdi_chunk *pop(hdi_staging *pool, hdi_awaited *busy_until)
     return pop_any(pool);
 }
 
-bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
+static bool wait_for(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
 {
     int64_t soon = a->flagged > a->last.position ? hdi_clock_ns() + WORD_TIMEOUT_NS : 0;
-    if (soon && hdi_wait_position(rt, a->last.lane, a->flagged, soon < deadline ? soon : deadline)) {
+    if (soon && hdi_wait_position_unrecorded(rt, a->last.lane, a->flagged, soon < deadline ? soon : deadline)) {
         return true;
     }
-    return hdi_wait_position(rt, a->last.lane, a->last.position, deadline);
+    return hdi_wait_position_unrecorded(rt, a->last.lane, a->last.position, deadline);
+}
+
+bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bool recorded)
+{
+    int64_t began = recorded && !hdi_point_done(rt, a->last) ? hdi_record_began(&rt->recorder) : 0;
+    bool in_time = wait_for(a, rt, deadline);
+    hdi_pause_end(&rt->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_WAIT,
+                              .device = (uint8_t)(a->last.lane / HDI_LANES_MAX),
+                              .lane = a->last.lane,
+                              .position = a->last.position});
+    return in_time;
 }
 
 /* ---- memory ---- */
@@ -415,7 +427,7 @@ static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint3
     int64_t began = hdi_record_began(&pool->runtime->recorder);
     bool in_time;
     if (busy_until->last.position) {
-        in_time = hdi_awaited_wait(busy_until, pool->runtime, deadline);
+        in_time = wait_for(busy_until, pool->runtime, deadline);
     } else {
         HDI_CALLER_WAITS();
         in_time = hdi_futex_wait(&pool->given, given, deadline);
@@ -423,6 +435,8 @@ static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint3
     hdi_pause_end(&pool->runtime->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_CHUNK,
                               .device = (uint8_t)(pool->lane ? pool->lane->device->index : HDI_RECORD_NO_DEVICE),
+                              .lane = busy_until->last.lane,
+                              .position = busy_until->last.position,
                               .bytes = pool->bytes});
     return in_time;
 }

@@ -113,8 +113,8 @@ static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled
     a->flagged = a->flagged == 0 && shows ? use.position : a->flagged;
 }
 
-/* False: the deadline passed. */
-bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline);
+/* False: the deadline passed. `recorded`: a trace has it as a pause. */
+bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bool recorded);
 
 /* Whether as many chunks are set apart as may be: what would be parked takes none of the others. */
 static inline bool hdi_staging_is_short(const hdi_staging *pool)

@@ -622,6 +622,42 @@ static void threads_lose_nothing(void **state)
     }
 }
 
+/* A trace may be shorter than the time between two samples. */
+static void memory_is_sampled_at_both_ends(void **state)
+{
+    (void)state;
+    const size_t limit = (size_t)64 << 20, mine = (size_t)4 << 20;
+    hd_runtime *runtime = conf_open("memory_limit=64M");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
+    CONF_OK(hd_alloc(lane, mine, &x));
+    CONF_OK(hd_fill(x, 0, 0, mine, NULL));
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_trace_stop(runtime, NULL));
+    content c = read_file(file_path);
+    size_t at = 0;
+    const hdi_record *begun = next(&c, HDI_RECORD_ALLOC, &at);
+    CONF_TRUE(begun != NULL);
+    for (int d = 0; d < hd_device_count(runtime); d++) {
+        const hdi_record *first = NULL, *last = NULL;
+        at = 0;
+        for (const hdi_record *r; (r = next(&c, HDI_RECORD_MEMORY, &at)) != NULL;) {
+            first = r->device == d && !first ? r : first;
+            last = r->device == d ? r : last;
+            CONF_EQUAL(r->memory.limit, limit);
+            CONF_TRUE(r->memory.in_use <= limit);
+        }
+        CONF_TRUE(first && last && first != last);
+        CONF_TRUE(first->time <= begun->time && first->memory.in_use < mine);
+        CONF_TRUE(last->time >= begun->time);
+        CONF_TRUE(d != 0 || (last->memory.in_use >= mine && last->memory.held >= mine));
+    }
+    free(c.records);
+    hd_free(x);
+    conf_close(runtime);
+}
+
 /* The library for products is opened by the first one, in a call of the program's. */
 static void opening_a_library_is_a_pause(void **state)
 {
@@ -823,6 +859,7 @@ static void exit_without_close_writes_all(void **state)
         CONF_EQUAL(count(&c, HDI_RECORD_PUSH), RANGES);
         CONF_EQUAL(count(&c, HDI_RECORD_POP), RANGES);
         CONF_EQUAL(count(&c, HDI_RECORD_END), 0);
+        CONF_TRUE(count(&c, HDI_RECORD_MEMORY) >= 2 * (size_t)c.records[0].device);
         free(c.records);
     }
 }
@@ -853,6 +890,7 @@ int main(int argc, char **argv)
         FOLDER_CASE(ranges_are_nested),
         FOLDER_CASE(what_has_no_room_in_the_file_is_counted),
         FOLDER_CASE(threads_lose_nothing),
+        FOLDER_CASE(memory_is_sampled_at_both_ends),
         FOLDER_CASE(opening_a_library_is_a_pause),
         FOLDER_CASE(a_full_lane_is_a_pause),
         FOLDER_CASE(a_loss_and_a_restart_are_recorded),

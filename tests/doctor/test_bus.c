@@ -14,6 +14,8 @@
 
 #define PCI "/sys/bus/pci/devices/"
 #define PORT "pci0000:17/0000:17:01.0"
+#define FIRST PORT "/0000:18:01.0"
+#define SECOND PORT "/0000:18:02.0"
 
 static char root[64];
 
@@ -120,6 +122,14 @@ static void nothing_is_found_on_an_empty_system(void **state)
     expect(&s, "driver.module", NULL);
     expect(&s, "system.nodes", NULL);
     expect(&s, "process.memlock_kib", NULL);
+    expect(&s, "process.memory_nodes", NULL);
+    static const char *const unknown[] = {"system.container", "system.infiniband", "system.ptrace_scope", "mps.server",
+                                          "module.nvidia",    "module.nouveau",    "fabric.manager"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0];
+         i++) { /* what cannot be looked at is not taken for absent */
+        expect(&s, unknown[i], NULL);
+        assert_non_null(doctor_find(&s, unknown[i]));
+    }
     doctor_judge(&s, &f);
     assert_int_equal(f.n, 0);
     doctor_findings_release(&f);
@@ -140,6 +150,8 @@ static void reads_devices(void **state)
     put_device(PORT "/0000:1c:00.0", "0x030200\n");
     put_device(PORT "/0000:1b:00.0", "0x030000\n");
     put_device("pci0000:17/0000:17:05.0", "0x068000\n");
+    put_device(PORT "/0000:1b:00.4", "0x030200\n"); /* a part that is for a virtual machine is no device either */
+    put_link("/sys/devices/" PORT "/0000:1b:00.4/physfn", "../0000:1b:00.0");
     put_links(PORT "/0000:1b:00.0", "8\n", "16\n");
     put_links(PORT "/0000:1c:00.0", "255\n", "16\n");
     put_at(PORT "/0000:1b:00.0", "numa_node", "1\n");
@@ -176,6 +188,39 @@ static void reads_devices(void **state)
     doctor_release(&s);
 }
 
+/* Files of devices: one that may be opened, one that is missing, and one that may not be opened. The driver lacks the fourth
+ * device. */
+static void reads_whether_devices_may_be_opened(void **state)
+{
+    (void)state;
+    doctor_buses buses = {.n = 0};
+    doctor_snapshot s = {0};
+    char path[512];
+    for (int i = 0; i < 4; i++) {
+        char place[64], name[128], text[64];
+        snprintf(place, sizeof place, PORT "/0000:1%d:00.0", i);
+        put_device(place, "0x030200\n");
+        snprintf(name, sizeof name, "/proc/driver/nvidia/gpus/0000:1%d:00.0/information", i);
+        snprintf(text, sizeof text, "Model: \t\t x\nDevice Minor: \t %d\n", 3 - i);
+        if (i < 3) {
+            put(name, text);
+        }
+    }
+    put_at(PORT "/0000:10:00.0", "numa_node", "0\n");
+    put("/dev/nvidia3", "");
+    put("/dev/nvidia1", "");
+    snprintf(path, sizeof path, "%s/dev/nvidia1", root);
+    assert_int_equal(chmod(path, 0), 0);
+    doctor_read_bus(root, &buses, &s);
+    expect(&s, "gpu.0.file", "may be opened");
+    expect(&s, "gpu.1.file", "is missing");
+    expect(&s, "gpu.2.file", geteuid() == 0 ? "may be opened" : "may not be opened");
+    expect(&s, "gpu.3.file", NULL);
+    expect(&s, "gpu.0.node", "0");
+    expect(&s, "gpu.1.node", NULL);
+    doctor_release(&s);
+}
+
 static void what_only_root_can_read_is_marked(void **state)
 {
     (void)state;
@@ -209,18 +254,23 @@ static void put_causes(void)
 {
     unsigned char bridge[4096] = {0};
     bridge[0x100] = 0x0d, bridge[0x102] = 1, bridge[0x106] = 0x1d;
-    put_device(PORT, "0x060400\n");
-    put_bytes("/sys/devices/" PORT "/config", bridge, sizeof bridge);
-    put_links(PORT, "4\n", "4\n");
-    put_device(PORT "/0000:1b:00.0", "0x030200\n");
-    put_device(PORT "/0000:1c:00.0", "0x030200\n");
-    put_links(PORT "/0000:1b:00.0", "2\n", "4\n");
-    put_links(PORT "/0000:1c:00.0", "4\n", "16\n");
-    put_at(PORT "/0000:1b:00.0", "numa_node", "-1\n");
-    put_at(PORT "/0000:1c:00.0", "numa_node", "1\n");
-    put_link("/sys/devices/" PORT "/0000:1b:00.0/iommu_group", "../../../../kernel/iommu_groups/7");
-    put_link("/sys/devices/" PORT "/0000:1b:00.0/driver", "../../../../bus/pci/drivers/nouveau");
-    put_link("/sys/devices/" PORT "/0000:1c:00.0/driver", "../../../../bus/pci/drivers/nvidia");
+    static const char *const ports[] = {PORT, FIRST, SECOND};
+    for (size_t i = 0; i < sizeof ports / sizeof ports[0]; i++) {
+        char config[256];
+        put_device(ports[i], "0x060400\n");
+        snprintf(config, sizeof config, "/sys/devices/%s/config", ports[i]);
+        put_bytes(config, bridge, sizeof bridge);
+        put_links(ports[i], "4\n", "4\n");
+    }
+    put_device(FIRST "/0000:1b:00.0", "0x030200\n");
+    put_device(SECOND "/0000:1c:00.0", "0x030200\n");
+    put_links(FIRST "/0000:1b:00.0", "2\n", "4\n");
+    put_links(SECOND "/0000:1c:00.0", "4\n", "16\n");
+    put_at(FIRST "/0000:1b:00.0", "numa_node", "-1\n");
+    put_at(SECOND "/0000:1c:00.0", "numa_node", "1\n");
+    put_link("/sys/devices/" FIRST "/0000:1b:00.0/iommu_group", "../../../../kernel/iommu_groups/7");
+    put_link("/sys/devices/" FIRST "/0000:1b:00.0/driver", "../../../../bus/pci/drivers/nouveau");
+    put_link("/sys/devices/" SECOND "/0000:1c:00.0/driver", "../../../../bus/pci/drivers/nvidia");
     put("/sys/kernel/iommu_groups/7/type", "DMA\n");
     put("/dev/kmsg", "3,2,3,-;NVRM: Xid (PCI:0000:1c:00): 74, NVLink: fatal error\n");
     put("/sys/devices/system/node/node0/cpulist", "0-3\n");
@@ -269,7 +319,8 @@ static void reads_the_system(void **state)
     (void)state;
     doctor_snapshot s = {0};
     put("/proc/cpuinfo", "flags\t\t: fpu hypervisor avx2\n");
-    put("/proc/cmdline", "root=/dev/mapper/secret host=secret iommu=pt quiet amd_iommu=on\n");
+    put("/proc/cmdline", "root=/dev/mapper/secret host=secret iommu=pt quiet modprobe.blacklist=secret amd_iommu=on "
+                         "modprobe.blacklist=nouveau\n");
     put("/proc/driver/nvidia/version",
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (x)\n");
     put("/proc/driver/nvidia/params", "ResmanDebugLevel: 4\nRegistryDwords: \"ForceP2P=17\"\n");
@@ -287,7 +338,7 @@ static void reads_the_system(void **state)
     put_link("/proc/self/ns/pid", "pid:[4026531836]");
     doctor_read_system(root, &s);
     expect(&s, "system.hypervisor", "yes");
-    expect(&s, "system.command_line", "iommu=pt amd_iommu=on");
+    expect(&s, "system.command_line", "iommu=pt amd_iommu=on modprobe.blacklist=nouveau");
     expect(&s, "driver.module", "580.95.05");
     expect(&s, "driver.kind", "open");
     expect(&s, "driver.registry", "\"ForceP2P=17\"");
@@ -310,11 +361,72 @@ static void reads_the_system(void **state)
     doctor_release(&s);
 }
 
+/* What is looked at and not there is off. */
+static void reads_what_is_off(void **state)
+{
+    (void)state;
+    doctor_snapshot s = {0};
+    put("/proc/1/comm", "init\n");
+    put("/proc/self/status", "Cpus_allowed_list:\t0-1\nMems_allowed_list:\t0-1\n");
+    put("/proc/sys/kernel/osrelease", "6\n");
+    put("/sys/class/net/x", "");
+    put("/sys/module/x/version", "");
+    put("/dev/null", "");
+    put_link("/proc/self/ns/ipc", "ipc:[4026531839]");
+    put_link("/proc/self/ns/pid", "pid:[4026531836]");
+    doctor_read_system(root, &s);
+    expect(&s, "system.container", "no");
+    expect(&s, "system.infiniband", "0");
+    expect(&s, "system.ptrace_scope", "0");
+    expect(&s, "mps.server", "no");
+    expect(&s, "fabric.manager", "not running");
+    expect(&s, "module.nvidia", "no");
+    expect(&s, "process.memory_nodes", "0-1");
+    doctor_release(&s);
+}
+
+static void keeps_known_values_of_variables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *fact;
+    } variables[] = {
+        {"CUDA_VISIBLE_DEVICES", "", ""},
+        {"CUDA_VISIBLE_DEVICES", "0,-1", "0,-1"},
+        {"CUDA_VISIBLE_DEVICES", "NoDevFiles", "NoDevFiles"},
+        {"CUDA_VISIBLE_DEVICES", "GPU-8932f937-d72c,/home/secret,1", "GPU-(a part),(another value),1"},
+        {"CUDA_VISIBLE_DEVICES", "8932f937d72c4106c12f20bd9faed9f6", "(another value)"},
+        {"CUDA_MODULE_LOADING", "LAZY", "LAZY"},
+        {"CUDA_MODULE_LOADING", "secret", "(another value)"},
+        {"CUDA_MODULE_LOADING", "LAZY EAGER", "(another value)"},
+        {"NCCL_P2P_LEVEL", "PHB", "PHB"},
+        {"NCCL_P2P_LEVEL", "/home/secret", "(another value)"},
+        {"NCCL_P2P_DISABLE", "1", "1"},
+        {"HEDDLE_PEERS", "trust", "trust"},
+        {"HEDDLE_PLACEMENT", "/home/secret", "(another value)"},
+        {"CUDA_DEVICE_MAX_CONNECTIONS", "32", "32"},
+        {"CUDA_DEVICE_MAX_CONNECTIONS", "123456789012", "(another value)"},
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        doctor_snapshot s = {0};
+        char key[80];
+        snprintf(key, sizeof key, "env.%s", variables[i].name);
+        assert_int_equal(setenv(variables[i].name, variables[i].value, 1), 0);
+        doctor_read_environment(&s);
+        assert_int_equal(unsetenv(variables[i].name), 0);
+        expect(&s, key, variables[i].fact);
+        doctor_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_is_found_on_an_empty_system, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_devices, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(reads_whether_devices_may_be_opened, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(reads_what_is_off, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(keeps_known_values_of_variables, make_root, remove_root),
         cmocka_unit_test_setup_teardown(what_only_root_can_read_is_marked, make_root, remove_root),
         cmocka_unit_test_setup_teardown(causes_are_found_in_files, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_the_system, make_root, remove_root),

@@ -207,6 +207,7 @@ static void reads_values(void **unused)
     expect(&s, "gpu.2.compute_processes", "2");
     expect(&s, "gpu.0.nvlinks", "3");
     expect(&s, "gpu.0.nvlinks_switch", "1");
+    expect(&s, "gpu.0.nvlinks_all", "4");
     expect(&s, "pair.0.1.nvlinks", "2");
     expect(&s, "pair.1.0.read", "disabled by registry key");
     expect(&s, "pair.1.0.write", "ok");
@@ -254,6 +255,50 @@ static void a_device_that_is_not_opened_is_found(void **unused)
         assert_false(finds(&s, "gpu-lost"));
         doctor_release(&s);
     }
+}
+
+/* Without a list of the bus, nothing else names a device that is not opened. One that belongs to others is no defect. */
+static void an_unnamed_device_is_found(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int code;
+        const char *state;
+    } cases[] = {{NVML_GPU_LOST, "the device is lost"}, {NVML_NO_PERMISSION, NULL}};
+    for (size_t i = 0; i < 2; i++) {
+        doctor_buses known = {.n = 0};
+        doctor_snapshot s = {0};
+        nvml n = library();
+        memset(&plan, 0, sizeof plan);
+        plan.handle[1] = cases[i].code;
+        doctor_nvml_read(&n, &known, &s);
+        expect(&s, "gpus", "2");
+        if (cases[i].state) {
+            expect(&s, "nvml.unlisted", "1");
+            expect(&s, "nvml.unlisted_state", cases[i].state);
+        } else {
+            assert_null(doctor_find(&s, "nvml.unlisted"));
+        }
+        assert_true(finds(&s, "gpu-unlisted") == !!cases[i].state);
+        doctor_release(&s);
+    }
+}
+
+/* As a batch system gives a job a part of the devices. */
+static void what_belongs_to_others_is_no_defect(void **unused)
+{
+    (void)unused;
+    doctor_buses known = {.id = {"0000:1b:00.0", "0000:1c:00.0", "0000:9c:00.0"}, .n = 3};
+    doctor_snapshot s = {0};
+    nvml n = library();
+    memset(&plan, 0, sizeof plan);
+    plan.handle[1] = plan.handle[2] = NVML_NO_PERMISSION;
+    doctor_put(&s, "nvidia", "gpu.1.kernel_driver");
+    doctor_put(&s, "nvidia", "gpu.2.kernel_driver");
+    doctor_nvml_read(&n, &known, &s);
+    expect(&s, "gpu.1.nvml", DOCTOR_NOT_ALLOWED);
+    assert_false(finds(&s, "gpu-unusable") || finds(&s, "gpu-absent") || finds(&s, "gpu-unlisted"));
+    doctor_release(&s);
 }
 
 static void a_library_of_another_version_is_found(void **unused)
@@ -318,6 +363,8 @@ int main(void)
         cmocka_unit_test(reads_values),
         cmocka_unit_test(a_lost_device_is_found),
         cmocka_unit_test(a_device_that_is_not_opened_is_found),
+        cmocka_unit_test(an_unnamed_device_is_found),
+        cmocka_unit_test(what_belongs_to_others_is_no_defect),
         cmocka_unit_test(a_library_of_another_version_is_found),
         cmocka_unit_test(nonsense_is_survived),
         cmocka_unit_test(only_five_entries_are_needed),

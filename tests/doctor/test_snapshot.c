@@ -56,6 +56,9 @@ static void hides_owners(void **unused)
     const char *comma = strchr(value, ',');
     assert_non_null(comma); /* the same one is the same hash */
     assert_memory_equal(value, comma + 1, (size_t)(comma - value));
+    doctor_put(&s, "8f5d1a2b0c3d4e5fa6b70123456789ab, 8f5d1a2b0c3d4e5fa6b70123456789abcd", "plain");
+    assert_int_equal(value_of(&s, "plain")[0], '#');
+    assert_contains(value_of(&s, "plain"), "#, 8f5d1a2b"); /* longer ones are something else */
     memset(text, 'x', sizeof text);
     memcpy(text + DOCTOR_VALUE_BYTES - 30, UUID, sizeof UUID); /* nothing of one that would be cut off */
     doctor_put(&s, text, "long");
@@ -127,6 +130,9 @@ static void refuses_what_is_none(void **unused)
     refused("{\"heddle_snapshot\": 1, \"facts\": {\"a\": true}}", "neither text nor a whole number");
     refused("{\"heddle_snapshot\": 1, \"facts\": {\"a\": 1.5}}", "neither text nor a whole number");
     refused("{\"heddle_snapshot\": 1, \"facts\": {}, \"missing\": {\"a\": 1}}", "neither text nor a whole number");
+    refused("{\"heddle_snapshot\": 1, \"facts\": {\n\"gpus\": \"two\"}}", "line 2: \"gpus\" is no number of devices");
+    refused("{\"heddle_snapshot\": 1, \"facts\": {\"gpus\": -1}}", "from 0 to 64");
+    refused("{\"heddle_snapshot\": 1, \"facts\": {\"gpus\": 65}}", "from 0 to 64");
 }
 
 static bool is_found(const doctor_findings *f, const char *id)
@@ -215,13 +221,74 @@ static void says_what_root_would_add(void **unused)
     doctor_release(&s);
 }
 
+static char *printed(const doctor_snapshot *s, void (*print)(const doctor_snapshot *, const doctor_findings *, FILE *))
+{
+    doctor_findings f;
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    assert_non_null(file);
+    doctor_judge(s, &f);
+    print(s, &f, file);
+    fclose(file);
+    doctor_findings_release(&f);
+    return text;
+}
+
+/* A command is about the device that was found, and about no other. */
+static void a_fix_names_its_device(void **unused)
+{
+    (void)unused;
+    doctor_snapshot s = {0};
+    doctor_put_number(&s, 3, "gpus");
+    doctor_put(&s, "0000:1c:00.0", "gpu.1.bus");
+    doctor_put(&s, "prohibited", "gpu.1.compute_mode");
+    char *text = printed(&s, doctor_print_json);
+    assert_contains(text, "\"fix\": \"nvidia-smi -i 0000:1c:00.0 -c DEFAULT\"");
+    assert_int_equal(json_count_at(text, "findings.0.buses"), 1);
+    assert_contains(text, "\"0000:1c:00.0\"");
+    free(text);
+    text = printed(&s, doctor_print_text);
+    assert_contains(text, "nvidia-smi -i 0000:1c:00.0 -c DEFAULT\n");
+    free(text);
+    doctor_put(&s, "prohibited", "gpu.2.compute_mode");
+    text = printed(&s, doctor_print_text);
+    assert_contains(text, "nvidia-smi -i 0000:1c:00.0 -c DEFAULT (this is for device 1; so for each)\n");
+    free(text);
+    doctor_put(&s, "prohibited", "gpu.0.compute_mode"); /* the first one's bus id is not known */
+    text = printed(&s, doctor_print_text);
+    assert_contains(text, "nvidia-smi -i BUS -c DEFAULT\n");
+    free(text);
+    doctor_release(&s);
+}
+
+static void nothing_known_is_not_nothing_wrong(void **unused)
+{
+    (void)unused;
+    doctor_snapshot s = {0};
+    char *text = printed(&s, doctor_print_text);
+    assert_contains(text, "the snapshot does not have their number (gpus)");
+    assert_null(strstr(text, "nothing is wrong"));
+    free(text);
+    doctor_put_number(&s, 0, "gpus");
+    text = printed(&s, doctor_print_text);
+    assert_contains(text, "nothing is wrong in what was checked\n");
+    free(text);
+    doctor_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_the_first_value),    cmocka_unit_test(hides_owners),
-        cmocka_unit_test(reads_what_was_written),   cmocka_unit_test(refuses_what_is_none),
-        cmocka_unit_test(orders_findings),          cmocka_unit_test(notes_alone_are_no_failure),
+        cmocka_unit_test(keeps_the_first_value),
+        cmocka_unit_test(hides_owners),
+        cmocka_unit_test(reads_what_was_written),
+        cmocka_unit_test(refuses_what_is_none),
+        cmocka_unit_test(orders_findings),
+        cmocka_unit_test(notes_alone_are_no_failure),
         cmocka_unit_test(says_what_root_would_add),
+        cmocka_unit_test(a_fix_names_its_device),
+        cmocka_unit_test(nothing_known_is_not_nothing_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

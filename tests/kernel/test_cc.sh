@@ -108,6 +108,14 @@ expect 2 "--ptx needs a value" "$heddle" cc scale.c --ptx
 expect 2 "leaves nothing" "$heddle" cc --no-gpu --no-cpu scale.c
 expect 2 "the levels are" "$heddle" cc -O9 scale.c
 
+# An output that is a source is refused before anything is written.
+cp scale.c kept.c && ln -s kept.c link.c || exit 1
+expect 1 "is the file of the input" "$heddle" cc --no-gpu kept.c -o link.c
+expect 1 "is the file of the input" "$heddle" cc --no-gpu kept.c --depfile kept.c
+expect 1 "is the file of the input" "$heddle" cc --no-gpu kept.c --embed kept
+cmp -s scale.c kept.c || fail "a refused output changes the source"
+rm kept.c link.c
+
 # A usual mistake is a line that says file, line and what to do, whatever a compiler makes of it.
 # mistake TEXT LINES OPTIONS... <source: refused with the text in so many lines at most, and no file
 mistake() {

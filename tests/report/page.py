@@ -36,6 +36,14 @@ def trace_file(shape, count=40):
     return path
 
 
+def script_file(name, text):
+    """A trace of a script of tests/trace/script.h."""
+    path = os.path.join(WORK, name + ".trace")
+    with open(path, "wb") as out:
+        subprocess.run([os.path.join(os.path.dirname(TOOL), "tests/test_trace_maker"), "script"], input=text.encode(), stdout=out, check=True)
+    return path
+
+
 def report(name, *files):
     path = os.path.join(WORK, name + ".html")
     subprocess.run([TOOL, "report", *files, "-o", path], check=True)
@@ -50,6 +58,7 @@ def doctor_file():
             {"id": "mig", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}, None,
             {"id": "mig-pending", "area": "devices", "fact": "gpu.N.mig", "reason": "it is old", "cases": 2}], "findings": [
             {"id": "note", "severity": "note", "area": "limits", "title": "a note", "devices": [], "evidence": {}, "why": "it is one", "fix": "", "fix_needs_root": False},
+            {"id": "mig", "severity": "warning", "area": "devices", "title": "MIG is on", "devices": [1], "buses": ["0000:3b:00.0"], "evidence": {}, "why": "it is", "fix": ""},
             {"id": "acs", "severity": "error", "area": "peers", "title": "bridges send peers' bytes the long way", "pairs": [[0, 1]],
              "evidence": {"bridge.acs": "on </script>", "gpu.0.iommu": "DMA", "gpu.1.iommu": "DMA"}, "why": "ACS is on", "fix": "setpci -s 00:01.0 ECAP_ACS+6.w=0", "fix_needs_root": True}]}, out)
     return path
@@ -271,16 +280,87 @@ def try_timeline_keys(driver):
     finish(page, "the timeline's keys")
 
 
+# The longest gap has nothing submitted; for memory there is a shorter one.
+CAUSES = """trace devices=1
+lane 0.1
+clock 0 at=0 own=0
+op 0.1:1 launch at=0 span=5-1000 done=1001
+alloc 1 at=4000 took=2990 bytes=1000 rungs=15 device=0
+op 0.1:2 launch at=4002 span=4005-5000 done=5001
+op 0.1:3 launch at=12000 span=12005-13000 done=13001
+end at=13100
+"""
+
+
 def try_findings(driver):
-    page = opened(driver, everything())
-    count = page.run("document.querySelectorAll('[data-finding]').length")
-    check(count > 0, "no finding has a way to the timeline")
-    for i in range(min(count, 5)):
-        page.run("select(null)")
-        page.run("document.querySelectorAll('[data-finding]')[%d].click()" % i)
-        check(page.run("app.selected !== null && app.selected.to > app.from && app.selected.from < app.to"), "finding %d does not show its place" % i)
-        equal(page.run("document.activeElement.id"), "lanes-scroll", "finding %d: the focus" % i)
-    finish(page, "findings")
+    """Each leads to the longest gap that it is about, or to its operation."""
+    gaps = 0
+    for path in (everything(), report("lost", trace_file("lost")), report("script", script_file("causes", CAUSES))):
+        page = opened(driver, path)
+        found = page.run("findingGroups(trace()).flat().filter(hasPlace).map(f => [f.id, f.gap || null, f.op, f.title])")
+        for details in page.run("[...document.querySelectorAll('#findings details')].map((d, i) => (d.open = true, i))"):
+            page.settle()
+        equal(page.run("document.querySelectorAll('[data-finding]').length"), len(found), "links to places of findings")
+        check(len(found) > 0, "no finding has a way to the timeline")
+        for i, (name, gap, op, title) in enumerate(found):
+            page.run("select(null); setWindow(trace().begin, trace().end)")
+            page.run("document.querySelectorAll('[data-finding]')[%d].click()" % i)
+            check(page.run("app.selected !== null && app.selected.to > app.from && app.selected.from < app.to"), name + " does not show its place")
+            equal(page.run("document.activeElement.id"), "lanes-scroll", name + ": the focus")
+            if gap:
+                gaps += 1
+                equal(page.run("[app.selected.kind, app.selected.device, app.selected.from]"), ["piece", gap["device"], gap["begin"]], name + ": the gap")
+                check(name == "idle-for-copy" or page.run("trace().pieceCategories()[app.selected.piece]") >= 2, name + ": the device is not idle there")
+            else:
+                equal(page.run("[app.selected.kind, app.selected.op]"), ["op", op], name + ": the operation")
+        if path.endswith("script.html"):
+            for name, words in (("memory-pauses", "idle: memory"), ("idle-nothing-submitted", "idle: nothing was submitted")):
+                check(any(f[0] == name for f in found), "there is no " + name)
+                page.run("document.querySelector('[data-finding=%s]').click()" % name)
+                text = page.run("document.getElementById('details').innerText")
+                check(words in text, "%s leads to: %s" % (name, text[:200]))
+        finish(page, "findings")
+    check(gaps > 2, "%d findings lead to a gap" % gaps)
+
+
+# Samples of memory are few; what is taken changes between them.
+SAMPLES = """trace devices=1
+lane 0.1
+clock 0 at=0 own=0
+op 0.1:1 launch at=0 span=5-9900 done=9901
+memory 0 at=100 use=10485760 held=67108864
+alloc 1 at=1000 bytes=20971520 device=0
+alloc 2 at=2000 bytes=31457280 device=0
+free 9 at=3000 bytes=4194304 device=0
+memory 0 at=5000 use=58720256 held=67108864 limit=67108864
+alloc 3 at=7000 bytes=11534336 device=0
+free 3 at=7500 device=0
+free 2 at=8000 device=0
+end at=10000
+"""
+
+
+def try_memory_samples(driver):
+    """What all buffers take is never below the stack of those that the trace has."""
+    page = opened(driver, report("samples", script_file("samples", SAMPLES)))
+    page.run(DRAW)
+    rows = page.run("""(() => { const { columns, slots, all } = poolColumns(trace(), 'd0', trace().begin, trace().end, 990);
+      return Array.from(all, (v, x) => [columns.slice(x * slots, (x + 1) * slots).reduce((a, b) => a + b, 0) / 2 ** 20, Number.isNaN(v) ? null : v / 2 ** 20]); })()""")
+    check(all(v is None or v >= stack for stack, v in rows), "what is taken is below what buffers take")
+    for at, want in ((5, [0, None]), (50, [0, 10]), (150, [20, 30]), (250, [50, 60]), (350, [50, 56]), (600, [50, 56]), (730, [61, 64]), (850, [20, 26])):
+        equal(rows[at], want, "what is taken at %d: by buffers of the trace, and in all" % at)
+    drawn = page.run("""(() => { const g = document.querySelector('#memory .canvas canvas').getContext('2d'), old = g.lineTo, bands = [], fill = g.fillRect, dotted = [];
+      g.lineTo = (...a) => { if (String(g.getLineDash()) === '1.5,3') dotted.push(a); old.apply(g, a); }; g.fillRect = (...a) => { if (a[2] === 1.3) bands.push(a); fill.apply(g, a); };
+      document.querySelector('#memory .canvas').redraw(); delete g.lineTo; delete g.fillRect;
+      const top = new Map(bands.map(([x, y]) => [x, y])), highest = new Map(); for (const [x, y] of dotted) highest.set(x, Math.min(y, highest.get(x) ?? Infinity));
+      return [dotted.length, [...highest].filter(([x, y]) => top.has(x) && y > top.get(x) + 0.01).length]; })()""")
+    check(drawn[0] > 500, "the dotted line has %d points" % drawn[0])
+    equal(drawn[1], 0, "points of the dotted line within the stack")
+    page.run(OPEN)
+    page.settle()
+    moments = page.run("[...document.querySelectorAll('#memory details tbody')][0].innerText")
+    check("56.0 MiB" in moments and "60.0 MiB" in moments, "the table of moments: " + moments)
+    finish(page, "samples of memory")
 
 
 def try_other_views(driver):
@@ -302,6 +382,7 @@ def try_other_views(driver):
     check(["it is old", "mig, mig-pending", "gpu.N.mig"] in page.run(
         "[...document.querySelectorAll('#doctor tr')].map(r => [...r.cells].map(c => c.textContent))"), "checks that lack a fact are not one row")
     check("gpu.N.iommu (2 times): DMA" in page.run("document.querySelector('#doctor pre').textContent"), "facts that are alike are not one line")
+    check("Of device 1 (0000:3b:00.0)." in page.run("document.getElementById('doctor').innerText"), "a finding's device has no bus id")
     page.click_on("#doctor details:not(article details) > summary")
     rows = page.run("[...document.querySelectorAll('#doctor details:not(article details) tbody tr')].map(r => r.cells[0].textContent)")
     equal(rows, ["nvml.state", "gpu.N.mig (2 times)", "gpu.2.mig"], "missing facts that are alike are one row")
@@ -538,6 +619,81 @@ def try_shapes(driver):
         finish(page, "the shape " + shape)
 
 
+def result_file(name, content):
+    path = os.path.join(WORK, name + ".json")
+    with open(path, "w") as out:
+        json.dump(content, out)
+    return path
+
+
+def try_peers(driver):
+    """The machine's peers are those of the map of the pairs, whatever the driver reports; without pairs it is the driver's word."""
+    devices = [{"device": d, "name": "card", "bus_id": "0:%d" % d, "memory_bytes": 2**30, "numa_node": 0, "peers": [e for e in range(3) if e != d]} for d in range(3)]
+    verdicts = {(0, 1): "corrupt", (0, 2): "usable", (1, 0): "slow", (1, 2): "refused", (2, 0): "refused", (2, 1): "refused"}
+    pairs = [{"device": a, "owner": b, "verdict": verdict} for (a, b), verdict in verdicts.items()]
+    for data, head, want in (({"benchmark": "p2p", "pairs": pairs}, "uses the memory of", ["device 2", "device 0", "none"]),
+                             ({"options": []}, "reaches, as the driver reports", ["device 1, device 2", "device 0, device 2", "device 0, device 1"])):
+        page = opened(driver, report("peers", result_file("peers", {**data, "machine": {"cpu": "one"}, "runtime": {"devices": devices}})))
+        rows = page.run("[...document.querySelector('#machine table').rows].map(r => r.cells[4].textContent)")
+        equal(rows, [head, *want], "peers in the machine")
+        finish(page, "peers")
+
+
+def try_odd_results(driver):
+    """What makes no sense in a result is left out, and the rest is shown."""
+    good = {"device": 0, "owner": 1, "verdict": "usable", "direct_bytes_per_s": 1e9}
+    odd = [None, 3, "x", [], {}, {"device": 99999, "owner": -1}, {"device": 10**9, "owner": 0, "verdict": "usable"}, {"device": "0", "owner": 1}, {"device": 0.5, "owner": 1}]
+    odd_lists = [None, 3, "x", {"a": 1}, [None, 3, "x", [], {}], [{"id": {"a": 1}, "text": None, "unit": 5, "values": [[None, 1], "x", None, 2]}], [{"values": {"a": 1}, "name": {"b": 2}, "peers": 7, "device": None}]]
+    for i, some in enumerate(odd_lists):
+        data = {"benchmark": "p2p", "pairs": [good, *odd], "machine": {"cpu": some}, "runtime": {"devices": some, "driver": some}, "links": some, "figures": some, "system": some, "goals": some}
+        page = opened(driver, report("odd-p2p", result_file("odd-p2p", data), result_file("odd-again", data)))
+        equal(page.run("[...document.querySelectorAll('#peer-map')].map(map => [map.rows.length, map.querySelectorAll('button').length])"), [[3, 1], [3, 1]], "odd %d: the map of the pairs" % i)
+        check("9 pairs make no sense and are not shown." in page.run(LEFT_OUT % "peers"), "odd %d: pairs that are left out" % i)
+        page.run("document.querySelector('#peer-map button').click()")
+        page.run(OPEN)
+        finish(page, "odd %d" % i)
+
+
+def try_names(driver):
+    """A name of 1200 characters takes a few lines of a table, and the whole of it can be had."""
+    for width in (1280, 390):
+        page = opened(driver, report("odd", trace_file("odd")), width=width)
+        page.run(OPEN)
+        page.settle()
+        rows = page.run("[...document.querySelectorAll('#main tr')].map(row => [row.offsetHeight, row.closest('section').id, row.textContent.slice(0, 40)]).sort((a, b) => b[0] - a[0])")
+        check(rows[0][0] < (120 if width == 1280 else 400), "a row of %d pixels at %d: %s" % (rows[0][0], width, rows[0][1:]))
+        check(page.run("[...document.querySelectorAll('#submits td[title]')].some(cell => cell.title.includes('W'.repeat(1199)))"), "the whole name is no title")
+        finish(page, "names at %d" % width)
+
+
+def try_runs(driver):
+    """The third run is chosen by keys alone: the choice keeps the focus."""
+    page = opened(driver, report("runs", trace_file("usual"), trace_file("slow"), trace_file("lost")))
+    page.run("document.getElementById('run').focus()")
+    for name in ("slow-40.trace", "lost-40.trace"):
+        page.key("ArrowDown")
+        equal(page.run("[trace().name, document.activeElement.id]"), [name, "run"], "the next run")
+    page.key("ArrowUp")
+    equal(page.run("[trace().name, document.activeElement.id]"), ["slow-40.trace", "run"], "the run before")
+    rows = page.run("[...[...document.querySelectorAll('#compare table')].pop().rows].slice(1).map(row => [...row.cells].map(cell => cell.textContent))")
+    sides = page.run("[app.traces[0], app.traces[1]].map(t => findingGroups(t).map(([f]) => [f.id, f.title]))")
+    check(any(a[1] != "not found" and a[2] != "not found" for a in rows), "no finding is in both runs: %s" % rows)
+    for row in rows:
+        for side, cell in zip(sides, row[1:3]):
+            title = dict(side).get(row[0])
+            check(cell.endswith(title) if title else cell == "not found", "%s beside its run: %s, not %s" % (row[0], cell, title))
+    finish(page, "runs")
+
+
+def try_times(driver):
+    """Times from the begin are told apart by a microsecond, and their digits are in groups."""
+    page = opened(driver, report("times", trace_file("usual")))
+    equal(page.run("[10000000, 10010000, 999, 51300, 2900123456, -5000].map(ns => moment(trace(), trace().begin + ns))"),
+          ["10.000 ms", "10.010 ms", "999 ns", "51.3 µs", "2.900123 s", "5.0 µs before the window"], "moments")
+    equal(page.run("[[621842000, 200], [621842000, 2000], [0, 1e6], [1500, 500]].map(([ns, step]) => timeTick(ns, step))"), ["621,842,000 ns", "621,842 µs", "0 ms", "1,500 ns"], "ticks of an axis")
+    finish(page, "times")
+
+
 def try_later(driver):
     page = opened(driver, report("later", trace_file("later")))
     page.run(DRAW)
@@ -551,7 +707,7 @@ def try_later(driver):
         check(page.run("moment(trace(), trace().col('memory', 'since')[0])") in holders, "the buffer is not since its allocation: " + holders)
     page.click_on("#peak")
     check("halo" in page.run("document.getElementById('holders').innerText"), "the label at the peak")
-    check("of 62.0 MiB at most 22.0 MiB are in buffers that are older" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
+    check("of 62.0 MiB at most 22.0 MiB are older than the trace" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
     check("allocations and frees" in page.run("document.getElementById('summary').innerText"), "the tiles")
     equal(page.run("memoryCount(trace())"), 1, "allocations and frees")
     check("gone for 20.0 µs" in page.run("document.getElementById('losses').innerText"), "a loss whose return stands in front of it")

@@ -63,6 +63,13 @@ cp "$work/out" "$work/first"
 run $status --from "$work/snapshot.json"
 cmp -s "$work/first" "$work/out" || fail "a snapshot is judged otherwise: $(diff "$work/first" "$work/out")"
 run $status --snapshot -
+if [ $status -eq 2 ]; then # what went wrong is stated, and not only that something did
+    HEDDLE_HOST_CORRUPT='0>1:crash' "$tool" p2p --verdicts >"$work/p2p" 2>&1
+    HEDDLE_HOST_CORRUPT='0>1:crash' run 2
+    has 'pair.0.1.reason = ' 'a test that crashed'
+    has_not 'the owner saw' 'a test that crashed'
+    run 2 --snapshot -
+fi
 unset HEDDLE_HOST_CORRUPT
 has '"heddle_snapshot": 1' 'snapshot to the output'
 has_not 'pair-corrupt' 'snapshot to the output'
@@ -73,6 +80,10 @@ grep -qE '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-' "$work/snapshot.json" && fail "t
 CUDA_VISIBLE_DEVICES='' CUDA_DEVICE_MAX_CONNECTIONS=1 CUDA_LAUNCH_BLOCKING=1 CUDA_MODULE_LOADING=LAZY HEDDLE_PEERS=trust run 2
 for id in devices-hidden max-connections launch-blocking lazy-loading peers-trusted; do
     has "[$id]" environment
+done
+CUDA_VISIBLE_DEVICES=GPU-8932f937-d72c NCCL_P2P_LEVEL=/home/alice/token CUDA_MODULE_LOADING=hf_TOKEN run 0 --snapshot -
+for secret in 8932f937 alice TOKEN; do
+    has_not "$secret" 'a snapshot with variables that identify'
 done
 HEDDLE_PLACEMENT=nonsense run 2
 has 'error [option-wrong]' 'a wrong option'
@@ -179,6 +190,10 @@ refused 1 'larger than 16 MiB' --from "$work/large.json"
 refused 1 'cannot be read' --from "$work/none.json"
 echo '{"heddle_snapshot": 1,' >"$work/half.json"
 refused 1 'line 2' --from "$work/half.json"
+cp "$machines/wsl.json" "$work/same.json" && ln -s same.json "$work/link.json" || exit 1
+refused 1 'is the file of the input' --from "$work/same.json" --snapshot "$work/link.json"
+refused 1 'is the file of the input' --from - --snapshot "$work/same.json" <"$work/same.json"
+cmp -s "$machines/wsl.json" "$work/same.json" || fail "a refused snapshot changes the file that it would replace"
 refused 1 'is no snapshot' --from "$1/CMakePresets.json"
 refused 2 '--from wants' --from
 refused 2 '--snapshot wants' --snapshot

@@ -63,6 +63,28 @@ echo before >"$work/kept.html"
 refused 1 'no-file: cannot be read' -o "$work/kept.html" "$work/no-file"
 [ "$(cat "$work/kept.html")" = before ] || fail "a page that could not be made replaces a file"
 
+# ---- a file is opened once, so it may be a pipe, and so may its peaks; - is the input
+results_of() { sed -n '/id="file0/,/<\/script>/p' "$1" | grep -v '^ *"name"'; }
+mkfifo "$work/pipe" "$work/pipe.json" || exit 1
+cat "$work/usual.trace" >"$work/pipe" &
+cat "$results/2026-11-23-2xH200-later-p2p.json" >"$work/pipe.json" &
+page piped "trace p2p" "$work/pipe" "$work/pipe.json"
+wait
+page unpiped "trace p2p" "$work/usual.trace" "$results/2026-11-23-2xH200-later-p2p.json"
+[ -n "$(results_of "$work/piped.html" | head -c 1)" ] || fail "piped: the page has no trace"
+[ "$(results_of "$work/piped.html" | sed 's/nonce="[0-9a-f]*"//' | cksum)" = "$(results_of "$work/unpiped.html" | sed 's/nonce="[0-9a-f]*"//' | cksum)" ] ||
+    fail "piped: the trace is another one than from a file"
+page input trace - <"$work/usual.trace"
+grep -qF '"name": "the input"' "$work/input.html" || fail "-: the page does not name the input"
+
+# ---- an output that is an input is refused before anything is written
+cp "$work/usual.trace" "$work/same.trace" && ln -s same.trace "$work/link.trace" || exit 1
+for output in same link; do
+    refused 1 'is the file of the input' "$work/one.trace" "$work/same.trace" -o "$work/$output.trace"
+    refused 1 'is the file of the input' - -o "$work/$output.trace" <"$work/same.trace"
+done
+cmp -s "$work/usual.trace" "$work/same.trace" || fail "a refused output changes the trace"
+
 # ---- what is refused
 echo '{"some": "thing"}' >"$work/other.json"
 printf '{"a": 1}\n{"a": \n' >"$work/half.jsonl"

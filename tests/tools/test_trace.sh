@@ -48,7 +48,7 @@ printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'na
     "$maker" script >"$work/behind" || exit 1
 prints 'of the buffer '"'weights'"', and waits for what is behind them in that lane: the event stands there' "$work/behind" --why 1.1:3
 prints 'waited for 0.1:2' "$work/behind" --why 1.1:3
-prints 'which waited for 0.1:2 launch, where the event for it stands' "$work/behind"
+prints 'waited for 0.1:2 launch, where the event for it stands' "$work/behind"
 prints '"spans_by_clock": 3' "$work/behind" --json
 prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
@@ -160,4 +160,26 @@ refused 1 'heddle p2p --json' "$work/trace" --peaks "$work/peaks"
 "$maker" planted slow >"$work/slow"
 printf '{"links": [{"id": "to_device_ce", "values": [60, 60]}], "figures": []}\n' >"$work/peaks"
 prints '% of the measured peak' "$work/slow" --peaks "$work/peaks"
+
+# a file may be a pipe, and so may its peaks; - is the input
+mkfifo "$work/pipe" "$work/pipe.peaks" || exit 1
+cat "$work/slow" >"$work/pipe" &
+cat "$work/peaks" >"$work/pipe.peaks" &
+prints '% of the measured peak' "$work/pipe" --peaks "$work/pipe.peaks"
+wait
+prints 'of work on' - <"$work/slow"
+refused 1 'the input: it is no trace' - <"$work/peaks"
+
+# an output that is an input is refused before anything is written: by its name, by a link, and in HTA's folder
+cp "$work/slow" "$work/kept" && ln -s kept "$work/link" && mkdir "$work/hta" && ln "$work/kept" "$work/hta/rank_1.json" || exit 1
+for output in "$work/kept" "$work/link"; do
+    refused 1 'is the file of the input' "$work/kept" --json "$output"
+    refused 1 'is the file of the input' "$work/kept" --export chrome -o "$output"
+    refused 1 'is the file of the input' - --json "$output" <"$work/kept"
+done
+refused 1 'is the file of the input' "$work/kept" --export hta -o "$work/hta"
+[ ! -e "$work/hta/rank_0.json" ] || fail "HTA's export begins although it would replace the trace"
+refused 1 'is the file of the input' "$work/slow" --peaks "$work/peaks" --json "$work/peaks"
+cmp -s "$work/slow" "$work/kept" || fail "a refused output changes the trace"
+prints 'of work on' "$work/kept" --json "$work/json" # another file that is there is replaced
 exit "$failed"

@@ -55,6 +55,16 @@ static inline void scene_check_lanes(const trace *t)
     }
 }
 
+/* What the host saw done had ended. */
+static inline void scene_check_ends(const trace *t)
+{
+    for (size_t i = 0; i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        assert_true(op->ended == TRACE_UNSEEN || op->began <= op->ended);
+        assert_true(op->ended == TRACE_UNSEEN || op->done == TRACE_UNSEEN || op->ended <= op->done);
+    }
+}
+
 /* The window is split without rest: pieces follow each other, and sums are sums. */
 static inline void scene_check_split(const trace *t)
 {
@@ -90,6 +100,7 @@ static inline void scene_check_split(const trace *t)
         assert_true(x->overlap <= x->compute);
     }
     scene_check_lanes(t);
+    scene_check_ends(t);
     int64_t along = 0;
     for (int i = 0; i < TRACE_ALONG; i++) {
         assert_true(t->along[i] >= 0);

@@ -12,6 +12,41 @@
 
 static trace t;
 
+/* Whether a finding leads to a place: a gap of its own cause that is a piece of the device, or an operation. */
+static bool has_place(const trace_finding *f)
+{
+    static const struct {
+        const char *id;
+        trace_cause cause;
+    } causes[] = {{"losses", TRACE_CAUSE_LOSS},
+                  {"idle-for-device", TRACE_CAUSE_DEVICE},
+                  {"program-memory", TRACE_CAUSE_COPY},
+                  {"staged-peer", TRACE_CAUSE_COPY},
+                  {"idle-for-claim", TRACE_CAUSE_CLAIM},
+                  {"ring-full", TRACE_CAUSE_RING},
+                  {"memory-pauses", TRACE_CAUSE_MEMORY},
+                  {"host-wait", TRACE_CAUSE_NOTHING},
+                  {"idle-nothing-submitted", TRACE_CAUSE_NOTHING},
+                  {"missing-waits", TRACE_CAUSE_UNKNOWN}};
+    bool by_path = strcmp(f->id, "slow-path") == 0 || strcmp(f->id, "small-transfers") == 0;
+    if (f->gap.part == 0) {
+        return f->op != TRACE_NONE && (by_path || strcmp(f->id, "staged-peer") == 0 || strcmp(f->id, "losses") == 0);
+    }
+    const trace_device *d = &t.devices[f->gap.device];
+    size_t i = 0;
+    while (i < d->n_pieces && d->pieces[i].begin != f->gap.begin) {
+        i++;
+    }
+    bool copies = strcmp(f->id, "idle-for-copy") == 0; /* those that ran alone, too */
+    bool good = i < d->n_pieces && d->pieces[i].end == f->gap.end &&
+                (d->pieces[i].state == TRACE_IDLE || (copies && d->pieces[i].state == TRACE_TRANSFER)) &&
+                f->gap.part <= f->gap.end - f->gap.begin;
+    for (size_t c = 0; c < sizeof causes / sizeof causes[0]; c++) {
+        good = good && (strcmp(f->id, causes[c].id) != 0 || d->pieces[i].cause == causes[c].cause);
+    }
+    return good;
+}
+
 static void test_planted(void **state)
 {
     (void)state;
@@ -34,6 +69,10 @@ static void test_planted(void **state)
             assert_in_range(t.findings[f].gain, 0, t.end - t.begin);
             assert_int_not_equal(trace_finding_number(t.findings[f].id), TRACE_NONE);
             assert_null(strstr(t.findings[f].evidence, "no operation"));
+            if (!has_place(&t.findings[f])) {
+                print_error("%s: %s has no place\n", p->name, t.findings[f].id);
+                wrong++;
+            }
             assert_true(t.findings[f].title[0] && t.findings[f].evidence[0] && t.findings[f].remedy[0]);
             assert_true(f == 0 || t.findings[f].gain <= t.findings[f - 1].gain);
         }
@@ -246,6 +285,33 @@ static void test_first_evidence(void **state)
     f = scene_find(&t, "code-loading");
     assert_null(strstr(f->evidence, "first launch"));
     assert_int_equal(f->op, TRACE_NONE);
+    trace_release(&t);
+}
+
+/* Launches of 2 ms are not too short, though the ways of a few are long. */
+static void test_long_operations(void **state)
+{
+    (void)state;
+    script s;
+    char line[128], error[512];
+    script_begin(&s);
+    script_run(&s, TWO_DEVICES);
+    for (int i = 1, at = 0; i <= 60; i++) {
+        int way = i == 30 ? 15000 : i % 20 == 0 ? 5000 : 5;
+        snprintf(line, sizeof line, "op 0.1:%d launch at=%d kernel=1 issue=%d-%d span=%d-%d done=%d\n", i, at, at + 1,
+                 at + way, at + way, at + way + 2000, at + way + 2001);
+        script_run(&s, line);
+        at += way + 2010;
+    }
+    assert_true(trace_read_bytes(s.records, s.n * sizeof *s.records, &t, error));
+    script_release(&s);
+    const trace_finding *f = scene_find(&t, "launch-overhead");
+    assert_non_null(f);
+    assert_non_null(strstr(f->title, "while operations were on their way to it"));
+    assert_string_equal(f->evidence, "60 operations with 2 ms of computing each, and 59 short gaps before submits; the "
+                                     "longest way was that of 0.1:30 axpy: 15 ms");
+    assert_null(strstr(f->remedy, "larger grids"));
+    assert_int_equal(t.ops[f->op].position, 30);
     trace_release(&t);
 }
 
@@ -480,13 +546,22 @@ static void test_rounding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),        cmocka_unit_test(test_ring_of_other),
-                                       cmocka_unit_test(test_evidence),       cmocka_unit_test(test_bystanders),
-                                       cmocka_unit_test(test_groups),         cmocka_unit_test(test_once),
-                                       cmocka_unit_test(test_full_but_busy),  cmocka_unit_test(test_first_launches),
-                                       cmocka_unit_test(test_first_evidence), cmocka_unit_test(test_code_once),
-                                       cmocka_unit_test(test_turns_once),     cmocka_unit_test(test_waits_for_first),
-                                       cmocka_unit_test(test_nested_pauses),  cmocka_unit_test(test_many),
-                                       cmocka_unit_test(test_many_short),     cmocka_unit_test(test_rounding)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted),
+                                       cmocka_unit_test(test_ring_of_other),
+                                       cmocka_unit_test(test_evidence),
+                                       cmocka_unit_test(test_bystanders),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_once),
+                                       cmocka_unit_test(test_full_but_busy),
+                                       cmocka_unit_test(test_first_launches),
+                                       cmocka_unit_test(test_first_evidence),
+                                       cmocka_unit_test(test_long_operations),
+                                       cmocka_unit_test(test_code_once),
+                                       cmocka_unit_test(test_turns_once),
+                                       cmocka_unit_test(test_waits_for_first),
+                                       cmocka_unit_test(test_nested_pauses),
+                                       cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_many_short),
+                                       cmocka_unit_test(test_rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

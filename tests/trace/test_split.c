@@ -4,6 +4,7 @@
  * trace shows.
  * Threads: one.
  */
+#include <stdio.h>
 #include "trace/scene.h"
 
 static trace t;
@@ -339,6 +340,58 @@ static void test_critical_path(void **state)
     trace_release(&t);
 }
 
+/* A launch of 50 us is waited for by a call; behind that the thread submits at 70. */
+static void read_call(const char *call)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-50 done=51\n"
+                         "%s\n"
+                         "op 1.1:1 launch at=70 span=70-80 done=81\n"
+                         "end at=120\n",
+             call);
+    scene_read(text, &t);
+    scene_check_split(&t);
+}
+
+/* Whatever call the thread waits in, the path goes on with the work that it waited for. */
+static void test_path_through_calls(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "pause wait at=1-55 lane=0.1 position=1",
+        "pause room at=1-55 lane=0.1 position=1",
+        "pause chunk at=1-55 lane=0.1 position=1 device=0",
+        "pause memory at=1-55 device=0",
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        read_call(calls[i]);
+        assert_int_equal(t.n_critical, 2);
+        assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 58 * US);
+        assert_int_equal(t.along[TRACE_ALONG_HOST], 20 * US);
+        trace_release(&t);
+    }
+    /* a read ends with its last copy to the host; another thread may have submitted that */
+    read_call("op 0.2:1 copy at=1 wait=0.1:1 issue=2 span=50-54 done=55 way=2 src=0 bytes=9 thread=9\n"
+              "transfer 0.0:0 at=1 returned=56 way=8 bytes=9 src=0 dst=255");
+    assert_int_equal(t.n_critical, 3);
+    assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 58 * US);
+    assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 4 * US);
+    assert_int_equal(t.along[TRACE_ALONG_HOST], 16 * US);
+    trace_release(&t);
+    /* at 60 the thread looked at what had ended long before: that did not hold it up */
+    read_call("op 0.2:1 copy at=0 issue=1 span=10-14 done=15 way=1 dst=0 bytes=9\n"
+              "pause wait at=1-55 lane=0.1 position=1\n"
+              "pause wait at=60-61 lane=0.2 position=1");
+    assert_int_equal(t.n_critical, 2);
+    assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 58 * US);
+    trace_release(&t);
+    /* what is not in the trace is passed by */
+    read_call("pause wait at=1-55 lane=0.1 position=1\npause chunk at=56-57 device=0\npause code at=58-59 device=0");
+    assert_int_equal(t.n_critical, 2);
+    trace_release(&t);
+}
+
 /* Fills compute, also in lanes for copies, where kernels that move bytes do not. */
 static void test_fills(void **state)
 {
@@ -554,17 +607,17 @@ static void test_out_of_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),        cmocka_unit_test(test_for_device),
-        cmocka_unit_test(test_chain),         cmocka_unit_test(test_claim),
-        cmocka_unit_test(test_middle),        cmocka_unit_test(test_full_ring_with_work),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_edges_and_clock),
-        cmocka_unit_test(test_no_spans),      cmocka_unit_test(test_by_clock),
-        cmocka_unit_test(test_critical_path), cmocka_unit_test(test_missing_waits),
-        cmocka_unit_test(test_unknown_waits), cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_full_file),     cmocka_unit_test(test_dropped_ends),
-        cmocka_unit_test(test_losses),        cmocka_unit_test(test_lost_operations),
-        cmocka_unit_test(test_behind),        cmocka_unit_test(test_behind_nothing),
-        cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device),
+        cmocka_unit_test(test_chain),           cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_middle),          cmocka_unit_test(test_full_ring_with_work),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_edges_and_clock),
+        cmocka_unit_test(test_no_spans),        cmocka_unit_test(test_by_clock),
+        cmocka_unit_test(test_critical_path),   cmocka_unit_test(test_path_through_calls),
+        cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
+        cmocka_unit_test(test_fills),           cmocka_unit_test(test_full_file),
+        cmocka_unit_test(test_dropped_ends),    cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_lost_operations), cmocka_unit_test(test_behind),
+        cmocka_unit_test(test_behind_nothing),  cmocka_unit_test(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

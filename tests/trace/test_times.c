@@ -102,6 +102,38 @@ static void test_late_ends(void **state)
     trace_release(&t);
 }
 
+/* The device's clock is 20 us late. An operation had ended when the host saw it done, and took as long as by the device. */
+static void test_clock_is_off(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE
+               "clock 0 at=0 own=20\n"
+               "op 0.1:1 launch at=0 issue=10-11 span=60-80 done=46\n"
+               "op 0.1:2 launch at=0 issue=47-48 done=90\n"
+               "op 0.1:3 launch at=0 issue=47-48 done=105\n"
+               "span 0.1:3 from=1 span=120-140\n"
+               "op 0.1:4 launch at=106 issue=106-107 span=108-160 clock=1 done=130\n"
+               "op 0.1:5 launch at=106 issue=106-107\n" /* nothing saw it done, but the next one, which is behind it */
+               "span 0.1:5 from=4 span=165-175\n"
+               "op 0.1:6 launch at=106 issue=106-107 span=175-185 done=150\n"
+               "end at=200\n",
+               &t);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 1)->began, 26 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 1)->ended, 46 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 2)->began,
+                     85 * US); /* both have the stretch: 100 to 120, 15 us too late */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 2)->ended, 90 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 3)->ended, 105 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 4)->began, 108 * US); /* by the host's own clock */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 4)->ended, 130 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 5)->began, 130 * US); /* the next one stood behind it all the time */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 5)->ended, 140 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 6)->began, 140 * US);
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 6)->ended, 150 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* Without a span there is only what the host saw of the first one. */
 static void test_late_done(void **state)
 {
@@ -359,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_host_times_with_waits),
         cmocka_unit_test(test_late_ends),
         cmocka_unit_test(test_late_done),
+        cmocka_unit_test(test_clock_is_off),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_restart),

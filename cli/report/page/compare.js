@@ -34,10 +34,11 @@ function compareTraces(body, a, b) {
 /* A kind of finding in a row, with the largest of its devices. */
 function findingsBeside(a, b, names) {
     const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
-    const text = group => !group ? 'not found' : duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : '');
+    const text = group => ({ class: 'text', text: !group ? 'not found' : [duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : ''),
+        el('span', { class: 'share quiet' }, group[0].title)] });
     return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
         const [x, y] = sides.map(groups => groups.find(group => group[0].id === id));
-        return [{ text: [el('code', null, id), el('span', { class: 'share quiet' }, (y || x)[0].title)] }, text(x), text(y),
+        return [{ text: el('code', null, id) }, text(x), text(y),
             !x ? { text: 'new', class: 'worse' } : !y ? { text: 'gone', class: 'better' } : change(x[0].gain, y[0].gain, -1)];
     }));
 }
@@ -76,7 +77,7 @@ function flatten(value, path, out) {
 
 function nameOfItem(item, i) {
     if (!item || typeof item !== 'object') return String(i);
-    if (item.id !== undefined) return String(item.id);
+    if (item.id !== undefined) return plain(item.id);
     const words = Object.entries(item).filter(([key, value]) => typeof value === 'string' && key !== 'version' && key !== 'gpu' && key !== 'settings').map(([, value]) => value);
     return [...words, item.threads !== undefined ? item.threads + ' threads' : null].filter(Boolean).join(', ') || String(i);
 }
@@ -84,34 +85,34 @@ function nameOfItem(item, i) {
 /* p2p's matrices are figures of a pair each. */
 function figuresOfFile(data) {
     const out = flatten(data, '', new Map());
-    for (const figure of data.figures || []) {
-        (figure.values || []).forEach((row, d) => [row].flat().forEach((value, o) => {
-            if (typeof value === 'number') out.set(figure.id + ' ' + d + '→' + o + ' (' + figure.unit + ')', value);
+    for (const figure of objectsOf(data.figures)) {
+        listOf(figure.values).forEach((row, d) => [row].flat().forEach((value, o) => {
+            if (typeof value === 'number') out.set(textOf(figure.id) + ' ' + d + '→' + o + ' (' + textOf(figure.unit) + ')', value);
         }));
     }
     return out;
 }
 
 function number(value) {
-    return value === undefined ? '–' : Number.isInteger(value) ? value.toLocaleString('en-US') : String(Number(value.toPrecision(4)));
+    return typeof value !== 'number' ? plain(value) : Number.isInteger(value) ? value.toLocaleString('en-US') : String(Number(value.toPrecision(4)));
 }
 
 function goalsTable(files) {
-    const all = new Map(files.flatMap(file => Array.isArray(file.data.goals) ? file.data.goals : []).reverse().map(goal => [goal.id, goal]));
+    const all = new Map(files.flatMap(file => objectsOf(file.data.goals)).reverse().map(goal => [goal.id, goal]));
     if (all.size === 0) return null;
     const names = new Map();
     for (const goal of all.values()) names.set(goal.text, (names.get(goal.text) || 0) + 1);
     const state = (goal, data) => !goal ? '–' : { text: number(goal.value) + (data.goals_apply === false ? '' : goal.reached ? ' reached' : ' missed'), class: data.goals_apply === false ? null : goal.reached ? 'better' : 'worse' };
-    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [{ text: [goal.text || goal.id, names.get(goal.text) > 1 ? el('span', { class: 'share quiet' }, goal.id) : null] },
-        (goal.relation || '') + ' ' + number(goal.limit) + ' ' + (goal.unit || ''), ...files.map(file => state((Array.isArray(file.data.goals) ? file.data.goals : []).find(g => g.id === goal.id), file.data))]));
+    return table('Goals', ['goal', 'limit', ...files.map(file => short(file.name, 40))], [...all.values()].reverse().map(goal => [{ text: [plain(goal.text || goal.id), names.get(goal.text) > 1 ? el('span', { class: 'share quiet' }, plain(goal.id)) : null] },
+        textOf(goal.relation) + ' ' + number(goal.limit) + ' ' + textOf(goal.unit), ...files.map(file => state(objectsOf(file.data.goals).find(g => g.id === goal.id), file.data))]));
 }
 
 function compareBench(body, files) {
     const maps = files.map(file => figuresOfFile(file.data)), paths = [...new Set(maps.flatMap(map => [...map.keys()]))].filter(path => !path.startsWith('goals '));
     const two = files.length > 1, holder = el('div');
     add(body, table('', ['', ...files.map((file, i) => short(file.name, 60) + (two ? [' (first)', ' (second)'][i] : ''))], [
-        ['benchmark', ...files.map(f => f.data.benchmark || 'lines')], ['date', ...files.map(f => f.data.date || '–')], ['Heddle', ...files.map(f => f.data.heddle || '–')],
-        ['devices', ...files.map(f => ((f.data.runtime || {}).devices || []).map(d => d.name).join(', ') || '–')]].map(row => row.map((c, i) => i === 0 ? c : { text: c, class: 'text' }))));
+        ['benchmark', ...files.map(f => textOf(f.data.benchmark) || 'lines')], ['date', ...files.map(f => plain(f.data.date))], ['Heddle', ...files.map(f => plain(f.data.heddle))],
+        ['devices', ...files.map(f => objectsOf((f.data.runtime || {}).devices).map(d => plain(d.name)).join(', ') || '–')]].map(row => row.map((c, i) => i === 0 ? c : { text: c, class: 'text' }))));
     const goals = goalsTable(files);
     if (goals) add(body, goals);
     const rows = paths.map(path => {

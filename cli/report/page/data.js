@@ -68,6 +68,32 @@ function decodeNumbers(bytes, out, none) {
     return out;
 }
 
+/* The objects of a result's list: it may be of any tool, and odd. */
+function objectsOf(list) {
+    return Array.isArray(list) ? list.filter(item => item !== null && typeof item === 'object' && !Array.isArray(item)) : [];
+}
+
+function listOf(value) {
+    return Array.isArray(value) ? value : [];
+}
+
+/* The pairs of `heddle p2p` that are of two devices of a machine. Others would make a map without end. */
+function pairsOf(data) {
+    const isDevice = d => Number.isInteger(d) && d >= 0 && d < DEVICES;
+    return objectsOf(data.pairs).filter(pair => isDevice(pair.device) && isDevice(pair.owner) && pair.device !== pair.owner)
+        .map(pair => ({ ...pair, verdict: plain(pair.verdict), reason: textOf(pair.reason), remedy: textOf(pair.remedy) }));
+}
+
+/* A value of JSON as text of a cell. */
+function plain(value) {
+    return value === null || value === undefined ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/* The same where nothing is to stand for what is missing. */
+function textOf(value) {
+    return value === null || value === undefined ? '' : plain(value);
+}
+
 function elementText(id) {
     const element = document.getElementById(id);
     return element ? element.textContent : '';
@@ -126,7 +152,7 @@ class Trace {
 
     threadName(thread) {
         const found = this.info.threads.find(t => t.thread === thread);
-        const name = found ? this.nameOf(found.name) : '';
+        const name = found ? short(this.nameOf(found.name), NAME) : '';
         return name ? name + ' (' + thread + ')' : 'thread ' + thread;
     }
 
@@ -180,6 +206,12 @@ class Trace {
     pieces(d) {
         const first = this.firstPiece[d];
         return [first, first + this.info.devices[d].pieces];
+    }
+
+    /* The piece that has a time. */
+    pieceAt(d, time) {
+        const [first, end] = this.pieces(d);
+        return Math.max(first, upperBound(this.col('pieces', 'begin'), time, first, end) - 1);
     }
 
     pieceEnd(d, i) {
@@ -238,6 +270,7 @@ class Trace {
     }
 }
 
+const DEVICES = 32; /* of a machine, at most */
 const CHAIN = 200; /* operations of a chain that are drawn and listed */
 const PIECE_BLOCK = 32;
 const CATEGORIES = 11;

@@ -62,6 +62,13 @@ function table(caption, heads, rows, most = 200, total = rows.length) {
         long ? leftOut(total - PAPER_ROWS, 'more row is not on paper.', 'more rows are not on paper.', { class: 'left-out paper' }) : null);
 }
 
+const NAME = 120; /* characters of a name in a table or a line */
+
+/* A name in a cell: its begin, and all of it as the title. */
+function nameCell(name) {
+    return short(name, NAME) === name ? { text: name, class: 'text' } : { text: short(name, NAME), title: name, class: 'text' };
+}
+
 function facts(pairs) {
     return el('dl', { class: 'facts' }, pairs.filter(pair => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== '')
         .map(([key, value]) => [el('dt', null, key), el('dd', null, value)]));
@@ -95,9 +102,12 @@ function duration(ns) {
     return significant(ns / 1e9) + ' s';
 }
 
-/* A time of a trace, from the begin of its window. */
+/* A time of a trace, from the begin of its window. Two that are a microsecond apart are two. */
 function moment(t, time) {
-    return time < t.begin ? duration(t.begin - time) + ' before the window' : duration(time - t.begin);
+    const ns = Math.abs(time - t.begin);
+    if (Number.isNaN(ns)) return '–';
+    const [unit, name, digits] = ns >= 1e9 ? [1e9, 's', 6] : ns >= 1e6 ? [1e6, 'ms', 3] : ns >= 1e3 ? [1e3, 'µs', 1] : [1, 'ns', 0];
+    return (ns / unit).toFixed(digits) + ' ' + name + (time < t.begin ? ' before the window' : '');
 }
 
 function exactly(ns) {
@@ -149,7 +159,7 @@ function steps(from, to, count) {
 function timeTick(ns, step) {
     const [unit, name] = step >= 1e9 ? [1e9, 's'] : step >= 1e6 ? [1e6, 'ms'] : step >= 1e3 ? [1e3, 'µs'] : [1, 'ns'];
     const digits = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
-    return (ns / unit).toFixed(Math.min(digits, 6)) + ' ' + name;
+    return (ns / unit).toLocaleString('en-US', { minimumFractionDigits: Math.min(digits, 6), maximumFractionDigits: Math.min(digits, 6) }) + ' ' + name;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- colours */

@@ -3,7 +3,6 @@
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
     'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
-const NAME = 120; /* characters of an operation's name; its details have the whole one, once */
 const WAITS = 40, GAPS = 40; /* that are listed: of an operation, of all devices */
 
 /* -------------------------------------------------------------------------------------------------------- selection */
@@ -74,7 +73,7 @@ function refold() {
 /* ----------------------------------------------------------------------------------------------------------- details */
 
 function waitText(t, wait) {
-    const label = t.nameOf(t.col('waits', 'label')[wait]), low = t.col('waits', 'low')[wait], high = t.col('waits', 'high')[wait];
+    const label = short(t.nameOf(t.col('waits', 'label')[wait]), NAME), low = t.col('waits', 'low')[wait], high = t.col('waits', 'high')[wait];
     const flags = t.col('waits', 'flags')[wait];
     return (flags & 1 ? 'reads what it writes' : 'follows it') + ': buffer ' + (label ? '“' + label + '”' : '(no label)') +
         (high > low ? ', bytes ' + low.toLocaleString('en-US') + ' to ' + high.toLocaleString('en-US') : '') +

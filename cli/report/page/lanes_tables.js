@@ -83,13 +83,13 @@ function sumsBy(begin, end, keyOf) {
 function rangesTable(t) {
     const name = t.col('ranges', 'name'), thread = t.col('ranges', 'thread');
     return table('', ['range', 'thread', 'times', 'sum', 'longest'], sumsBy(t.col('ranges', 'begin'), t.col('ranges', 'end'), i => thread[i] + ' ' + name[i])
-        .map(({ first, count: n, sum, most }) => [t.nameOf(name[first]) || '(no name)', t.threadName(thread[first]), count(n), duration(sum), duration(most)]));
+        .map(({ first, count: n, sum, most }) => [nameCell(t.nameOf(name[first]) || '(no name)'), t.threadName(thread[first]), count(n), duration(sum), duration(most)]));
 }
 
 function intervalsTable(t) {
     const name = t.col('intervals', 'name');
     return table('', ['interval', 'times', 'sum', 'longest'], sumsBy(t.col('intervals', 'begin'), t.col('intervals', 'end'), i => name[i])
-        .map(({ first, count: n, sum, most }) => [t.nameOf(name[first]) || '(no name)', count(n), duration(sum), duration(most)]));
+        .map(({ first, count: n, sum, most }) => [nameCell(t.nameOf(name[first]) || '(no name)'), count(n), duration(sum), duration(most)]));
 }
 
 function pausesTable(t) {

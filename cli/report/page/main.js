@@ -41,7 +41,7 @@ function addTraceViews() {
         });
         addView('idle', 'Idle time', 'How long each device stood still, and for which other one.', buildMatrix);
     }
-    if (t.count('memory') > 0 || t.count('figures') > 0) {
+    if (poolsOf(t).length > 0) {
         addView('memory', 'Memory', 'What buffers took, by label.', buildMemory);
     }
     if (t.count('transfers') > 0 || info.links.length > 0) {
@@ -59,7 +59,7 @@ function addTraceViews() {
 function addBenchViews(files) {
     const left = files.slice();
     for (let n = 1; left.length > 0; n++) {
-        const first = left.shift(), kind = f => f.data.benchmark || 'lines', at = left.findIndex(f => kind(f) === kind(first));
+        const first = left.shift(), kind = f => textOf(f.data.benchmark) || 'lines', at = left.findIndex(f => kind(f) === kind(first));
         const second = at >= 0 ? left.splice(at, 1)[0] : null;
         addView('bench' + n, 'Benchmark ' + kind(first), second ? 'Two runs of it side by side.' : 'Its figures.', body => compareBench(body, second ? [first, second] : [first]));
     }
@@ -162,8 +162,7 @@ function afterPrint() {
 
 function chooseRun(index) {
     app.current = index;
-    buildViews();
-    document.getElementById('main').focus({ preventScroll: true });
+    buildViews(); /* the choice is no part of them, and keeps the focus */
 }
 
 function buildTools() {

@@ -6,7 +6,8 @@ const STACKED = 8; /* labels with a colour of their own; the others share the la
 function poolsOf(t) {
     const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), found = new Set();
     for (let i = 0; i < kind.length; i++) found.add(kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified');
-    for (const d of new Set(t.col('figures', 'device'))) if (d < t.info.devices.length) found.add('d' + d);
+    const of = t.col('figures', 'device'), used = t.col('figures', 'in_use'), held = t.col('figures', 'held');
+    for (let i = 0; i < of.length; i++) if ((used[i] > 0 || held[i] > 0) && of[i] < t.info.devices.length) found.add('d' + of[i]);
     const name = id => id === 'pinned' ? 'pinned memory' : id === 'unified' ? 'unified memory' : 'device ' + id.slice(1);
     return [...found].sort((a, b) => a.length - b.length || (a < b ? -1 : 1)).map(id => ({ id, text: name(id) }));
 }
@@ -36,12 +37,40 @@ function labelName(t, index) {
     return index >= 0 ? t.nameOf(index) || '(no label)' : '(no label)';
 }
 
-/* For each pixel column the sums by slot at the moment when they were largest. */
+/* What a device's buffers take beside those that the trace has seen begin, from a figure to the next: times, with bytes and the limit from then on. A buffer
+ * that is older than the trace takes nothing any more once it is freed. */
+function poolRests(t, id) {
+    if (t.cache.has('rests' + id)) return t.cache.get('rests' + id);
+    const figures = figuresOf(t, id), at = t.col('figures', 'time'), used = t.col('figures', 'in_use'), limit = t.col('figures', 'limit'), time = t.col('memory', 'time'), kind = t.col('memory', 'kind');
+    const device = t.col('memory', 'device'), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), flags = t.col('memory', 'flags');
+    const rests = [];
+    let seen = 0, row = 0;
+    const upTo = end => {
+        for (; row < time.length && time[row] <= end; row++) {
+            if (kind[row] !== 0 || id !== 'd' + device[row]) continue;
+            if (flags[row] & 1) seen += isAlloc[row] ? bytes[row] : -bytes[row];
+            else if (!isAlloc[row] && !(flags[row] & 2) && rests.length > 0) rests.push([time[row], Math.max(0, rests[rests.length - 1][1] - bytes[row]), rests[rests.length - 1][2]]);
+        }
+    };
+    for (const i of figures) {
+        upTo(at[i]);
+        rests.push([at[i], Math.max(0, used[i] - seen), limit[i] || Infinity]);
+    }
+    upTo(Infinity);
+    t.cache.set('rests' + id, rests);
+    return rests;
+}
+
+/* For each pixel column the sums by slot at the moment when they were largest; with the rest in `all`, which is NaN before the first figure.
+ * `ends` has that at the column's end. */
 function poolColumns(t, id, from, to, width) {
     const { events, slot } = poolEvents(t, id), slots = STACKED + 1, sums = new Float64Array(slots), columns = new Float64Array(width * slots);
+    const rests = poolRests(t, id), all = new Float64Array(width).fill(NaN), ends = new Float64Array(width).fill(NaN);
     const time = t.col('memory', 'time'), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), label = t.col('memory', 'label');
-    let total = 0, best = -1, e = 0, column = 0, top = 0;
+    let total = 0, rest = NaN, limit = Infinity, best = -1, e = 0, r = 0, column = 0, top = 0;
+    const taken = () => Math.max(total, Math.min(total + rest, limit)); /* above it the rest has become less since the figure */
     const keep = () => {
+        if (!(taken() <= all[column])) all[column] = taken();
         if (total > best) {
             best = total;
             columns.set(sums, column * slots);
@@ -52,18 +81,24 @@ function poolColumns(t, id, from, to, width) {
         sums[slot.get(label[i]) ?? STACKED] += by;
         total += by;
     };
-    for (; e < events.length && time[events[e]] < from; e++) apply(events[e]);
+    /* rows of a figure's own time are before it, as in the sum that it was compared with */
+    const next = end => {
+        const row = e < events.length ? time[events[e]] : Infinity, figure = r < rests.length ? rests[r][0] : Infinity;
+        if (Math.min(row, figure) >= end) return false;
+        if (row <= figure) apply(events[e++]);
+        else [, rest, limit] = rests[r++];
+        return true;
+    };
+    while (next(from));
     for (column = 0; column < width; column++) {
         const end = from + (column + 1) / width * (to - from);
         best = -1;
         keep();
-        for (; e < events.length && time[events[e]] < end; e++) {
-            apply(events[e]);
-            keep();
-        }
-        top = Math.max(top, best);
+        while (next(end)) keep();
+        ends[column] = taken();
+        top = Math.max(top, best, Number.isNaN(all[column]) ? 0 : all[column]);
     }
-    return { columns, slots, top };
+    return { columns, slots, top, all, ends };
 }
 
 function figuresOf(t, id) {
@@ -89,13 +124,26 @@ function drawStepLine(g, t, box, list, values, y, from, to) {
     g.stroke();
 }
 
+/* One value for each pixel column; none where it is not known. */
+function drawColumnLine(g, box, values, y) {
+    g.beginPath();
+    for (let x = 0, drawn = false; x < values.length; x++) {
+        if (Number.isNaN(values[x])) continue;
+        if (drawn) g.lineTo(box.x + x, y(values[x]));
+        else g.moveTo(box.x + x, y(values[x]));
+        g.lineTo(box.x + x + 1, y(values[x]));
+        drawn = true;
+    }
+    g.stroke();
+}
+
 function drawMemory(g, width, height, view) {
     const t = trace(), id = view.pool, box = { x: 68, y: 18, w: width - 78, h: height - 42 };
-    const w = Math.max(1, Math.floor(box.w)), { columns, slots, top } = poolColumns(t, id, app.from, app.to, w), figures = figuresOf(t, id);
-    const held = t.col('figures', 'held'), limit = t.col('figures', 'limit'), used = t.col('figures', 'in_use'), isDevice = id[0] === 'd';
+    const w = Math.max(1, Math.floor(box.w)), { columns, slots, top, all } = poolColumns(t, id, app.from, app.to, w), figures = figuresOf(t, id);
+    const held = t.col('figures', 'held'), limit = t.col('figures', 'limit'), isDevice = id[0] === 'd';
     let most = Math.max(top, 1), bound = 0;
     for (const i of isDevice ? figures : []) {
-        most = Math.max(most, held[i], used[i]);
+        most = Math.max(most, held[i]);
         if (limit[i] > 0) bound = limit[i];
     }
     if (bound > 0 && bound < most * 4) most = Math.max(most, bound);
@@ -122,7 +170,7 @@ function drawMemory(g, width, height, view) {
         g.setLineDash([5, 3]);
         drawStepLine(g, t, box, figures, held, y, app.from, app.to);
         g.setLineDash([1.5, 3]);
-        drawStepLine(g, t, box, figures, used, y, app.from, app.to);
+        drawColumnLine(g, box, all, y);
         g.setLineDash([]);
         if (bound > 0 && bound <= most) {
             g.strokeStyle = colour('mark');
@@ -195,7 +243,7 @@ function changesTable(t, pool) {
 
 /* The chart in words: what buffers took at most in each part of the span, and what the device held at its end. */
 function momentsTable(t, pool) {
-    const { columns, slots } = poolColumns(t, pool, app.from, app.to, MOMENTS), { labels } = poolEvents(t, pool), isDevice = pool[0] === 'd';
+    const { columns, slots, ends } = poolColumns(t, pool, app.from, app.to, MOMENTS), { labels } = poolEvents(t, pool), isDevice = pool[0] === 'd';
     const figures = isDevice ? figuresOf(t, pool) : [], time = t.col('figures', 'time');
     const figure = (at, field) => at >= 0 && t.col('figures', field)[at] > 0 ? bytesText(t.col('figures', field)[at]) : '–';
     const rows = [];
@@ -204,8 +252,8 @@ function momentsTable(t, pool) {
         while (f + 1 < figures.length && time[figures[f + 1]] <= end) f++;
         const names = parts.map((bytes, s) => ({ bytes, text: s < STACKED ? short(labelName(t, labels[s]), 40) : 'other labels' })).filter(({ bytes }) => bytes > 0);
         const at = f >= 0 ? figures[f] : -1;
-        rows.push([duration(app.from - t.begin + m / MOMENTS * (app.to - app.from)), bytesText(parts.reduce((a, b) => a + b, 0)),
-            ...(isDevice ? ['in_use', 'held', 'limit'].map(field => figure(at, field)) : []),
+        rows.push([moment(t, app.from + m / MOMENTS * (app.to - app.from)), bytesText(parts.reduce((a, b) => a + b, 0)),
+            ...(isDevice ? [bytesText(ends[m]), ...['held', 'limit'].map(field => figure(at, field))] : []),
             { text: names.sort((a, b) => b.bytes - a.bytes).slice(0, 3).map(name => name.text + ' ' + bytesText(name.bytes)).join(', ') + (names.length > 3 ? ', and ' + (names.length - 3) + ' more' : '') || '–', class: 'text' }]);
     }
     return table('', ['from', 'buffers, at most', ...(isDevice ? ['in use at its end', 'held', 'limit'] : []), 'the largest labels'], rows);
@@ -234,9 +282,9 @@ function holdersTable(t, id, at) {
     const { slot } = poolEvents(t, id), letter = index => slot.get(index) < STACKED ? String.fromCharCode(65 + slot.get(index)) + ' ' : '';
     return el('div', null, el('h3', null, 'Holders at ' + moment(t, at) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
-            [letter(index) + labelName(t, index), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
+            [nameCell(letter(index) + labelName(t, index)), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
         table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
-            [labelName(t, label[i]), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
+            [nameCell(labelName(t, label[i])), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
 
@@ -288,7 +336,7 @@ function buildMemory(body) {
     });
     add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
         el('p', { class: 'quiet screen' }, 'A click lists the holders then; so do the arrows left and right, once the chart has the focus. The span is that of the timeline.'), frame, names,
-        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
+        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin; from one sample to the next those are taken to stay. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
         restNote(t), holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
     const draw = frame.redraw;
@@ -308,7 +356,7 @@ function buildMemory(body) {
 /* What all buffers took at most, where the labels lack a part of it. */
 function restNote(t) {
     return t.info.devices.map((device, d) => device.in_use_rest > 0 ? el('p', { class: 'quiet' }, 'Device ' + d + ': of ' + bytesText(device.in_use_most) + ' at most ' +
-        bytesText(device.in_use_rest) + ' are in buffers that are older than the trace, unified, or the library’s own.') : null).filter(Boolean);
+        bytesText(device.in_use_rest) + ' are older than the trace, unified, the library’s own, or freed and kept for the next buffers.') : null).filter(Boolean);
 }
 
 const PAPER_POOLS = 8;
@@ -336,7 +384,7 @@ function peaksByLabel(t, pools) {
             now.set(label[i], sum);
             most.set(label[i], Math.max(most.get(label[i]) || 0, sum));
         }
-        for (const [index, value] of [...most.entries()].sort((a, b) => b[1] - a[1])) rows.push([labelName(t, index), pool.text, bytesText(value)]);
+        for (const [index, value] of [...most.entries()].sort((a, b) => b[1] - a[1])) rows.push([nameCell(labelName(t, index)), pool.text, bytesText(value)]);
     }
     return rows;
 }

@@ -14,10 +14,10 @@ function pairText(pair) {
 function peerFigures(data) {
     const out = [{ id: 'direct', text: 'direct, by the test', unit: 'GB/s', get: (d, o, pair) => pair.direct_bytes_per_s > 0 ? pair.direct_bytes_per_s / 1e9 : NaN },
         { id: 'staged', text: 'through pinned memory, by the test', unit: 'GB/s', get: (d, o, pair) => pair.staged_bytes_per_s > 0 ? pair.staged_bytes_per_s / 1e9 : NaN }];
-    for (const figure of data.figures || []) {
-        const values = figure.values || [];
+    for (const figure of objectsOf(data.figures)) {
+        const values = listOf(figure.values);
         if (values.flat().some(value => typeof value === 'number')) {
-            out.push({ id: figure.id, text: figure.text, unit: figure.unit, get: (d, o) => {
+            out.push({ id: textOf(figure.id), text: plain(figure.text), unit: textOf(figure.unit), get: (d, o) => {
                 const value = values[d] && values[d][o];
                 return typeof value === 'number' ? value : NaN;
             } });
@@ -29,17 +29,17 @@ function peerFigures(data) {
 function pairDetails(pair, figures, text) {
     return [el('h3', null, pairText(pair)), facts([
         ['reason', pair.reason || (pair.verdict === 'usable' ? 'the test saw its bytes arrive' : 'none is given')], ['to do', pair.remedy],
-        ['path', pair.path], ['atomic operations', pair.atomics === undefined ? null : pair.atomics ? 'yes' : 'no'],
-        ['the driver’s code', pair.driver_code ? pair.driver_code + ' ' + (pair.driver_code_name || '') : null],
+        ['path', textOf(pair.path)], ['atomic operations', pair.atomics === undefined ? null : pair.atomics ? 'yes' : 'no'],
+        ['the driver’s code', pair.driver_code ? plain(pair.driver_code) + ' ' + textOf(pair.driver_code_name) : null],
         ...figures.map(figure => {
             const value = figure.get(pair.device, pair.owner, pair);
             return [figure.text, Number.isNaN(value) ? null : text(value) + ' ' + figure.unit];
         })])];
 }
 
-function peerMatrix(data, figure, onPair) {
-    const pairs = new Map((data.pairs || []).map(pair => [pair.device + '>' + pair.owner, pair]));
-    const n = Math.max(0, ...(data.pairs || []).flatMap(pair => [pair.device + 1, pair.owner + 1]));
+function peerMatrix(list, figure, onPair) {
+    const pairs = new Map(list.map(pair => [pair.device + '>' + pair.owner, pair]));
+    const n = Math.max(0, ...list.flatMap(pair => [pair.device + 1, pair.owner + 1]));
     const values = [...pairs.values()].map(pair => figure.get(pair.device, pair.owner, pair)).filter(v => !Number.isNaN(v));
     const most = Math.max(...values, 1e-9), rows = [];
     for (let d = 0; d < n; d++) {
@@ -65,23 +65,24 @@ function peerMatrix(data, figure, onPair) {
 }
 
 function buildPeers(body, data) {
-    const figures = peerFigures(data), holder = el('div'), details = el('div', { class: 'detail empty', 'aria-live': 'polite', id: 'pair' });
+    const pairs = pairsOf(data), figures = peerFigures(data), holder = el('div'), details = el('div', { class: 'detail empty', 'aria-live': 'polite', id: 'pair' });
     let figure = figures.find(f => f.id === 'ce_write') || figures[0];
     const show = pair => details.classList.remove('empty') || details.replaceChildren(...pairDetails(pair, figures, significant));
-    const draw = () => holder.replaceChildren(peerMatrix(data, figure, show));
+    const draw = () => holder.replaceChildren(peerMatrix(pairs, figure, show));
     const choice = el('select', { id: 'peer-figure', on: { change: () => {
         figure = figures[choice.selectedIndex];
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
     add(body, el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
-        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes. The sign and the word have what the colour has.'), details);
-    const troubled = (data.pairs || []).filter(pair => pair.reason || pair.remedy);
-    details.append(el('p', { class: 'quiet screen' }, (data.pairs || []).length === 0 ? 'There is one device, which has no peer.' : 'Select a pair: its reason and what to do stand here.'));
+        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? not decided. The sign and the word have what the colour has.'), details);
+    add(body, leftOut(listOf(data.pairs).length - pairs.length, 'pair makes no sense and is not shown.', 'pairs make no sense and are not shown.'));
+    const troubled = pairs.filter(pair => pair.reason || pair.remedy);
+    details.append(el('p', { class: 'quiet screen' }, pairs.length > 0 ? 'Select a pair: its reason and what to do stand here.' : listOf(data.pairs).length > 0 ? 'No pair can be shown.' : 'There is one device, which has no peer.'));
     if (troubled.length > 0) {
         add(body, table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
     }
-    if (figures.length > 1 && (data.pairs || []).length > 0) add(body, asTable(() => figuresTable(data.pairs, figures), 'Every figure of the pairs as a table'));
+    if (figures.length > 1 && pairs.length > 0) add(body, asTable(() => figuresTable(pairs, figures), 'Every figure of the pairs as a table'));
     draw();
     return whenColoursChange(draw);
 }
@@ -97,30 +98,32 @@ function figuresTable(pairs, figures) {
     return table('A pair’s own figures are in its details', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
 }
 
-/* A value of JSON as text of a cell. */
-function plain(value) {
-    return value === null || value === undefined ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+/* The devices whose memory a device uses: by verdict, as the map of the pairs has it, or else as the driver reports. */
+function peersOf(data, device) {
+    const own = listOf(data.pairs).length > 0 ? pairsOf(data).filter(pair => pair.device === device.device && ['usable', 'slow'].includes(pair.verdict)).map(pair => pair.owner) : listOf(device.peers);
+    return own.map(other => 'device ' + plain(other)).join(', ') || 'none';
 }
 
 function buildMachine(body, data) {
-    const machine = data.machine || {}, runtime = data.runtime || {};
-    add(body, facts([['processor', machine.cpu], ['processors', machine.processors], ['memory', machine.memory_bytes ? bytesText(machine.memory_bytes) : null],
-        ['NUMA nodes', machine.numa_nodes], ['system', machine.system], ['driver', runtime.driver ? runtime.driver + ' ' + (runtime.driver_version || '') : null],
-        ['Heddle', data.heddle], ['placement', runtime.placement], ['date', data.date]]));
-    const devices = runtime.devices || [];
+    const machine = data.machine || {}, runtime = data.runtime || {}, size = bytes => bytes > 0 ? bytesText(bytes) : null;
+    add(body, facts([['processor', textOf(machine.cpu)], ['processors', textOf(machine.processors)], ['memory', size(machine.memory_bytes)],
+        ['NUMA nodes', textOf(machine.numa_nodes)], ['system', textOf(machine.system)], ['driver', runtime.driver ? plain(runtime.driver) + ' ' + textOf(runtime.driver_version) : null],
+        ['Heddle', textOf(data.heddle)], ['placement', textOf(runtime.placement)], ['date', textOf(data.date)]]));
+    const devices = objectsOf(runtime.devices), head = listOf(data.pairs).length > 0 ? 'uses the memory of' : 'reaches, as the driver reports';
     if (devices.length > 0) {
-        add(body, table('Devices', ['device', 'bus', 'memory', 'NUMA node', 'peers'], devices.map(device => [device.device + ': ' + device.name, device.bus_id || '–',
-            device.memory_bytes ? bytesText(device.memory_bytes) : '–', device.numa_node >= 0 ? String(device.numa_node) : '–', (device.peers || []).join(', ') || 'none'])));
+        add(body, table('Devices', ['device', 'bus', 'memory', 'NUMA node', head], devices.map(device => [plain(device.device) + ': ' + plain(device.name), plain(device.bus_id),
+            size(device.memory_bytes), device.numa_node >= 0 ? plain(device.numa_node) : '–', { text: peersOf(data, device), class: 'text' }])));
     }
-    const measured = (data.links || []).filter(link => (link.values || []).some(v => typeof v === 'number'));
+    const measured = objectsOf(data.links).filter(link => listOf(link.values).some(v => typeof v === 'number'));
     if (measured.length > 0) {
-        const n = Math.max(...measured.map(link => link.values.length));
+        const n = Math.min(DEVICES, Math.max(...measured.map(link => link.values.length)));
         add(body, table('Links', ['link', ...Array.from({ length: n }, (_, d) => 'device ' + d)],
-            measured.map(link => [link.text, ...link.values.map(v => typeof v === 'number' ? significant(v) + ' ' + link.unit : '–')])));
+            measured.map(link => [plain(link.text), ...link.values.slice(0, n).map(v => typeof v === 'number' ? significant(v) + ' ' + textOf(link.unit) : '–')])));
     }
-    if ((data.system || []).length > 0) {
-        add(body, table('What the system reports', ['fact', 'device', 'state', 'text', 'to do'], data.system.map(fact =>
-            [fact.name, fact.device === null ? '–' : String(fact.device), { text: fact.state, class: 'text' }, { text: fact.text, class: 'text' }, { text: fact.remedy || '–', class: 'text' }])));
+    const system = objectsOf(data.system);
+    if (system.length > 0) {
+        add(body, table('What the system reports', ['fact', 'device', 'state', 'text', 'to do'], system.map(fact =>
+            [plain(fact.name), plain(fact.device), { text: plain(fact.state), class: 'text' }, { text: plain(fact.text), class: 'text' }, { text: textOf(fact.remedy) || '–', class: 'text' }])));
     }
 }
 
@@ -153,9 +156,9 @@ function buildDoctor(body, data) {
     const gaps = (Array.isArray(data.not_checked) ? data.not_checked : []).filter(gap => gap && typeof gap === 'object');
     if (findings.length === 0) add(body, el('p', { class: 'quiet' }, 'Nothing is wrong' + (gaps.length > 0 ? ' in what was checked.' : '.')));
     for (const finding of findings.sort((a, b) => (rank[a.severity] ?? 2) - (rank[b.severity] ?? 2))) {
-        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [];
+        const severity = plain(finding.severity), devices = finding.devices || finding.pairs || [], buses = finding.buses || [];
         const evidence = alike(finding.evidence).map(([key, text]) => key + ': ' + text).join('\n');
-        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map(d => Array.isArray(d) ? d.join('→') : d).join(', ') +
+        const where = devices.length > 0 ? (finding.pairs ? 'pairs ' : 'device ') + devices.slice(0, 12).map((d, i) => Array.isArray(d) ? d.join('→') : d + (buses[i] ? ' (' + plain(buses[i]) + ')' : '')).join(', ') +
             (devices.length > 12 ? ' and ' + (devices.length - 12) + ' more' : '') : '';
         add(body, findingCard(plain(finding.title || finding.id), severity, severity, finding.why ? plain(finding.why) : '', '', [
             where ? el('p', { class: 'quiet' }, 'Of ' + where + '.') : null,

@@ -134,7 +134,7 @@ function wayTable(t) {
 function kernelWayTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.count - a.count);
     return launches.length === 0 ? null : table('The way of each kernel’s launches; what a launch waited for is in it', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'from there to begin, median', 'p99'],
-        launches.map(l => [t.nameOf(l.kernel) || '(no name)', count(l.count), ...[l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)]), 40);
+        launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), count(l.count), ...[l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)]), 40);
 }
 
 const LATENCIES = [['issued', 'submit to the driver'], ['began', 'submit to its begin on the device'], ['done', 'submit to seen as done']];

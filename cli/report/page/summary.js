@@ -106,7 +106,7 @@ function launchTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
     const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
         ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
-        launches.map(l => [t.nameOf(l.kernel) || '(no name)', l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
+        launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
             (l.mixed ? 'about ' : '') + duration(l.shared), ...[l.begin_p50, l.begin_p99].map(duration)])), 'Kernels (' + launches.length + ')');
     return details;
@@ -117,13 +117,18 @@ function findingCard(title, kind, gain, evidence, remedy, more) {
         evidence ? el('p', { class: 'evidence' }, evidence) : null, remedy ? el('p', null, 'To do: ' + remedy) : null, more);
 }
 
+/* The longest gap that a finding is about, or else its operation. */
 function showFinding(t, finding) {
     goTo('timeline');
-    if (finding.op >= 0) {
+    if (finding.gap) {
+        selectPiece(finding.gap.device, t.pieceAt(finding.gap.device, finding.gap.begin), true);
+    } else {
         selectOp(finding.op, true);
-    } else if (finding.device >= 0) {
-        longestGap(t, finding.device);
     }
+}
+
+function hasPlace(finding) {
+    return finding.gap !== undefined || finding.op >= 0;
 }
 
 /* A buffer that gets another label has two rows that are neither. */
@@ -136,29 +141,15 @@ function transferCount(t) {
     return t.info.links.reduce((sum, link) => sum + link.count, 0);
 }
 
-/* The longest idle piece of a device, which a finding without an operation is about. */
-function longestGap(t, d) {
-    const [first, end] = t.pieces(d), begin = t.col('pieces', 'begin'), category = t.pieceCategories();
-    let best = -1, most = 0;
-    for (let i = first; i < end; i++) {
-        const length = t.pieceEnd(d, i) - begin[i];
-        if (category[i] >= 2 && length > most) {
-            best = i;
-            most = length;
-        }
-    }
-    if (best >= 0) selectPiece(d, best, true);
-}
-
 function buildFindings(body) {
     const t = trace();
     if (t.info.findings.length === 0) {
         add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: the trace has nothing that is worth a change.' : 'There are none, since the trace has no operation.'));
     }
     for (const group of findingGroups(t)) {
-        const [first, ...others] = group, place = first.op >= 0 || first.device >= 0;
+        const [first, ...others] = group;
         add(body, findingCard(first.title, first.gain > 0 ? '' : 'warning', first.gain > 0 ? 'up to ' + duration(first.gain) : '', first.evidence, first.remedy, [
-            place ? el('p', { class: 'screen' }, findingLink(t, first, 'Show it in the timeline')) : null, others.length > 0 ? alikeFindings(t, others) : null]));
+            hasPlace(first) ? el('p', { class: 'screen' }, findingLink(t, first, 'Show it in the timeline')) : null, others.length > 0 ? alikeFindings(t, others) : null]));
     }
 }
 
@@ -180,6 +171,6 @@ function alikeFindings(t, findings) {
     const devices = [...new Set(findings.filter(f => f.device >= 0).map(f => 'device ' + f.device))];
     const where = devices.length === 0 ? '' : ': ' + devices.slice(0, 8).join(', ') + (devices.length > 8 ? ' and ' + count(devices.length - 8) + ' more' : '');
     return asTable(() => table('Each has the same remedy', ['finding', 'up to', 'evidence'], findings.map(f => [
-        f.op >= 0 || f.device >= 0 ? findingLink(t, f, f.title) : f.title, f.gain > 0 ? duration(f.gain) : '–', { text: f.evidence || '–', class: 'text' }])),
+        hasPlace(f) ? findingLink(t, f, f.title) : f.title, f.gain > 0 ? duration(f.gain) : '–', { text: f.evidence || '–', class: 'text' }])),
     'The same ' + (findings.length === 1 ? 'once' : count(findings.length) + ' times') + ' more' + where);
 }
