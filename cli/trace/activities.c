@@ -370,7 +370,8 @@ static void put_stretch(trace *t, size_t *n, trace_stretch one)
 static bool is_complete(const matcher *m, const trace_stretch *x, size_t next)
 {
     bool more = next < m->n_list && m->list[next].lane == x->lane;
-    return x->began > m->s->incomplete_until[trace_lane_device(x->lane)] && (more || m->t->ended);
+    return x->began > m->s->incomplete_until[trace_lane_device(x->lane)] &&
+           (more || (m->t->ended && !m->t->ended_early));
 }
 
 /* A stretch, and what becomes of it. `ops` has room for all of its operations. */

@@ -1,7 +1,8 @@
 /* findings.c - each finding of a trace: what is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
  *
  * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
- * the devices still has to be done, so filling the idle time of one cannot make the window shorter than that.
+ * the busiest device still has to be done, so filling the idle time of one cannot make the window shorter than that. Only work that goes
+ * to another device can, which is what the imbalance is about. So devices that wait for a slow one are no finding of their own.
  * Idle time without submitted work is taken apart in findings_host.c, by what the program's threads did meanwhile.
  *
  * Threads, Locks: see model.h.
@@ -101,10 +102,10 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
     return g;
 }
 
-/* The window can get shorter by idle time only as far as the work of all devices allows, however it is divided. */
+/* The window can get shorter by idle time only as far as the work of the busiest device allows. To divide that anew is another remedy. */
 int64_t finding_bound(const finder *f, int64_t ns)
 {
-    return trace_least(ns, f->window - f->mean_busy);
+    return trace_least(ns, f->window - f->most_busy);
 }
 
 /* By copies only as far as computing allows, since all of them can run beside it. */
@@ -147,7 +148,11 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
 static void put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
-    trace_finding *one = finding_add(f, "idle-for-device", d, other, finding_bound(f, ns));
+    int64_t gain = finding_bound(f, ns);
+    if (!finding_counts(f, gain, 3)) {
+        return;
+    }
+    trace_finding *one = finding_add(f, "idle-for-device", d, other, gain);
     gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
     put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
     PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
@@ -177,7 +182,10 @@ static void idle_for_devices(finder *f, int d)
         if (turns && e < d) {
             continue; /* once for both */
         }
-        int64_t gain = turns ? finding_bound(f, trace_least(ns, back)) : finding_bound(f, ns);
+        int64_t gain = finding_bound(f, turns ? trace_least(ns, back) : ns);
+        if (!finding_counts(f, gain, 3)) {
+            continue; /* the one that it waits for is the busiest, or waits for that one itself */
+        }
         trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
         gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
         put_gaps(one, f->t, &g, ns);
@@ -192,8 +200,8 @@ static void idle_for_devices(finder *f, int d)
                 finding_percent(ns, f->window), e);
             PUT(one->remedy,
                 "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
-                "only the bytes that are used. Or give device %d a part of that work.",
-                e, d, d);
+                "only the bytes that are used.",
+                e, d);
         }
     }
     if (others > 1 && finding_counts(f, rest, 3)) {
@@ -394,6 +402,7 @@ static void find_losses(finder *f)
         if (!first) {
             continue;
         }
+        f->lacks_work[d] = true;
         char time[HDI_AMOUNT_BYTES];
         int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
         trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
@@ -403,6 +412,42 @@ static void find_losses(finder *f)
             trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
         PUT(one->remedy, "Look at the operation that the message names; HEDDLE_LAUNCH_WAIT=on finds the one to blame.");
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ failures -- */
+
+#define FAILED_ID "failed-operations"
+
+/* Other figures are those of a program that did not do its work, so this one is the first. What a loss ended is that finding's. */
+static void find_failed(finder *f)
+{
+    const trace *t = f->t;
+    for (int d = 0; d < t->n_devices; d++) {
+        int32_t first = TRACE_NONE;
+        uint64_t n = 0;
+        for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
+            const trace_op *op = &t->ops[i];
+            if (!op->failed || op->lost || !trace_is_work(op->kind)) {
+                continue;
+            }
+            n++;
+            first = first == TRACE_NONE || op->issued < t->ops[first].issued ? (int32_t)i : first;
+        }
+        f->lacks_work[d] = n > 0;
+        if (n == 0) {
+            continue;
+        }
+        char name[TRACE_TEXT];
+        trace_finding *one = finding_add(f, FAILED_ID, d, TRACE_NONE, 0);
+        one->op = first;
+        PUT(one->title, "%" PRIu64 " operation%s of device %d never ran, from %.80s on", n, n == 1 ? "" : "s", d,
+            trace_op_name(t, first, name));
+        PUT(one->evidence, "that one failed %s into the window; a lane passes over what stands behind a failure",
+            TRACE_NS(trace_most(0, t->ops[first].issued - t->begin)));
+        PUT(one->remedy,
+            "hd_wait and hd_lane_wait return its error, and hd_message the reason: the program does not look, or "
+            "goes on. hd_lane_reset lets the lane take work again.");
     }
 }
 
@@ -685,12 +730,17 @@ static void find_imbalance(finder *f)
         }
     }
     int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
-    const trace_device *light = least == TRACE_NONE ? NULL : &t->devices[least];
-    bool waits = light && light->cause[TRACE_CAUSE_NOTHING] < light->idle / 2;
-    if (f->n_used < 2 || waits || !finding_counts(f, gain, 10)) {
+    if (f->n_used < 2 || !finding_counts(f, gain, 10) || f->lacks_work[least]) {
+        return;
+    }
+    const trace_device *light = &t->devices[least];
+    int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
+    bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2; /* work, and nothing else */
+    if (!lacks) {
         return;
     }
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
+    bool for_others = finding_counts(f, waits, 3);
     trace_finding *one = finding_add(f, "imbalance", least, most, gain);
     for (size_t i = 0; i < light->n_pieces; i++) {
         const trace_piece *p = &light->pieces[i];
@@ -698,7 +748,11 @@ static void find_imbalance(finder *f)
     }
     PUT(one->title, "device %d was busy for %s, device %d for %s", most, trace_time_text(f->busy[most], a), least,
         trace_time_text(f->busy[least], b));
-    PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));
+    int n = PUT(one->evidence, "the mean of %d devices is %s", f->n_used, trace_time_text(f->mean_busy, mean));
+    if (for_others) {
+        snprintf(one->evidence + n, sizeof one->evidence - (size_t)n, "; device %d waited for other devices for %s",
+                 least, TRACE_NS(waits));
+    }
     PUT(one->remedy,
         "Give each device the same time of work: parts in proportion to the devices' speed, or smaller parts "
         "that whichever device is free takes next.");
@@ -724,9 +778,17 @@ static void prepare(finder *f)
     f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
 }
 
+static bool is_failure(const trace_finding *x)
+{
+    return strcmp(x->id, FAILED_ID) == 0;
+}
+
 static int compare_findings(const void *a, const void *b)
 {
     const trace_finding *x = a, *y = b;
+    if (is_failure(x) != is_failure(y)) {
+        return is_failure(x) ? -1 : 1;
+    }
     if (x->gain != y->gain) {
         return x->gain > y->gain ? -1 : 1;
     }
@@ -763,6 +825,7 @@ bool trace_find(trace *t)
     bool ok = f->by_name != NULL;
     if (ok) {
         prepare(f);
+        find_failed(f);
         find_losses(f);
         ok = sum_own_moved(f) && find_slow_paths(f) && finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
@@ -777,7 +840,8 @@ bool trace_find(trace *t)
         ok = ok && !f->failed;
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
-            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0) {
+            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0 ||
+                is_failure(&t->findings[i])) {
                 t->findings[kept++] = t->findings[i];
             }
         }

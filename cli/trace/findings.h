@@ -21,6 +21,7 @@ typedef struct finder {
     int64_t own_moved[TRACE_DEVICES]; /* time of transfer in which copies of the program's own memory ran */
     bool own_stated[TRACE_DEVICES];   /* a finding has the time of these copies, and of their way */
     bool used[TRACE_DEVICES];
+    bool lacks_work[TRACE_DEVICES]; /* work of it failed or was lost: that it has less is no imbalance */
     int n_used;
     int64_t *by_name; /* room for a sum of each name */
     size_t room;

@@ -253,11 +253,6 @@ static int64_t share(int64_t *left, int64_t ns)
     return ns;
 }
 
-static int64_t bound(const finder *f, int64_t ns)
-{
-    return trace_least(ns, f->window - f->most_busy);
-}
-
 static bool is_long(const finder *f, int64_t ways)
 {
     return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
@@ -267,8 +262,7 @@ static bool is_long(const finder *f, int64_t ways)
 static void put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
-    int64_t gain = trace_least(ns, f->window - f->mean_busy);
-    trace_finding *one = finding_add(f, "serialized-devices", d, e, gain);
+    trace_finding *one = finding_add(f, "serialized-devices", d, e, finding_bound(f, ns));
     one->gap = *gap;
     if (n > 1) {
         PUT(whom, "%d other devices", n);
@@ -308,7 +302,7 @@ static void put_host_wait(finder *f, int d, int64_t ns, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     uint64_t n = s->n_here;
-    trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, bound(f, ns));
+    trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, finding_bound(f, ns));
     one->gap = s->here_gap;
     PUT(one->title, "device %d stood still for %s (%d %%): its thread waits for each operation before the next", d,
         trace_time_text(ns, time), finding_percent(ns, f->window));
@@ -349,7 +343,7 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
     uint64_t launches = count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
@@ -373,7 +367,7 @@ static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], name[TRACE_TEXT], way[TRACE_TEXT + 64];
     uint64_t launches = count_computing(t, d);
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, ns));
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
     one->op = s->way_op;
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
     PUT(one->title, "device %d waited %s (%d %%) while operations were on their way to it", d,
@@ -393,7 +387,7 @@ static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
 static void put_ways(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, bound(f, s->call));
+    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, s->call));
     one->op = s->call_op;
     one->gap = s->call_gap;
     PUT(one->title, "device %d waited %s (%d %%) while the driver took operations", d, trace_time_text(s->call, time),
@@ -427,7 +421,7 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
     char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "", turns[64] = "";
     int64_t within;
     int32_t name = find_range(f, d, m, &within);
-    trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, bound(f, ns));
+    trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, finding_bound(f, ns));
     if (name != TRACE_NONE) {
         PUT(range, "; %d %% of it within the range '%.80s'",
             finding_percent(trace_least(within, m->before[m->d->n_pieces]), m->before[m->d->n_pieces]),
@@ -453,7 +447,7 @@ static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], most[48] = "";
-    trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, bound(f, ns));
+    trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, finding_bound(f, ns));
     PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
         trace_time_text(ns, time), finding_percent(ns, f->window));
     one->gap = first > s->code ? s->first_gap : s->code_gap;
@@ -482,7 +476,7 @@ static int64_t put_functions(finder *f, int d, const sums *s)
     if (!finding_counts(f, s->held, 3)) {
         return 0;
     }
-    trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, bound(f, s->held));
+    trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, finding_bound(f, s->held));
     one->op = s->held_op;
     one->gap = s->held_gap;
     PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_call ran", d,
@@ -518,7 +512,7 @@ static void put_all(finder *f, int d, const sums *s, const measure *m)
     } else if (finding_counts(f, launch, 5)) {
         put_launches(f, d, launch, way, s);
     }
-    if (finding_counts(f, left, 3) && finding_counts(f, bound(f, left), 3)) {
+    if (finding_counts(f, left, 3) && finding_counts(f, finding_bound(f, left), 3)) {
         put_rest(f, d, s, left, m);
     }
 }

@@ -84,6 +84,8 @@ static void put_head(hdi_json *j, const trace *t)
     put_integer(j, "begin_ns", t->begin);
     put_integer(j, "end_ns", t->end);
     put_count(j, "operations", t->n_ops);
+    put_count(j, "failed_operations", t->failed);
+    put_count(j, "lost_operations", t->lost);
     put_integer(j, "runtimes", t->runs);
     put_count(j, "reported_by_cupti", t->n_activities);
     put_count(j, "reported_of_operations", t->n_reported);
@@ -96,6 +98,7 @@ static void put_head(hdi_json *j, const trace *t)
     put_count(j, "waits", t->lost_waits);
     put_count(j, "operations_with_unknown_waits", t->unknown_ops);
     put_count(j, "without_device_time", t->unplaced);
+    put_bool(j, "full", t->ended_early);
     put_bool(j, "stopped", t->ended);
     put_bool(j, "cut", t->cut);
     hdi_json_object_end(j);
@@ -253,6 +256,7 @@ static void put_launches(hdi_json *j, const trace *t)
         hdi_json_object(j);
         put_name(j, "name", t, l->kernel);
         put_count(j, "launches", l->count);
+        put_count(j, "failed", l->failed);
         put_count(j, "measured", l->measured);
         put_index(j, "total_ns", l->total, has);
         put_index(j, "least_ns", l->least, has);

@@ -78,6 +78,7 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
     size_t seen = 0;
     for (size_t i = 0; i < n; i++) {
         const trace_op *op = &t->ops[list[i]];
+        l.failed += op->failed;
         if (op->stretch == TRACE_NONE) {
             continue;
         }

@@ -48,7 +48,8 @@ typedef struct trace_op {
     uint8_t src, dst;
     bool
         measured; /* began and ended are the device's own times of this very operation; else of the stretch, or as the host saw it */
-    bool failed; /* the device did not get it */
+    bool failed; /* the device did not get it, or was lost before it began */
+    bool lost;   /* its device was lost before it was done, which is `done` then */
     bool chunk;  /* of a COPY: to or from a pinned chunk of the library */
     bool leg;    /* of a COPY: one half of a staged copy */
     uint32_t
@@ -103,6 +104,7 @@ typedef struct trace_delays {
 typedef struct trace_device {
     char name[64], bus[16];
     bool is_host;
+    bool incomplete; /* records of its engine had no room while the trace went on */
     uint64_t memory;
     int64_t begin, end; /* its window, the same for all: first submit or work of any to the last end of work */
     int64_t compute, transfer, idle, overlap; /* overlap: part of compute in which a transfer ran, too */
@@ -257,6 +259,7 @@ typedef struct trace_launch {
     int32_t kernel; /* index of names */
     uint64_t count;
     uint64_t measured;                       /* how many of them were measured by themselves */
+    uint64_t failed;                         /* how many never ran: they failed, or their device was lost */
     int64_t total, least, median, p99, most; /* ns on the device, of those; 0: there are none */
     int64_t shared;                          /* ns of stretches of several operations, divided by their number */
     bool mixed; /* stretches had other operations, too: shared is a guess; else it is exact */
@@ -281,11 +284,13 @@ typedef struct trace {
     uint32_t process;
     int64_t since_1970, length;           /* length: ns from the first to the last record */
     bool ended, cut;                      /* the trace was stopped in order; the file ends within a record */
+    bool ended_early;                     /* the file had no room for all: the trace is what it has of before */
     uint64_t dropped, n_records, ignored; /* ignored: records that make no sense */
     uint64_t lost_waits;                  /* waits that submits announce and the file does not have */
     uint64_t n_reported;                  /* activities of operations, whose times are CUPTI's */
     uint64_t unknown_ops;                 /* operations with unknown_waits */
     uint64_t unplaced;                    /* operations without a time on their device */
+    uint64_t failed, lost;                /* work that the driver did not get or take; that a loss ended */
     uint64_t spans_by_clock;              /* spans that end when the engine saw the end */
     uint64_t spans_coarse;                /* spans with `coarse` */
     int runs;                             /* runtimes that wrote into the file, one after the other */

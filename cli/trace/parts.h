@@ -63,6 +63,10 @@ typedef struct trace_naming {
 typedef struct trace_source {
     const uint8_t *bytes;
     size_t n; /* whole records */
+    /* The file had no room for all. Records from first_partial up to last_partial are of a time that others are missing of. They are not
+     * read, and the trace is as long as the records before them. */
+    bool is_full;
+    size_t first_partial, last_partial;
     trace *t;
     int64_t begin;                    /* of hdi_clock_ns: the trace's beginning */
     uint64_t run;                     /* which runtime's records these are; counts from 0 */
@@ -151,7 +155,7 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
 /* The number of an id among those that findings have, TRACE_NONE. */
-enum { TRACE_FINDING_IDS = 20 };
+enum { TRACE_FINDING_IDS = 21 };
 int trace_finding_number(const char *id);
 
 /* What a device's `in_use_rest` is. */

@@ -240,17 +240,40 @@ static void read_clock(trace_source *s, const hdi_record *r)
         (trace_clock){.device = r->device, .run = s->run, .time = time, .own = r->clock.own, .within = r->clock.within};
 }
 
+enum { OF_FILE = 2 }; /* DROPPED */
+
 /* A report comes after its work, so one that an engine dropped is of work that had begun. */
 static void read_dropped(trace_source *s, const hdi_record *r)
 {
     enum { OF_ENGINE = 1 };
-    int64_t time = trace_time(s, r->time);
+    bool lasts = !(s->is_full && r->kind == OF_FILE); /* else its time is none of the trace's */
+    int64_t time = lasts ? trace_time(s, r->time) : TRACE_UNSEEN;
     trace_count(&s->t->dropped, r->dropped.count);
     for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
+        s->t->devices[d].incomplete |= r->kind == OF_ENGINE && d == r->device;
         bool engines = r->kind == OF_ENGINE && time != TRACE_UNSEEN;
         int64_t until = !engines ? INT64_MAX : d == r->device ? time : INT64_MIN;
         s->incomplete_until[d] = trace_most(s->incomplete_until[d], until);
     }
+}
+
+/* What a trace that ran out of room has at its end. */
+static void find_end(trace_source *s)
+{
+    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* END, and what stands in front of it */
+        hdi_record r = trace_record(s, s->n - back);
+        if (r.type == HDI_RECORD_DROPPED && r.kind == OF_FILE && r.dropped.count > 0) {
+            s->is_full = true;
+            s->last_partial = s->n - back;
+            s->first_partial = s->last_partial - (r.dropped.partial < s->last_partial ? r.dropped.partial : 0);
+        }
+    }
+    s->t->ended_early = s->is_full;
+}
+
+static bool is_partial(const trace_source *s, size_t index)
+{
+    return index >= s->first_partial && index < s->last_partial;
 }
 
 /* What else a RESTART has is of records.c, which counts one that makes no sense. */
@@ -304,7 +327,7 @@ static void read_operations(trace_source *s)
     }
     for (size_t i = 1; i < s->n; i++) {
         hdi_record r = trace_record(s, i);
-        switch (r.type) {
+        switch (is_partial(s, i) ? HDI_RECORD_NONE : r.type) {
         case HDI_RECORD_TRACE:
             read_again(s, &r);
             break;
@@ -332,7 +355,9 @@ static void read_operations(trace_source *s)
             read_dropped(s, &r);
             break;
         case HDI_RECORD_END:
-            trace_time(s, r.time); /* the trace is that long */
+            if (!s->is_full) {
+                trace_time(s, r.time); /* the trace is that long */
+            }
             s->t->ended = true;
             break;
         default:
@@ -648,6 +673,9 @@ static bool count_records(trace_source *s)
     }
     for (size_t i = 0; i < s->n; i++) {
         uint8_t type = s->bytes[i * HDI_RECORD_BYTES];
+        if (is_partial(s, i)) {
+            continue;
+        }
         s->t->ignored += type == HDI_RECORD_NONE;
         if (type >= HDI_RECORD_TYPES) {
             continue;
@@ -731,6 +759,7 @@ static bool analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace
         return false;
     }
     read_head(&s);
+    find_end(&s);
     bool ok = read_all(&s);
     out->length = s.last;
     ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&

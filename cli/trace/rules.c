@@ -10,11 +10,11 @@
  *    FIGURE.DEVICE                           of one device; without a device the rule is for each one that has operations
  *    critical.KIND                           compute, transfer, claim, way, host, unknown along the critical path; as idle
  *    transfer.rate(A->B), transfer.share(A->B)  of every path from A to B (a number or host): MB/s or GB/s, % of its peak
- *    findings  finding.ID  dropped  ignored  losses  launches  operations    numbers
+ *    findings  finding.ID  dropped  ignored  losses  failed  launches  operations    numbers
  *    window                                  a time
  *
  * Threads, Locks: see model.h.
- * Always: nothing is printed of a file that has a line which is no rule.
+ * Always: nothing is printed of a file that has a line which is no rule. A trace without work keeps no rule about devices.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -233,7 +233,11 @@ static bool critical_figure(checker *c)
                                                    "critical.way",     "critical.host",     "critical.unknown"};
     for (int i = 0; i < TRACE_ALONG; i++) {
         if (strcmp(c->r->name, kinds[i]) == 0 && (c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME)) {
-            judge_part(c, "", c->t->along[i]);
+            if (c->t->n_critical > 0) {
+                judge_part(c, "", c->t->along[i]);
+            } else {
+                break_rule(c, "the trace has no critical path");
+            }
             return true;
         }
     }
@@ -255,7 +259,8 @@ static bool count_figure(checker *c)
         const char *name;
         uint64_t value;
     } counts[] = {{"findings", t->n_findings}, {"dropped", t->dropped}, {"ignored", t->ignored},
-                  {"losses", t->n_losses},     {"launches", launches},  {"operations", t->n_ops}};
+                  {"losses", t->n_losses},     {"failed", t->failed},   {"launches", launches},
+                  {"operations", t->n_ops}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (strcmp(name, counts[i].name) == 0 && c->r->unit == UNIT_NUMBER) {
             judge(c, "", (double)counts[i].value);
@@ -289,11 +294,16 @@ static bool check_rule(checker *c)
         break_rule(c, "the trace has %d devices", c->t->n_devices);
         return true;
     }
+    bool none = true; /* a build whose trace broke does not keep it */
     for (int d = 0; d < c->t->n_devices; d++) {
         snprintf(of, sizeof of, "device %d", d);
         if (r->device == d || (r->device == TRACE_NONE && is_used(c->t, d))) {
             device_figure(c, r->name, d, of);
+            none = false;
         }
+    }
+    if (none) {
+        break_rule(c, "no device has operations");
     }
     return true;
 }
@@ -471,11 +481,15 @@ static int check_rules(const trace *t, const char *rules, FILE *out, bool *broke
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
 {
     bool broken = false;
-    if (check_rules(t, rules, NULL, &broken, error) < 0) {
+    int count = check_rules(t, rules, NULL, &broken, error);
+    if (count == 0) {
+        snprintf(error, 512, "it has no rule; write FIGURE < VALUE, such as idle.device < 5 %%, on a line of it");
+    }
+    if (count <= 0) {
         return CLI_USAGE;
     }
     broken = false;
-    int count = check_rules(t, rules, out, &broken, error);
+    check_rules(t, rules, out, &broken, error);
     if (!broken) {
         fprintf(out, "%d rule%s kept\n", count, count == 1 ? "" : "s");
     }

@@ -5,6 +5,7 @@
  * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on to the far end.
  * Where nothing held an operation up, it was on its way to the device. Where no operation was there, threads are looked at.
  * Where the trace does not have all waits of an operation, it may not have been on its way, and the cause is unknown.
+ * So it is where the engine's records had no room, and none shows that the operation ended: it may have run.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk back takes a bounded number of steps, whatever the file.
@@ -147,7 +148,8 @@ static void blame(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t 
     int device = device_of(s->t, far);
     cover one = {begin, end, TRACE_NONE, head, far, wait};
     trace_cause cause = TRACE_CAUSE_OVERHEAD;
-    if (!ran && op->unknown_waits > 0) {
+    bool missed = op->began == TRACE_UNSEEN && op->done == TRACE_UNSEEN && s->t->devices[device].incomplete;
+    if (!ran && (op->unknown_waits > 0 || missed)) {
         cause = TRACE_CAUSE_UNKNOWN;
     } else if (op->kind == HDI_RECORD_OP_CLAIM) {
         cause = TRACE_CAUSE_CLAIM;

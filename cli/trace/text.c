@@ -65,8 +65,8 @@ static void put_notes(const trace *t, FILE *out)
 {
     if (t->dropped > 0) {
         fprintf(out,
-                "note: %" PRIu64 " records had no room and are missing; raise the size of the trace or record less\n",
-                t->dropped);
+                "note: %" PRIu64 " records had no room and are missing%s; raise the size of the trace or record less\n",
+                t->dropped, t->ended_early ? ", and the window ends where the file was full" : "");
     }
     if (t->ignored > 0) {
         fprintf(out, "note: %" PRIu64 " records make no sense, or belong to missing ones; they are left out\n",
@@ -194,7 +194,11 @@ static void put_again(const trace *t, const trace_finding *first, FILE *out)
     size_t n = 0;
     for (int32_t i = first->next; i != TRACE_NONE; i = t->findings[i].next) {
         if (n++ < DEVICES_SHOWN) {
-            fprintf(out, "%s device %d (%s)", comma, t->findings[i].device, TRACE_NS(t->findings[i].gain));
+            int64_t gain = t->findings[i].gain;
+            fprintf(out, "%s device %d", comma, t->findings[i].device);
+            if (gain > 0) {
+                fprintf(out, " (%s)", TRACE_NS(gain));
+            }
             comma = ",";
         }
     }
@@ -216,8 +220,8 @@ static void put_findings(const trace *t, bool all, FILE *out)
         if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
             continue;
         }
-        fprintf(out, "%zu. %s: %s; up to %s\n   %s\n   > %s\n", kinds, f->id, f->title, TRACE_NS(f->gain), f->evidence,
-                f->remedy);
+        fprintf(out, "%zu. %s: %s%s%s\n   %s\n   > %s\n", kinds, f->id, f->title, f->gain > 0 ? "; up to " : "",
+                f->gain > 0 ? TRACE_NS(f->gain) : "", f->evidence, f->remedy);
         if (!all) {
             put_again(t, f, out);
         }
@@ -237,6 +241,9 @@ static void put_launches(const trace *t, bool all, FILE *out)
         const trace_launch *l = &t->launches[i];
         const char *name = trace_name(t, l->kernel);
         fprintf(out, "  %.60s: %" PRIu64 " launches", name[0] ? name : "(no name)", l->count);
+        if (l->failed > 0) {
+            fprintf(out, ", %" PRIu64 " of which never ran", l->failed);
+        }
         if (l->measured > 0) {
             fprintf(out, ", %s; median %s, 99 %% %s", TRACE_NS(l->total), TRACE_NS(l->median), TRACE_NS(l->p99));
         }

@@ -9,6 +9,9 @@
  * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned, nor on one
  * that comes to rest during a long call.
  *
+ * What has no DONE may be over nevertheless. A loss ends what its device had not done. Where an engine's records had no room, the next DONE
+ * of the lane shows it. Where the file was full, what was under way goes on until the trace ends.
+ *
  * A device's clock is known only so well. A span may seem to end after the engine saw its last operation done. Or it begins after its first
  * one was. Then the clock is off by as much, and both times are.
  *
@@ -384,6 +387,111 @@ static void note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
     }
 }
 
+/* A lane is done up to the position of a DONE. So where DONE records had no room, the next one shows that what is before it had ended. */
+static void note_missed(const trace_source *s)
+{
+    const trace *t = s->t;
+    for (size_t l = 0; l < t->n_lanes; l++) {
+        const trace_lane *lane = &t->lanes[l];
+        int64_t done = TRACE_UNSEEN;
+        uint64_t run = UINT64_MAX;
+        if (!t->devices[trace_lane_device(lane->lane)].incomplete) {
+            continue;
+        }
+        for (int32_t i = lane->first_op + lane->n_ops; i-- > lane->first_op;) {
+            trace_op *op = &t->ops[i];
+            done = trace_run_of(op->position) == run ? done : TRACE_UNSEEN;
+            run = trace_run_of(op->position);
+            op->done = op->done == TRACE_UNSEEN && !op->lost ? done : op->done;
+            done = op->done;
+        }
+    }
+}
+
+/* A loss, and until when what is submitted on the device is lost with it. Sorted by device, runtime and time. */
+typedef struct lost_time {
+    uint8_t device;
+    uint64_t run;
+    int64_t time, until;
+} lost_time;
+
+static int compare_lost(const void *a, const void *b)
+{
+    const lost_time *x = a, *y = b;
+    if (x->device != y->device) {
+        return x->device - y->device;
+    }
+    if (x->run != y->run) {
+        return x->run < y->run ? -1 : 1;
+    }
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* The first loss that can have taken an operation, NULL. */
+static const lost_time *find_lost(const lost_time *table, size_t n, const trace_op *op)
+{
+    lost_time key = {.device = (uint8_t)trace_lane_device(op->lane), .run = trace_run_of(op->position)};
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const lost_time *x = &table[middle];
+        key.time = x->time; /* what counts is when it was over */
+        int is = compare_lost(x, &key);
+        if (is < 0 || (is == 0 && x->until <= op->submitted)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const lost_time *x = low < n ? &table[low] : NULL;
+    return x && x->device == key.device && x->run == key.run ? x : NULL;
+}
+
+/* NULL: no memory. A loss without a return ends with the next one. */
+static lost_time *list_lost(const trace *t)
+{
+    lost_time *table = trace_table(t->n_losses, sizeof *table);
+    for (size_t i = 0; table && i < t->n_losses; i++) {
+        const trace_loss *l = &t->losses[i];
+        table[i] = (lost_time){l->device, l->run, l->time, l->ended == TRACE_UNSEEN ? INT64_MAX : l->ended};
+    }
+    if (table) {
+        trace_sort(table, t->n_losses, sizeof *table, compare_lost);
+    }
+    for (size_t i = 0; table && i + 1 < t->n_losses; i++) {
+        bool same = table[i].device == table[i + 1].device && table[i].run == table[i + 1].run;
+        table[i].until = same ? trace_least(table[i].until, table[i + 1].time) : table[i].until;
+    }
+    return table;
+}
+
+/* Whether an operation that a loss ended was under way: the driver had it, and what is before it in its lane was done. */
+static bool was_running(const trace *t, const trace_op *op, int64_t lost)
+{
+    const trace_op *before = op->before != TRACE_NONE ? &t->ops[op->before] : NULL;
+    bool first = !before || (before->done != TRACE_UNSEEN && !(before->lost && before->done >= lost));
+    return first && op->issued != TRACE_UNSEEN && op->issued < lost;
+}
+
+/* What a device had not done when it was lost will never be. */
+static bool end_lost(trace *t)
+{
+    lost_time *table = list_lost(t);
+    for (size_t i = 0; table && t->n_losses > 0 && i < t->n_ops; i++) {
+        trace_op *op = &t->ops[i];
+        const lost_time *x = trace_is_work(op->kind) && op->done == TRACE_UNSEEN && !op->failed
+                                 ? find_lost(table, t->n_losses, op)
+                                 : NULL;
+        if (x) {
+            op->lost = true;
+            op->failed = !was_running(t, op, x->time);
+            op->done = trace_most(x->time, op->submitted);
+        }
+    }
+    free(table);
+    return table != NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------------- stretches -- */
 
 typedef struct maker {
@@ -499,11 +607,11 @@ static void put_approximate(maker *m, size_t index, size_t until)
     int64_t ready = host_ready(t, op), end = op->done;
     if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
         bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
-        bool goes_on = !t->ended && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
+        bool goes_on = (!t->ended || t->ended_early) && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
         end = first && goes_on ? m->s->last : TRACE_UNSEEN;
     }
     if (!trace_is_work(op->kind) || op->failed || end == TRACE_UNSEEN) {
-        t->unplaced += trace_is_work(op->kind);
+        t->unplaced += trace_is_work(op->kind) && !op->failed;
         return;
     }
     t->unplaced++;
@@ -696,6 +804,15 @@ static bool hold_all(trace *t)
 
 /* ------------------------------------------------------------------------------------------------------- window -- */
 
+static void count_failed(trace *t)
+{
+    for (size_t i = 0; i < t->n_ops; i++) {
+        const trace_op *op = &t->ops[i];
+        t->lost += op->lost;
+        t->failed += op->failed && !op->lost && trace_is_work(op->kind);
+    }
+}
+
 static void make_window(trace_source *s)
 {
     trace *t = s->t;
@@ -721,9 +838,14 @@ bool trace_place(trace_source *s)
     trace *t = s->t;
     note_runs(t, s->issues, s->n_issues, true);
     note_runs(t, s->dones, s->n_dones, false);
+    if (!end_lost(t)) {
+        return false;
+    }
+    note_missed(s);
     if (!place_spans(s) || !make_stretches(s) || !trace_match_activities(s) || !hold_all(t)) {
         return false;
     }
+    count_failed(t);
     make_window(s);
     return true;
 }

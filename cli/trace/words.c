@@ -39,7 +39,8 @@ int trace_finding_number(const char *id)
         "idle-nothing-submitted", "host-wait",          "launch-overhead", "slow-function",  "code-loading",
         "idle-for-device",        "serialized-devices", "idle-for-copy",   "program-memory", "slow-path",
         "small-transfers",        "staged-peer",        "idle-for-claim",  "ring-full",      "memory-pauses",
-        "memory-near-limit",      "memory-fragmented",  "missing-waits",   "imbalance",      "losses"};
+        "memory-near-limit",      "memory-fragmented",  "missing-waits",   "imbalance",      "losses",
+        "failed-operations"};
     int number = 0;
     while (number < TRACE_FINDING_IDS && strcmp(id, ids[number]) != 0) {
         number++;

@@ -320,7 +320,9 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time;
         uint64_t count; /* records, since the last DROPPED of the same source */
-        uint64_t reserved[5];
+        uint64_t
+            partial; /* of the file: so many records in front of this one are of a time that others are missing of */
+        uint64_t reserved[4];
     } dropped;
     struct { /* ACTIVITY; kind: HDI_RECORD_ACTIVITY_* */
         uint32_t first, thread;

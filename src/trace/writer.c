@@ -34,6 +34,7 @@ struct hdi_writer {
     uint64_t limit;                      /* bytes of the file */
     int error;                           /* an errno: nothing is written any more */
     uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
+    uint64_t whole;                      /* of `records`, those up to the last look of which nothing was left out */
     pthread_t thread;
     _Atomic uint32_t stop;                               /* futex word */
     _Atomic uint32_t asked;                              /* counts looks that the end of the program asked for */
@@ -321,11 +322,12 @@ static void take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi
     }
 }
 
-static void report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t n)
+/* `partial`: as the record has it. */
+static void report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t n, uint64_t partial)
 {
     hdi_record *at = n ? room(w, 1) : NULL;
     if (at) {
-        *at = (hdi_record){.dropped = {.time = hdi_clock_ns(), .count = n}};
+        *at = (hdi_record){.dropped = {.time = hdi_clock_ns(), .count = n, .partial = partial}};
         at->type = HDI_RECORD_DROPPED;
         at->kind = kind;
         at->device = device;
@@ -351,7 +353,7 @@ static bool empty(hdi_writer *w, hdi_record_ring *ring, int device)
     hdi_ring_taken(ring, ready);
     uint64_t dropped = hdi_ring_take_dropped(ring);
     w->dropped += dropped;
-    report_dropped(w, device >= 0, device >= 0 ? (uint8_t)device : HDI_RECORD_NO_DEVICE, dropped);
+    report_dropped(w, device >= 0, device >= 0 ? (uint8_t)device : HDI_RECORD_NO_DEVICE, dropped, 0);
     return ready != 0;
 }
 
@@ -404,6 +406,7 @@ static bool look(hdi_writer *w, bool last)
     }
     sample(w, last);
     flush(w);
+    w->whole = w->left_out ? w->whole : w->records;
     return any;
 }
 
@@ -575,6 +578,7 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
     write_first(w, detail);
     sample(w, true);
     flush(w);
+    w->whole = w->records;
     int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
     if (error) {
         hd_status status =
@@ -599,7 +603,7 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
     uint64_t limit = w->limit;
     w->limit = UINT64_MAX; /* these two are always there */
     uint64_t dropped = w->dropped;
-    report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out);
+    report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out, w->records - w->whole);
     hdi_record *at = room(w, 1);
     if (at) {
         *at = (hdi_record){.clock = {.time = hdi_clock_ns()}};

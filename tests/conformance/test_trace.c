@@ -555,6 +555,12 @@ static void what_has_no_room_in_the_file_is_counted(void **state)
     CONF_EQUAL(c.n, 102); /* with how many are missing, and the end */
     CONF_EQUAL(c.records[100].type, HDI_RECORD_DROPPED);
     CONF_EQUAL(c.records[100].dropped.count, info.dropped);
+    size_t partial = (size_t)c.records[100].dropped.partial;
+    CONF_TRUE(partial <= 100);
+    for (size_t i = 0; i < 100; i++) { /* what stands in front of the first look is always whole */
+        uint8_t type = c.records[i].type;
+        CONF_TRUE(i < 100 - partial || (type != HDI_RECORD_TRACE && type != HDI_RECORD_DEVICE));
+    }
     CONF_EQUAL(c.records[101].type, HDI_RECORD_END);
     CONF_TRUE(info.dropped >= 200 && info.records == 102);
     free(c.records);

@@ -26,8 +26,8 @@ prints 'note: ' "$work/large"
 [ "$(wc -l <"$work/out")" -le 40 ] || fail "$(wc -l <"$work/out") lines"
 prints 'memory, by label' "$work/large" --all
 [ "$(wc -l <"$work/out")" -gt 40 ] || fail "--all prints no more"
-prints "it reads bytes 0 to 0 of the buffer 'weights'" "$work/trace" --why 1.1:50
-prints 'waited for 0.1:50 axpy' "$work/trace" --why 1.1:50
+prints "it reads bytes 0 to 0 of the buffer 'weights'" "$work/trace" --why 1.1:1
+prints 'waited for 0.1:25 axpy' "$work/trace" --why 1.1:1
 
 grep -A 12 '"id": "idle-for-device"' "$work/json" | tr -d ' \n' | grep -q '"first":0,"devices":\[1\]' || fail "a finding has no devices in JSON"
 
@@ -63,16 +63,27 @@ prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
 prints 'halo: at most 100 bytes, 100 bytes when all had most, 0 allocations, and 1 that got the label later' "$work/behind"
 
+# work that never ran is the first finding, whatever else there is
+printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name kernel 1 axpy' 'op 0.1:1 launch at=0 issue=1 span=2-2000 clock=3 done=2001 kernel=1' \
+    'op 0.1:2 launch at=1 issue=2 refused=1 kernel=1' 'op 0.1:3 launch at=1 issue=3 refused=1 kernel=1' \
+    'op 1.1:1 launch at=0 issue=1 span=2-9000 clock=3 done=9001 kernel=1' 'end at=9100' | "$maker" script >"$work/failed" || exit 1
+prints '1. failed-operations: 2 operations of device 0 never ran, from 0.1:2 axpy on' "$work/failed"
+prints '4 launches, 2 of which never ran' "$work/failed"
+grep -q 'imbalance\|operations have no times\|up to 0 ns' "$work/out" && fail "failed operations: $(cat "$work/out")"
+prints '"failed_operations": 2' "$work/failed" --json
+printf '%s\n' 'failed == 2' 'finding.failed-operations == 1' >"$work/rules"
+prints '2 rules kept' "$work/failed" --check "$work/rules"
+
 # rules
-printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 90%' 'findings <= 3' 'dropped == 0' 'gap.max < 20 ms' 'window > 1 ms' \
+printf '%s\n' '# kept' 'idle.device.0 < 5 %' 'compute.0 > 60%' 'findings <= 3' 'dropped == 0' 'gap.max < 30 ms' 'window > 1 ms' \
     'finding.idle-for-device == 1' 'critical.host < 5 %' 'losses == 0' >"$work/rules"
 printf '%s\n' 'queue.most.1 >= 1' 'queue.mean < 60' 'submit-to-issue.p50 < 2 us' 'issue-to-begin.p99.0 < 60 ms' >>"$work/rules"
 prints '13 rules kept' "$work/trace" --check "$work/rules"
 printf '%s\n' 'idle.device < 5 %' 'findings == 0' 'transfer.rate(0->1) > 10 GB/s' 'gap.max.1 < 2 us' >"$work/rules"
 "$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
 [ $? -eq 1 ] || fail "broken rules: the status is not 1"
-for text in 'line 1: idle.device < 5 %: device 1 has 60.' 'line 2: findings == 0: it is ' 'line 3: transfer.rate(0->1) > 10 GB/s: no such' \
-    'line 4: gap.max.1 < 2 us: device 1 has 1'; do
+for text in 'line 1: idle.device < 5 %: device 1 has 33.' 'line 2: findings == 0: it is ' 'line 3: transfer.rate(0->1) > 10 GB/s: no such' \
+    'line 4: gap.max.1 < 2 us: device 1 has 2'; do
     grep -qF "$text" "$work/out" || fail "no \"$text\": $(cat "$work/out")"
 done
 printf '%s\n' 'submit-to-issue.p99 < 1 ns' 'queue.most < 1' >"$work/rules"
@@ -103,6 +114,20 @@ printf '%s\n' 'idle < 20' >"$work/rules"
 refused 2 'not in that unit' "$work/trace" --check "$work/rules"
 printf '%s\n' 'memory.peak < 1 B' >"$work/rules"
 refused 2 'units are %' "$work/trace" --check "$work/rules"
+# a trace without work, and a file without rules
+printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'end at=100' | "$maker" script >"$work/empty" || exit 1
+printf '%s\n' 'idle < 20 %' 'compute > 80 %' 'gap.max < 1 us' 'queue.most < 9' 'memory.peak < 1 GiB' 'submit-to-issue.p99 < 1 s' >"$work/rules"
+"$tool" trace "$work/empty" --check "$work/rules" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || fail "a trace without work keeps rules: $(cat "$work/out")"
+[ "$(grep -c 'no device has operations' "$work/out")" -eq 6 ] || fail "rules of a trace without work: $(cat "$work/out")"
+printf '%s\n' 'critical.way < 5 %' >"$work/rules"
+"$tool" trace "$work/empty" --check "$work/rules" >"$work/out" 2>"$work/err" && fail "a trace without work has a critical path"
+printf '%s\n' 'operations == 0' >"$work/rules"
+prints '1 rule kept' "$work/empty" --check "$work/rules"
+for rules in '' '# nothing'; do
+    printf '%s\n' "$rules" >"$work/rules"
+    refused 2 'it has no rule' "$work/trace" --check "$work/rules"
+done
 # a rule that is broken in front of a line that is none
 printf '%s\n' 'findings == 0' 'nonsense < 5' >"$work/rules"
 refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
@@ -110,8 +135,8 @@ refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 [ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
 # each finding that the documents have is one that a rule may name
 sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
-[ "$(wc -l <"$work/rules")" -eq 20 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
-prints '20 rules kept' "$work/trace" --check "$work/rules"
+[ "$(wc -l <"$work/rules")" -eq 21 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
+prints '21 rules kept' "$work/trace" --check "$work/rules"
 
 refused 2 'is missing'
 for option in --why --check --peaks --export -o; do

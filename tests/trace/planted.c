@@ -73,7 +73,21 @@ static void make_nothing(script *s)
     }
 }
 
+/* What device 1 needs comes in the middle of what device 0 does. It could be first. */
 static void make_for_device(script *s)
+{
+    for (int i = 0; i < STEPS; i++) {
+        char wait[64] = "";
+        if (i == 0) {
+            snprintf(wait, sizeof wait, "wait=0.1:%d label=7", STEPS / 2);
+        }
+        launch(s, 0, i + 1, i, 1000 * i + 4, 1000 * i + 1000, "");
+        launch(s, 1, i + 1, i, 1000 * (i + STEPS / 2) + 6, 1000 * (i + STEPS / 2 + 1), wait);
+    }
+}
+
+/* Each step of device 1 needs one of device 0, which takes longer: only work that goes to device 1 makes it shorter. */
+static void make_slow_device(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
         char wait[64];
@@ -154,7 +168,7 @@ static void make_claims(script *s)
     }
 }
 
-/* Device 1's lane is full, and the same thread submits to device 0. */
+/* Device 1's lane is full, and the same thread submits to device 0. That has work when device 1 is done, too, which could have begun earlier. */
 static void make_ring(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -163,6 +177,8 @@ static void make_ring(script *s)
         put(s, "op 0.1:%d launch at=%d span=%d-%d done=%d\n", i + 1, at + 900, at + 903, at + 1003, at + 1004);
         put(s, "pause room at=%d-%d lane=1.1\n", at + 1005, at + 1895);
     }
+    put(s, "op 0.1:%d launch at=%d span=%d-%d done=%d\n", STEPS + 1, 1000 * STEPS + 10, 1000 * STEPS + 12, 1800 * STEPS,
+        1800 * STEPS + 1);
 }
 
 static void make_memory(script *s)
@@ -400,6 +416,7 @@ const planted planted_traces[] = {
     {"clean", NULL, make_clean},
     {"nothing", "idle-nothing-submitted", make_nothing},
     {"for-device", "idle-for-device", make_for_device},
+    {"slow-device", "imbalance", make_slow_device},
     {"turns", "serialized-devices", make_turns},
     {"host-turns", "serialized-devices", make_host_turns},
     {"copies", "idle-for-copy", make_copies},

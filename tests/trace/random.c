@@ -199,5 +199,9 @@ void random_trace(script *s, uint64_t seed, int devices, int ops, int sane)
             put_rest(&m);
         }
     }
+    if (!sane && roll(&m.d, 4) == 0) {
+        hdi_record *r = script_add(s, HDI_RECORD_DROPPED, m.now + 90);
+        r->kind = 2, r->dropped.count = 9, r->dropped.partial = any(&m, roll(&m.d, (uint64_t)ops));
+    }
     script_add(s, HDI_RECORD_END, m.now + 100);
 }

@@ -364,6 +364,7 @@ static void do_rest(script *s, const statement *st, const char *verb, const char
         hdi_record *r = add(s, st, HDI_RECORD_DROPPED, begin);
         r->kind = (uint8_t)number(st, "kind", 0);
         r->dropped.count = strtoull(word, NULL, 0);
+        r->dropped.partial = (uint64_t)number(st, "partial", 0);
     } else if (strcmp(verb, "activity") == 0) {
         hdi_record *r = add(s, st, HDI_RECORD_ACTIVITY, begin);
         r->kind = (uint8_t)(1 + CHOOSE(st, word, "kernel", "copy", "fill"));

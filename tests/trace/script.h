@@ -26,7 +26,7 @@
  *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
  *    push 3 at=1 / pop at=4
  *    interval 3 at=1-9 from=5 thread=6   begins in thread 5, ends in 6
- *    dropped 7 kind=1 at=5 device=0   kind: 0 of a thread, which it is without one, 1 of an engine, 2 of the file
+ *    dropped 7 kind=1 at=5 device=0   kind: 0 of a thread, which it is without one, 1 of an engine, 2 of the file; partial=N records
  *    end at=99
  *
  * Threads: one. Locks: none. A statement that is wrong ends the program.

@@ -264,6 +264,63 @@ static void test_unknown_waits(void **state)
     trace_release(&t);
 }
 
+/* The file was full at 100, and what it has of the time behind that is not whole. The window ends there, and no operation is on its way. */
+static void test_full_file(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"
+                           "op 0.1:2 launch at=3 issue=4\n"
+                           "op 0.1:3 launch at=3 issue=5\n"
+                           "op 1.1:1 launch at=40 issue=41 span=42-90 done=91\n"
+                           "memory 0 at=100 use=1 held=1 limit=0\n"
+                           "op 0.1:4 launch at=102\n"
+                           "op 1.1:2 launch at=103\n"
+                           "dropped 900 kind=2 at=5000 partial=2\n"
+                           "end at=5000\n",
+               &t);
+    assert_true(t.ended_early);
+    assert_int_equal(t.n_ops, 4);
+    assert_int_equal(t.end, 100 * US);
+    assert_int_equal(t.length, 100 * US);
+    assert_int_equal(t.devices[0].compute, 98 * US); /* the second one is taken to run on */
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_NOTHING], 50 * US);
+    assert_int_equal(t.dropped, 900);
+    scene_check_split(&t);
+    trace_release(&t);
+    /* a file of which it is not known how many are not whole */
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"
+                           "op 0.1:2 launch at=3 issue=4\n"
+                           "memory 0 at=100 use=1 held=1 limit=0\n"
+                           "dropped 900 kind=2 at=5000\n"
+                           "end at=5000\n",
+               &t);
+    assert_int_equal(t.end, 100 * US);
+    assert_int_equal(t.devices[0].compute, 98 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
+/* An engine's records had no room: that a later operation of the lane was done shows that one before it was. Else its time is unknown. */
+static void test_dropped_ends(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"
+                           "op 0.1:2 launch at=3\n"
+                           "op 0.1:3 launch at=60 issue=61 span=62-90 done=91\n"
+                           "op 1.1:1 launch at=10 issue=11 span=12-40 done=41\n"
+                           "op 1.1:2 launch at=10\n"
+                           "dropped 2 kind=1 device=0 at=70\n"
+                           "dropped 2 kind=1 device=1 at=70\n"
+                           "end at=100\n",
+               &t);
+    assert_int_equal(t.ops[1].done, 91 * US);
+    assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 2 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_UNKNOWN], 60 * US);
+    assert_int_equal(t.devices[1].cause[TRACE_CAUSE_OVERHEAD], 2 * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 static void test_critical_path(void **state)
 {
     (void)state;
@@ -404,6 +461,68 @@ static void test_losses(void **state)
     trace_release(&t);
 }
 
+/* What a device had not done when it was lost is over. The first of a lane ran until then, and the others never did. */
+static void test_lost_operations(void **state)
+{
+    (void)state;
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-300 clock=3 done=301\n"
+                           "op 1.1:1 launch at=0 issue=1 span=2-20 clock=3 done=21\n"
+                           "op 1.1:2 launch at=3 issue=4\n"
+                           "op 1.1:3 launch at=3 issue=5\n"
+                           "op 1.1:4 launch at=6\n"
+                           "op 0.1:2 launch at=7 wait=1.1:3 issue=60 refused=1\n"
+                           "loss 1 at=50 first\n"
+                           "op 1.1:5 launch at=60\n"
+                           "restart 1 at=70-80\n"
+                           "op 1.1:6 launch at=100 issue=101 span=102-120 clock=3 done=121\n"
+                           "op 1.1:7 launch at=130\n"
+                           "loss 1 at=150 again\n"
+                           "end at=400\n",
+               &t);
+    const trace_device *d = &t.devices[1];
+    size_t first = (size_t)trace_find_op(&t, SCRIPT_LANE(1, 1), 1);
+    assert_int_equal(t.ops[first + 1].ended, 50 * US);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(t.ops[first + i].lost, i != 0 && i != 5);
+        assert_int_equal(t.ops[first + i].failed, i != 0 && i != 1 && i != 5);
+    }
+    assert_int_equal(d->compute, (18 + 30 + 18) * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_LOSS], (30 + 150) * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], (2 + 2) * US);
+    assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], (20 + 10 + 20) * US);
+    assert_int_equal(t.unplaced, 1);
+    assert_int_equal(t.lost, 5);
+    assert_int_equal(t.failed, 1);
+    assert_in_range((int)(d->queue_mean * 300), 197, 199); /* none is queued behind its loss */
+    scene_check_split(&t);
+    trace_release(&t);
+    /* the first one behind a return is lost in its turn, and a loss without a return is over with the next one */
+    scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-400 clock=3 done=401\n"
+                           "op 1.1:1 launch at=0 issue=1\n"
+                           "loss 1 at=50 first\n"
+                           "restart 1 at=70-80\n"
+                           "op 1.1:2 launch at=100 issue=101\n"
+                           "op 1.1:3 launch at=102 issue=103\n"
+                           "loss 1 at=150 again\n"
+                           "op 1.1:4 launch at=160\n"
+                           "loss 1 at=200 and again\n"
+                           "restart 1 at=210-220\n"
+                           "op 1.1:5 launch at=230 issue=231\n"
+                           "end at=500\n",
+               &t);
+    first = (size_t)trace_find_op(&t, SCRIPT_LANE(1, 1), 1);
+    static const int64_t done[] = {50, 150, 150, 160};
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(t.ops[first + i].lost);
+        assert_int_equal(t.ops[first + i].failed, i > 1);
+        assert_int_equal(t.ops[first + i].done, done[i] * US);
+    }
+    assert_false(t.ops[first + 4].lost);
+    assert_int_equal(t.devices[1].compute, (49 + 49) * US);
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 #define BEHIND_SCENE                                                                                                   \
     TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"                                                     \
                 "op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 issue=26 span=83-90 done=91\n"                       \
@@ -488,16 +607,17 @@ static void test_out_of_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),        cmocka_unit_test(test_for_device),
-        cmocka_unit_test(test_chain),         cmocka_unit_test(test_claim),
-        cmocka_unit_test(test_middle),        cmocka_unit_test(test_full_ring_with_work),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_edges_and_clock),
-        cmocka_unit_test(test_no_spans),      cmocka_unit_test(test_by_clock),
-        cmocka_unit_test(test_critical_path), cmocka_unit_test(test_path_through_calls),
-        cmocka_unit_test(test_missing_waits), cmocka_unit_test(test_unknown_waits),
-        cmocka_unit_test(test_fills),         cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_behind),        cmocka_unit_test(test_behind_nothing),
-        cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_states),          cmocka_unit_test(test_for_device),
+        cmocka_unit_test(test_chain),           cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_middle),          cmocka_unit_test(test_full_ring_with_work),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_edges_and_clock),
+        cmocka_unit_test(test_no_spans),        cmocka_unit_test(test_by_clock),
+        cmocka_unit_test(test_critical_path),   cmocka_unit_test(test_path_through_calls),
+        cmocka_unit_test(test_missing_waits),   cmocka_unit_test(test_unknown_waits),
+        cmocka_unit_test(test_fills),           cmocka_unit_test(test_full_file),
+        cmocka_unit_test(test_dropped_ends),    cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_lost_operations), cmocka_unit_test(test_behind),
+        cmocka_unit_test(test_behind_nothing),  cmocka_unit_test(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,7 +119,7 @@ void begin(scene *s)
 void end(scene *s)
 {
     hd_trace_info info = {.size = sizeof info};
-    for (int d = 0; d < N_DEVICES; d++) {
+    for (int d = 0; d < s->n_devices; d++) {
         MUST(hd_lane_wait(s->lanes[d], HD_FOREVER));
     }
     MUST(hd_trace_stop(s->runtime, &info));
@@ -137,7 +137,9 @@ static void open_scene(scene *s)
     MUST(hd_open(&options, &s->runtime));
     MUST(hd_module_load_file(s->runtime, HD_TEST_KERNELS, &s->module));
     MUST(hd_kernel_get(s->module, "nap", &s->nap));
-    for (int d = 0; d < N_DEVICES; d++) {
+    s->n_devices = hd_device_count(s->runtime);
+    must_hold(s->n_devices <= MOST_DEVICES, "there is room for the lanes");
+    for (int d = 0; d < s->n_devices; d++) {
         s->lanes[d] = make_lane(s, d);
         s->plans[d] = make_buffer(s, d, sizeof(uint64_t), "plan");
         MUST(hd_wait(nap(s, d, 0), HD_FOREVER));

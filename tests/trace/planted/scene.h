@@ -1,4 +1,4 @@
-/* scene.h - what the programs with a planted cause share: two host devices, a kernel that naps, and a trace of the steady part.
+/* scene.h - what the programs with a planted cause share: two host devices or more, a kernel that naps, and a trace of the steady part.
  *
  * A program is `planted_NAME FILE` and its twin `planted_NAME FILE clean`. It writes the trace to FILE and prints nothing. Causes last by
  * construction: kernels nap and the program does, so that a busy machine makes no cause longer than another one.
@@ -15,15 +15,16 @@
 #include <heddle.h>
 
 #define MIB ((size_t)1 << 20)
-#define N_DEVICES 2
+#define MOST_DEVICES 4
 
 typedef struct scene {
     bool clean; /* the twin */
     hd_runtime *runtime;
     hd_module *module;
     hd_kernel *nap;
-    hd_lane *lanes[N_DEVICES];
-    hd_buffer *plans[N_DEVICES];
+    int n_devices; /* two, if the settings of the program have nothing else */
+    hd_lane *lanes[MOST_DEVICES];
+    hd_buffer *plans[MOST_DEVICES];
     const char *file; /* of the trace */
 } scene;
 
