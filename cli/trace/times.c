@@ -295,7 +295,7 @@ static void sort_clocks(trace_source *s)
 static void convert_spans(trace_source *s, const clock_rows *rows, seen *done)
 {
     seen_at at = {0, 0};
-    size_t n = 0, clock;
+    size_t n = 0, clock = 0;
     for (size_t i = 0; i < s->n_spans; i++) {
         trace_run r = s->spans[i];
         bool has = find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &clock);
