@@ -89,6 +89,9 @@ hd_status hdi_module_refused(const hd_module *handle)
 
 /* ---- memory for parameters ---- */
 
+/* For so long parameters stay as they are after their kernel went. A thread in hd_launch may read them, and does not block meanwhile. */
+#define PARAMS_KEPT_NS 10000000000
+
 static unsigned class_of(uint32_t n)
 {
     unsigned class = 0;
@@ -98,14 +101,35 @@ static unsigned class_of(uint32_t n)
     return class;
 }
 
-/* Takes a piece for n parameters. n is at most HDI_ARGUMENT_BYTES_MAX, since each parameter has a byte. */
-static hdi_params *take_params(struct hdi_modules *reg, uint32_t n)
+static bool is_alike(const hdi_params *p, const hdi_signature *s)
 {
-    unsigned class = class_of(n);
+    bool alike = p->n == s->n_params && p->argument_bytes == s->argument_bytes && p->described == s->described;
+    for (uint32_t i = 0; alike && i < p->n; i++) {
+        const hdi_param *a = &p->of[i], *b = &s->params[i];
+        alike = a->kind == b->kind && a->access == b->access && a->offset == b->offset && a->size == b->size &&
+                strcmp(a->name, b->name) == 0;
+    }
+    return alike;
+}
+
+/* Takes a piece for that many parameters, which is at most HDI_ARGUMENT_BYTES_MAX, since each has a byte. A piece with the same content comes
+ * first. Else it is one that no thread can still read, or a new one. */
+static hdi_params *take_params(struct hdi_modules *reg, const hdi_signature *signature)
+{
+    unsigned class = class_of(signature->n_params);
+    int64_t now = hdi_clock_ns();
     hdi_lock_take(&reg->params_lock);
-    hdi_params *p = reg->free_params[class];
+    hdi_params **link = &reg->free_params[class], **oldest = link;
+    while (*link && !is_alike(*link, signature)) {
+        oldest = link;
+        link = &(*link)->next;
+    }
+    if (!*link && *oldest && now - (*oldest)->freed >= PARAMS_KEPT_NS) {
+        link = oldest;
+    }
+    hdi_params *p = *link;
     if (p) {
-        reg->free_params[class] = p->next;
+        *link = p->next;
     } else {
         p = calloc(1, sizeof *p + (sizeof p->of[0] << class));
         if (p) {
@@ -137,9 +161,23 @@ static void params_give(struct hd_kernel *k)
         k->has_params = false;
         hdi_params *p = atomic_load_explicit(&k->params, memory_order_relaxed);
         hdi_lock_take(&reg->params_lock);
+        p->freed = hdi_clock_ns();
         p->next = reg->free_params[p->class];
         reg->free_params[p->class] = p;
         hdi_lock_release(&reg->params_lock);
+    }
+}
+
+static void params_fill(hdi_params *p, const hdi_signature *signature)
+{
+    p->n = signature->n_params;
+    p->argument_bytes = signature->argument_bytes;
+    p->described = signature->described;
+    if (signature->n_params) {
+        memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        p->of[i].usual = usual_of(&p->of[i]);
     }
 }
 
@@ -152,18 +190,12 @@ static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
                         signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
-    hdi_params *p = take_params(hdi_kernel_of(k->runtime)->modules, signature->n_params);
+    hdi_params *p = take_params(hdi_kernel_of(k->runtime)->modules, signature);
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
-    p->n = signature->n_params;
-    p->argument_bytes = signature->argument_bytes;
-    p->described = signature->described;
-    if (signature->n_params) {
-        memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
-    }
-    for (uint32_t i = 0; i < p->n; i++) {
-        p->of[i].usual = usual_of(&p->of[i]);
+    if (!is_alike(p, signature)) { /* else a thread may still read what is the same */
+        params_fill(p, signature);
     }
     params_give(k); /* the former ones, of a kernel that was not described */
     k->has_params = true;

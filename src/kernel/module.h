@@ -14,16 +14,16 @@
 #include "engine/runtime.h"
 #include "kernel/describe_image.h"
 
-/* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then they may be another
- * kernel's.
- * So this memory serves only parameters until hd_close. A read of it finds at most as many parameters as it has room
- * for, all inside an argument block (module.c). */
+/* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then the kernel may be gone.
+ * So they stay as they are for seconds, and this memory serves only parameters until hd_close. A read of it finds at most as many parameters
+ * as it has room for, all inside an argument block (module.c). */
 typedef struct hdi_params {
     uint32_t n;
     uint32_t argument_bytes;
     bool described;          /* the other fields are known */
     uint8_t class;           /* room for 2^class parameters */
-    struct hdi_params *next; /* in a free list */
+    struct hdi_params *next; /* in a free list, from the last one that was freed on */
+    int64_t freed;           /* clock */
     struct hdi_params *made; /* the one that was allocated before this one */
     hdi_param of[];
 } hdi_params;

@@ -1,6 +1,6 @@
 /* test_module_unload.c - what unloaded modules leave behind while a lane is busy.
  *
- * Promise: An unloaded module goes when its own launches are done, whatever other lanes have in flight.
+ * Promise: An unloaded module goes when its own launches are done, and its kernels' parameters stay while a thread may read them.
  *
  * The cases count this process's descriptors, of which each module has one, and the requests to load and to unload at the ports.
  *
@@ -10,6 +10,7 @@
 #include "workers.h"
 
 #include "driver/provider.h"
+#include "kernel/module.h"
 #include "engine/engine.h"
 #include "side.h"
 
@@ -140,6 +141,37 @@ static void an_unload_waits_for_no_lane(void **state)
     CONF_EQUAL(loaded, before);
     CONF_FILLED(s.y, 0, 3, few * 4);
     end(&s);
+}
+
+static const hdi_params *params_of_one(const scene *s, const char *name)
+{
+    hd_module *module = load_one(s);
+    hd_kernel *kernel;
+    CONF_OK(hd_kernel_get(module, name, &kernel));
+    const hdi_params *params = hdi_kernel_params(hdi_kernel_from_handle(kernel));
+    CONF_OK(hd_module_unload(module));
+    return params;
+}
+
+/* A thread in hd_launch may read the parameters of a kernel whose module is unloaded meanwhile, so other ones do not take their place. */
+static void parameters_stay_as_they_are(void **state)
+{
+    (void)state;
+    scene s;
+    begin_open(&s, true);
+    const hdi_params *first = params_of_one(&s, "stray");
+    hdi_param before[2];
+    CONF_EQUAL(first->n, 2);
+    memcpy(before, first->of, sizeof before);
+    const hdi_params *other = params_of_one(&s, "add_one"); /* as many */
+    CONF_TRUE(other != first);
+    CONF_EQUAL(first->n, 2);
+    CONF_TRUE(memcmp(before, first->of, sizeof before) == 0);
+    for (int i = 0; i < rounds; i++) { /* loaded again and again, they take no more memory */
+        CONF_TRUE(params_of_one(&s, "stray") == first);
+        CONF_TRUE(params_of_one(&s, "add_one") == other);
+    }
+    conf_close(s.runtime);
 }
 
 static void nothing_is_left_while_another_lane_is_busy(void **state)
@@ -310,6 +342,7 @@ int main(void)
     conf_begin("test_module_unload");
     const struct CMUnitTest tests[] = {
         CONF_CASE(an_unload_waits_for_no_lane),
+        CONF_CASE(parameters_stay_as_they_are),
         CONF_CASE(nothing_is_left_while_another_lane_is_busy),
         CONF_CASE(code_stays_while_its_launches_are_in_flight),
         CONF_CASE(a_driver_that_waits_is_called_later),
