@@ -281,14 +281,14 @@ static void trouble_with_the_cache_is_no_trouble(void **state)
         conf_close(runtime);
         skip();
     }
-    hd_peer_verdict verdict = ask(runtime, 0, 1).verdict;
+    expect_good(runtime, 0, 1);
     conf_close(runtime);
     static const char *const contents[] = {"", "garbage", "heddle peer finding 1\nverdict usable\n"};
     for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {
         spoil_cache(contents[i]);
         runtime = conf_open_with("cache=%s/cache", folder);
         hd_peer_info info = ask(runtime, 0, 1);
-        CONF_EQUAL(info.verdict, verdict);
+        CONF_TRUE(is_good(info.verdict));
         CONF_TRUE(!info.remembered);
         conf_close(runtime);
         runtime = conf_open_with("cache=%s/cache", folder); /* it was put right */
@@ -302,7 +302,7 @@ static void trouble_with_the_cache_is_no_trouble(void **state)
         snprintf(place, sizeof place, "%s%s", places[i][0] == '%' ? folder : "", places[i] + (places[i][0] == '%') * 2);
         runtime = conf_open_with("cache=%s", place);
         hd_peer_info info = ask(runtime, 0, 1);
-        CONF_EQUAL(info.verdict, verdict);
+        CONF_TRUE(is_good(info.verdict));
         CONF_TRUE(!info.remembered);
         copies_are_right(runtime, 0, 1);
         CONF_TRUE(!ask(runtime, 0, 1).remembered);
