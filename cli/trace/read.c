@@ -199,13 +199,13 @@ static void read_run(trace_source *s, const hdi_record *r)
     run.position = r->type == HDI_RECORD_ISSUE ? r->issue.position : is_span ? r->span.position : r->done.position;
     run.time = trace_time(s, r->time);
     run.by_clock = is_span ? r->span.by_clock & (HDI_RECORD_SPAN_BEGAN_BY_CLOCK | HDI_RECORD_SPAN_ENDED_BY_CLOCK) : 0;
-    run.ended = r->type == HDI_RECORD_ISSUE                     ? trace_time(s, r->issue.returned)
+    run.ended = r->type == HDI_RECORD_ISSUE ? trace_end_of(run.time, trace_time(s, r->issue.returned))
                 : run.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK ? trace_time(s, r->span.ended)
                                                                 : r->span.ended;
     run.began = run.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? trace_time(s, r->span.began) : r->span.began;
     run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
     bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
-                 run.position >> TRACE_POSITION_BITS == 0;
+                 run.position >> TRACE_POSITION_BITS == 0 && (r->type != HDI_RECORD_ISSUE || run.ended >= run.time);
     if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.op == 0 || !run_has_sense(&run)))) {
         s->t->ignored += run.time != TRACE_UNSEEN;
         return;
