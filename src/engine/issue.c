@@ -62,6 +62,7 @@
 typedef struct launch {
     hdcu_kernel_node_params params;
     const hdi_command *command;
+    uint32_t kernel;
     size_t bytes;
     void *extra[5];
 } launch;
@@ -74,6 +75,7 @@ static bool fill_launch(hdi_device *device, const hdi_command *c, launch *out)
         return false;
     }
     out->command = c;
+    out->kernel = number;
     out->bytes = c->launch.argument_bytes;
     out->extra[0] = HDCU_LAUNCH_PARAM_BUFFER_POINTER;
     out->extra[1] = (void *)(uintptr_t)c->launch.arguments;
@@ -277,13 +279,15 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
  * the larger part of a chain's cost. */
 typedef struct node_setting {
     hdcu_function function; /* NULL: not recorded, or too long to be kept */
+    uint32_t kernel;        /* whose function the node has */
     hdi_command command[SLOTS_KEPT];
 } node_setting;
 
 typedef struct chain {
     hdcu_graph graph;
     hdcu_graphexec exec[2];
-    node_setting *settings; /* of the nodes of both executables; NULL: there was no memory */
+    node_setting *settings; /* of the nodes of both executables */
+    uint32_t like;          /* the kernel whose function the graph's own nodes have */
     uint32_t turn, wanted;
     hdcu_graphnode node[HDI_CHAIN_MOST];
 } chain;
@@ -371,15 +375,35 @@ bool hdi_chains_prune(hdi_engine *engine, int64_t now)
     return engine->chains_used;
 }
 
-void hdi_chains_forget(hdi_engine *engine)
+static bool is_among(const uint64_t kernels[HDI_KERNEL_WORDS], uint32_t kernel)
+{
+    return kernels[kernel / 64 % HDI_KERNEL_WORDS] >> kernel % 64 & 1;
+}
+
+static bool has_any(const chain *c, uint32_t size, const uint64_t kernels[HDI_KERNEL_WORDS])
+{
+    bool any = is_made(c) && is_among(kernels, c->like);
+    for (uint32_t i = 0; is_made(c) && i < 2 * size && !any; i++) {
+        any = is_among(kernels, c->settings[i].kernel);
+    }
+    return any;
+}
+
+void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WORDS])
 {
     hdi_mutex_lock(&engine->chaining);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        unmake_all(engine, &engine->streams[i]);
+        struct hdi_chains *chains = engine->streams[i].chains;
+        for (uint32_t s = 0; chains && s < CHAIN_SIZES; s++) {
+            if (has_any(&chains->of[s], (uint32_t)1 << s, kernels)) {
+                unmake(engine, &chains->of[s], (uint32_t)1 << s);
+            }
+        }
     }
-    /* The numbers of the module's kernels will be given to others. */
-    for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
-        atomic_store_explicit(&engine->seen_to_end[i], 0, memory_order_relaxed);
+    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* the numbers will be given to others */
+        if (kernels[i]) {
+            atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);
+        }
     }
     hdi_mutex_unlock(&engine->chaining);
 }
@@ -404,6 +428,8 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const launc
     for (uint32_t i = 0; i < size && r == HDCU_SUCCESS; i++) {
         r = driver->cuGraphAddKernelNode(&c->node[i], c->graph, i ? &c->node[i - 1] : NULL, i ? 1 : 0, &like->params);
     }
+    c->settings = r == HDCU_SUCCESS ? calloc((size_t)2 * size, sizeof *c->settings) : NULL;
+    r = r == HDCU_SUCCESS && !c->settings ? HDCU_ERROR_OUT_OF_MEMORY : r;
     for (int i = 0; i < 2 && r == HDCU_SUCCESS; i++) {
         r = driver->cuGraphInstantiateWithFlags(&c->exec[i], c->graph, 0);
     }
@@ -413,7 +439,10 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const launc
         }
         return r;
     }
-    c->settings = calloc((size_t)2 * size, sizeof *c->settings);
+    c->like = like->kernel;
+    for (uint32_t i = 0; i < 2 * size; i++) {
+        c->settings[i].kernel = like->kernel;
+    }
     engine->chain_bytes += bytes_of(size);
     return HDCU_SUCCESS;
 }
@@ -535,14 +564,13 @@ static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode n
                        node_setting *setting)
 {
     size_t bytes = offsetof(hdi_command, launch.arguments) + l->bytes;
-    bool keeps = setting && bytes <= sizeof setting->command;
+    bool keeps = bytes <= sizeof setting->command;
     if (keeps && setting->function == l->params.function && memcmp(setting->command, l->command, bytes) == 0) {
         return HDCU_SUCCESS;
     }
     hdcu_result r = engine->device->runtime->driver->cuGraphExecKernelNodeSetParams(exec, node, &l->params);
-    if (setting) {
-        setting->function = keeps && r == HDCU_SUCCESS ? l->params.function : NULL;
-    }
+    setting->function = keeps && r == HDCU_SUCCESS ? l->params.function : NULL;
+    setting->kernel = r == HDCU_SUCCESS ? l->kernel : setting->kernel;
     if (keeps) {
         memcpy(setting->command, l->command, bytes);
     }
@@ -555,10 +583,10 @@ static bool launch_chain(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_graphexec exec = c->exec[c->turn];
-    node_setting *settings = c->settings ? &c->settings[(size_t)c->turn * size] : NULL;
+    node_setting *settings = &c->settings[(size_t)c->turn * size];
     c->turn ^= 1;
     for (uint32_t i = 0; i < size; i++) {
-        hdcu_result r = set(engine, exec, c->node[i], &launches[i], settings ? &settings[i] : NULL);
+        hdcu_result r = set(engine, exec, c->node[i], &launches[i], &settings[i]);
         if (r != HDCU_SUCCESS) {
             if (hdi_driver_code_is_fatal(r)) {
                 engine->chain_fatal = r;

@@ -650,14 +650,31 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     return answer;
 }
 
+/* Takes the module's kernels out of the table. Their bits are set in `kernels`. */
+static void leave_table(local_port *p, uint64_t module, uint64_t kernels[HDI_KERNEL_WORDS])
+{
+    for (uint32_t chunk = 0; chunk < HDI_KERNEL_CHUNKS; chunk++) {
+        uint32_t first = chunk * HDI_KERNEL_CHUNK;
+        for (uint32_t i = 0; hdi_kernel_exists(p->config.runtime, first) && i < HDI_KERNEL_CHUNK; i++) {
+            uint64_t is_there = module;
+            _Atomic uint64_t *at = &hdi_kernel_at(p->config.runtime, first + i)->module[p->config.index];
+            if (atomic_compare_exchange_strong_explicit(at, &is_there, 0, memory_order_relaxed, memory_order_relaxed)) {
+                kernels[(first + i) / 64 % HDI_KERNEL_WORDS] |= (uint64_t)1 << (first + i) % 64;
+            }
+        }
+    }
+}
+
 static hdi_answer local_unload(hdi_port *port, uint64_t module)
 {
     local_port *p = local_port_of(port);
     hdi_current current;
     hdi_answer answer = local_enter(p, &current);
     if (hdi_answered(answer)) {
+        uint64_t kernels[HDI_KERNEL_WORDS] = {0};
+        leave_table(p, module, kernels);
         if (p->engine) {
-            hdi_chains_forget(p->engine);
+            hdi_chains_forget(p->engine, kernels);
         }
         answer = local_answer(p->config.driver->cuModuleUnload((hdcu_module)(uintptr_t)module), "cuModuleUnload");
         hdi_current_leave(&current);
@@ -757,9 +774,10 @@ static hdi_answer local_kernel(hdi_port *port, uint64_t module, const char *name
     answer = look_up(p->config.driver, (hdcu_module)(uintptr_t)module, name, &function, &kernel);
     hdi_current_leave(&current);
     if (hdi_answered(answer)) {
+        hdi_kernel_code *code = hdi_kernel_at(p->config.runtime, number);
+        atomic_store_explicit(&code->module[p->config.index], module, memory_order_relaxed);
         /* pairs with the acquire load where the engine launches it */
-        atomic_store_explicit(&hdi_kernel_at(p->config.runtime, number)->function[p->config.index], function,
-                              memory_order_release);
+        atomic_store_explicit(&code->function[p->config.index], function, memory_order_release);
         *out = kernel;
     }
     return answer;

@@ -178,6 +178,7 @@ typedef struct hdi_kernel_code {
      * while an old failure is being described. */
     _Atomic uint64_t name[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)];
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
+    _Atomic uint64_t module[HDI_DEVICES_MAX]; /* the driver's, that the function is of; 0: none */
 } hdi_kernel_code;
 
 #define HDI_KERNEL_CHUNK 256

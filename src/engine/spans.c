@@ -14,6 +14,7 @@
 #define CLOCK_LAST_NS 20000000   /* the same at the end: no span has a time without one */
 #define CLOCK_TRIES 6
 #define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
+#define KERNEL_NS 700           /* a kernel begins so much later than the event in front of it: at least, on H200s */
 #define WAY_MOST_NS 6000        /* from the return of a call to the device; longer ones had something in front */
 #define CLOCK_COST_NS 100000    /* more tries are not made after so long */
 #define IDLE_NS 10000           /* without anything given or done: time to ask for times */
@@ -156,14 +157,16 @@ static void compare_clocks(hdi_engine *engine)
 /* ---- times of spans ---- */
 
 /* Both ends are known. An event in front of work is passed too early, and one behind it too late. Together that is the time between two events
- * without work in between, so each end gets half of it. Work that was given to an idle lane begins when it has come to the device. */
+ * without work in between, so each end gets half of it. A kernel begins later still. Work that was given to an idle lane begins when it has come
+ * to the device. */
 static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
     const hdi_recording *r = &engine->recording;
     int64_t half = r->apart < APART_MOST_NS ? r->apart / 2 : 0;
-    bool by_event = span->began || span->follows;
-    bool has_way = !engine->device->runtime->provider->is_host && !span->by_library && r->way < WAY_MOST_NS;
-    began += by_event ? half : has_way && r->way > half ? r->way - half : 0;
+    bool by_event = span->began || span->follows, is_host = engine->device->runtime->provider->is_host;
+    bool has_way = !is_host && !span->by_library && r->way < WAY_MOST_NS && r->way > half;
+    bool by_kernel = !is_host && span->op == HDI_RECORD_OP_LAUNCH;
+    began += by_event ? half + (by_kernel ? KERNEL_NS : 0) : has_way ? r->way - half : 0;
     ended -= span->ended ? half : 0;
     began = by_event == (span->ended != NULL) && began > ended ? ended : began;
     hdi_record record = {.span = {.time = engine->now,
@@ -407,12 +410,17 @@ static void close_span(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Whether the driver may load code in its call for the command. */
-static bool may_load(const hdi_engine *engine, hdi_spans *spans, const hdi_command *c)
+/* Whether the driver may load code in its call for the command. A kernel that was never seen to end may have been launched before. */
+static bool may_load(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
+    hdi_spans *spans = stream->spans;
     bool first_product = c->op == HDI_OP_MATMUL && !spans->has_product;
     spans->has_product |= first_product;
-    return first_product || (c->op == HDI_OP_LAUNCH && engine->chain_most && hdi_chain_is_new(engine, c->kernel));
+    bool first_launch = c->op == HDI_OP_LAUNCH && engine->chain_most && hdi_chain_is_new(engine, c->kernel);
+    for (uint32_t i = 0; i < stream->n_new && first_launch; i++) {
+        first_launch = stream->new_kernels[i].kernel != c->kernel;
+    }
+    return first_product || first_launch;
 }
 
 void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
@@ -430,7 +438,7 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     if (spans->open && !has_begun(last_of(spans))) {
         drop_last(engine, spans); /* what it began with did not happen */
     }
-    bool loads = may_load(engine, spans, c);
+    bool loads = may_load(engine, stream, c);
     if (spans->open && (loads || last_of(spans)->op != op)) {
         close_span(engine, stream);
     }

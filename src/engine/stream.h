@@ -158,12 +158,13 @@ struct hdi_engine {
     uint32_t chain_refusals; /* in a row */
     /* Clocks: before the first one no chains are used; of the last search for idle ones. */
     int64_t chains_again, chains_pruned;
-    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears them */
-    uint64_t full[HDI_LANES_MAX / 64];              /* lanes that had more to issue when they were visited last */
-    int64_t company_at;                             /* clock when a lane with little to do was beside others */
-    bool has_company;                               /* whether that was within COMPANY_NS */
-    hdi_times times;                                /* of all lanes that keep some */
-    hdi_recording recording;                        /* of a trace */
+    _Atomic uint64_t
+        seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears those of its kernels */
+    uint64_t full[HDI_LANES_MAX / 64]; /* lanes that had more to issue when they were visited last */
+    int64_t company_at;                /* clock when a lane with little to do was beside others */
+    bool has_company;                  /* whether that was within COMPANY_NS */
+    hdi_times times;                   /* of all lanes that keep some */
+    hdi_recording recording;           /* of a trace */
     /* Turns of full lanes so far, and the lanes that had the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
 };
@@ -212,9 +213,9 @@ void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
 /* Gives back executables that were not used for a while. True: some are left. */
 bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
-/* Before a module is unloaded: no executable names its functions any more when this returns. Any thread, with the
- * device's context current. */
-void hdi_chains_forget(hdi_engine *engine);
+/* Before a module is unloaded, whose kernels these are: no executable has its functions any more when this returns, and each kernel counts as
+ * never seen to end. Any thread, with the device's context current. */
+void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WORDS]);
 
 /* Called by hd_close. The engine has stopped. */
 void hdi_chains_end(hdi_engine *engine, bool driver_usable);

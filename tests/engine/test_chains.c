@@ -286,6 +286,33 @@ static void a_launch_that_is_refused_fails_by_itself(void **state)
     hd_close(s.runtime);
 }
 
+/* Of an unloaded module the executables with its functions go, and no others. What was seen to end counts as seen. */
+static void those_of_other_modules_stay(void **state)
+{
+    (void)state;
+    extern const unsigned char hdi_image_builtin[], hdi_image_builtin_end[];
+    scene s = begin(""), other = s;
+    hd_module *module;
+    assert_ok(
+        hd_module_load(s.runtime, hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &module));
+    assert_ok(hd_kernel_get(module, "hd_axpy_f32", &other.kernels.axpy));
+    assert_ok(hd_lane_create(s.runtime, 0, &other.lane));
+    uint64_t none = atomic_load(&executables);
+    assert_ok(hd_wait(pile_up_and_go(&s, BACKLOG), HD_FOREVER));
+    uint64_t own = atomic_load(&executables);
+    assert_true(own > none);
+    assert_ok(hd_wait(add_one(&other, 1), HD_FOREVER));
+    assert_ok(hd_wait(pile_up_and_go(&other, BACKLOG), HD_FOREVER));
+    assert_true(atomic_load(&executables) > own);
+    assert_ok(hd_module_unload(module));
+    assert_int_equal(atomic_load(&executables), own);
+    forget_counts();
+    assert_ok(hd_wait(pile_up_and_go(&s, BACKLOG), HD_FOREVER));
+    assert_int_equal(atomic_load(&singles), 0);
+    holds(&s, 3 * BACKLOG + 2);
+    hd_close(s.runtime);
+}
+
 /* ---- one in the middle of a chain of 32 ---- */
 
 enum { FIRST_GRID = 100 }; /* of the launches below: each has its own, so that it is known which one was refused */
@@ -470,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_chain_ends_where_somebody_waits),
         cmocka_unit_test(what_a_chain_cannot_hold_is_launched_by_itself),
         cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
+        cmocka_unit_test(those_of_other_modules_stay),
         cmocka_unit_test(one_in_the_middle_fails_and_is_named),
         cmocka_unit_test(one_in_the_middle_is_launched_by_itself),
         cmocka_unit_test(one_in_the_middle_strays_and_is_among_those_named),
