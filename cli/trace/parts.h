@@ -30,6 +30,7 @@ typedef struct trace_run {
     uint32_t lane;
     uint8_t kind, op;
     uint8_t by_clock; /* of SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in the device's own time */
+    uint32_t way;     /* of SPAN: from the return of the call to the begin on a device at rest */
     uint64_t before, position;
     int64_t time, began, ended; /* of SPAN the device's own times */
     int64_t off; /* of SPAN, of the clock: it may have taken so much longer than its ends show, at most */

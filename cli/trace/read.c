@@ -203,6 +203,7 @@ static void read_run(trace_source *s, const hdi_record *r)
                 : run.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK ? trace_time(s, r->span.ended)
                                                                 : r->span.ended;
     run.began = run.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? trace_time(s, r->span.began) : r->span.began;
+    run.way = is_span ? r->span.way : 0;
     run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
     bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
                  run.position >> TRACE_POSITION_BITS == 0 && (r->type != HDI_RECORD_ISSUE || run.ended >= run.time);

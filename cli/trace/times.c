@@ -6,8 +6,8 @@
  * The first CLOCK of an era may be later than its first spans.
  *
  * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
- * So no span begins before the call for that operation was made. On a lane at rest it does not begin before the call returned, nor on one
- * that comes to rest during a long call.
+ * So no span begins before the call for that operation was made. On a lane at rest it begins when the operation has come to the device: the
+ * engine measured the way from the call's return. It is so on one that comes to rest during a long call, too.
  *
  * What has no DONE may be over nevertheless. A loss ends what its device had not done. Where an engine's records had no room, the next DONE
  * of the lane shows it. Where the file was full, what was under way goes on until the trace ends.
@@ -249,7 +249,7 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
     int64_t least = before ? before->began : -TRACE_TIME_MOST;
     if (issue) {
         least = trace_most(least, issue->time);
-        int64_t returned = trace_least(trace_least(issue->ended, done), span->ended);
+        int64_t returned = trace_least(trace_least(issue->ended + span->way, done), span->ended);
         least = is_at_rest(issue, before) ? trace_most(least, returned) : least;
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) { /* the way from there to the device is an estimate */
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));

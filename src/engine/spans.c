@@ -166,11 +166,13 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
     bool by_event = span->began || span->follows, is_host = engine->device->runtime->provider->is_host;
     bool has_way = !is_host && !span->by_library && r->way < WAY_MOST_NS && r->way > half;
     bool by_kernel = !is_host && span->op == HDI_RECORD_OP_LAUNCH;
-    began += by_event ? half + (by_kernel ? KERNEL_NS : 0) : has_way ? r->way - half : 0;
+    int64_t way = has_way ? r->way - half : 0;
+    began += by_event ? half + (by_kernel ? KERNEL_NS : 0) : way;
     ended -= span->ended ? half : 0;
     began = by_event == (span->ended != NULL) && began > ended ? ended : began;
     hdi_record record = {.span = {.time = engine->now,
                                   .lane = global_of(engine, stream),
+                                  .way = (uint32_t)way,
                                   .before = span->before,
                                   .position = span->position,
                                   .began = began,

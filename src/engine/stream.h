@@ -213,8 +213,8 @@ void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
 /* Gives back executables that were not used for a while. True: some are left. */
 bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
-/* Before a module is unloaded, whose kernels these are: no executable has its functions any more when this returns, and each kernel counts as
- * never seen to end. Any thread, with the device's context current. */
+/* Called before a module is unloaded, whose kernels these are. When this returns no executable has its functions any more, and each kernel
+ * counts as never seen to end. Any thread, with the device's context current. */
 void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WORDS]);
 
 /* Called by hd_close. The engine has stopped. */

@@ -230,7 +230,8 @@ typedef union hdi_record {
     struct { /* SPAN; kind: HDI_RECORD_SPAN_* */
         uint32_t first, thread;
         int64_t time; /* of the engine, when it had the times */
-        uint32_t lane, reserved;
+        /* way: ns from the return of the first operation's call to its begin on a device at rest; 0: not known */
+        uint32_t lane, way;
         uint64_t before, position; /* operations from behind `before` up to here */
         int64_t began, ended;      /* in the device's own time; what the events themselves take is taken off */
         uint32_t op;       /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them */

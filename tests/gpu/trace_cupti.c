@@ -128,6 +128,7 @@ static void read_trace(const char *file)
             issues[n_issues++] = r;
         }
     }
+    double rests[DEVICES] = {0}; /* since when each device does */
     for (int i = 0, from = 0; i < n; i++) {
         int d = kept[i].device;
         double began = kept[i].span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? (double)kept[i].span.began
@@ -140,15 +141,15 @@ static void read_trace(const char *file)
                 given[n_spans] = issue->time;
                 given_end[n_spans] = issue->issue.returned;
                 from += k;
-                /* it did not begin before the driver had it */
-                if (spans[n_spans].begin < (double)issue->issue.returned) {
-                    double returned = (double)issue->issue.returned;
-                    spans[n_spans].begin = returned < spans[n_spans].end ? returned : spans[n_spans].end;
-                }
+                /* as heddle trace does: it did not begin before the device had it */
+                bool at_rest = rests[d] <= (double)issue->time;
+                double least = at_rest ? (double)issue->issue.returned + kept[i].span.way : (double)issue->time;
+                least = least < spans[n_spans].end ? least : spans[n_spans].end;
+                spans[n_spans].begin = spans[n_spans].begin < least ? least : spans[n_spans].begin;
                 break;
             }
         }
-        n_spans++;
+        rests[d] = spans[n_spans++].end;
     }
     fclose(in);
 }
@@ -231,17 +232,15 @@ typedef struct device {
 } device;
 
 static const char stamp_source[] =
-    "__device__ unsigned long long timer()\n"
-    "{\n"
+    "__device__ unsigned long long timer() {\n"
     "    unsigned long long t;\n"
-    "    asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(t));\n"
+    "    asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(t))\n"
+    "    ;\n"
     "    return t;\n"
     "}\n"
-    "extern \"C\" __global__ void stamp(unsigned long long *at, unsigned i, unsigned ns)\n"
-    "{\n"
+    "extern \"C\" __global__ void stamp(unsigned long long *at, unsigned i, unsigned ns) {\n"
     "    unsigned long long begin = timer(), end;\n"
-    "    while ((end = timer()) - begin < ns) {\n"
-    "    }\n"
+    "    while ((end = timer()) - begin < ns) {}\n"
     "    at[2 * i] = begin;\n"
     "    at[2 * i + 1] = end;\n"
     "}\n";

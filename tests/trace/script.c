@@ -214,6 +214,7 @@ static void add_span(script *s, const statement *st, uint32_t lane, uint64_t bef
     r->kind = one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
     r->device = (uint8_t)(lane / HDI_RECORD_LANES);
     r->span.lane = lane;
+    r->span.way = (uint32_t)script_ns(number(st, "arrives", 0));
     r->span.before = before;
     r->span.position = position;
     r->span.began = script_ns(began);

@@ -12,6 +12,7 @@
  *                                     waits=N: as the SUBMIT states; without it as many as there are
  *                                     issue=BEGIN-RETURNED; without the latter it took 1 us
  *                                     refused=1: the driver did not get it; chunk=1: a copy to or from a pinned chunk
+ *                                     arrives=2: so long behind the call's return, on a device at rest
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3; clock=1: begins by the clock; 2: ends by it; 3: both
  *                                     written=WHEN: the engine had its times; without it 1 us behind the end
  *    behind 0.1:2 at=12 other=1.1:9   what ends next behind 2 waits for 9 of the other lane

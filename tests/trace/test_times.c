@@ -41,6 +41,25 @@ static void test_event_was_early(void **state)
     trace_release(&t);
 }
 
+/* The engine knows how long a launch is on its way to a device at rest. */
+static void test_way(void **state)
+{
+    (void)state;
+    scene_read(ONE_DEVICE "clock 0 at=0 own=0\n"
+                          "op 0.1:1 launch at=0 issue=10-20 span=12-50 arrives=2 done=51\n"
+                          "op 0.1:2 launch at=0 issue=40-45 span=50-60 arrives=2 done=61\n"
+                          "op 0.1:3 launch at=0 issue=70-80 span=62-81 arrives=2 done=83\n"
+                          "op 0.1:4 launch at=0 issue=90-95 span=98-99 arrives=2 done=99.5\n"
+                          "end at=100\n",
+               &t);
+    assert_int_equal(t.ops[0].began, 22 * US);
+    assert_int_equal(t.ops[1].began, 50 * US); /* it was there when what is in front had ended */
+    assert_int_equal(t.ops[2].began, 81 * US); /* no later than its end */
+    assert_int_equal(t.ops[3].began, 98 * US); /* the event is right */
+    scene_check_split(&t);
+    trace_release(&t);
+}
+
 /* A lane with work in front of it: the call's end has nothing to do with the begin, its beginning has. */
 static void test_lane_at_work(void **state)
 {
@@ -419,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_event_was_early),
+        cmocka_unit_test(test_way),
         cmocka_unit_test(test_lane_at_work),
         cmocka_unit_test(test_long_call),
         cmocka_unit_test(test_late_wait),
