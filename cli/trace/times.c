@@ -7,7 +7,7 @@
  *
  * The event in front of a span is passed as soon as the lane is at rest. The driver may not have the span's first operation yet.
  * So no span begins before the call for that operation was made. On a lane at rest it begins when the operation has come to the device: the
- * engine measured the way from the call's return. It is so on one that comes to rest during a long call, too.
+ * engine measured the way from the call's return. It is so on one that comes to rest during the call, too.
  *
  * What has no DONE may be over nevertheless. A loss ends what its device had not done. Where an engine's records had no room, the next DONE
  * of the lane shows it. Where the file was full, what was under way goes on until the trace ends.
@@ -235,12 +235,12 @@ static void hold_ends(trace_source *s, const seen *done)
     }
 }
 
-/* Whether the lane had nothing more when the driver took the call for a span's first operation. Where that takes long, it loads code: then
- * the lane may come to rest during the call. */
-static bool is_at_rest(const trace_run *issue, const trace_run *before)
+/* Whether the lane had nothing more when the device got a span's first operation. A launch comes there when its call returns. Other calls
+ * may give it several things one after the other, but one that takes long loads code before that. */
+static bool is_at_rest(const trace_run *span, const trace_run *issue, const trace_run *before)
 {
-    return !before || before->ended <= issue->time ||
-           (issue->ended - issue->time > SLOW_CALL_NS && before->ended < issue->ended);
+    bool at_return = span->way || issue->ended - issue->time > SLOW_CALL_NS;
+    return !before || before->ended <= issue->time || (at_return && before->ended < issue->ended);
 }
 
 /* `before`: the span in front of it in the lane, NULL. `done`: when its first operation was. */
@@ -250,7 +250,7 @@ static void hold_begin(trace_run *span, const trace_run *issue, const trace_run 
     if (issue) {
         least = trace_most(least, issue->time);
         int64_t returned = trace_least(trace_least(issue->ended + span->way, done), span->ended);
-        least = is_at_rest(issue, before) ? trace_most(least, returned) : least;
+        least = is_at_rest(span, issue, before) ? trace_most(least, returned) : least;
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) { /* the way from there to the device is an estimate */
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
         }

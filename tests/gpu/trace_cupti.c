@@ -142,7 +142,7 @@ static void read_trace(const char *file)
                 given_end[n_spans] = issue->issue.returned;
                 from += k;
                 /* as heddle trace does: it did not begin before the device had it */
-                bool at_rest = rests[d] <= (double)issue->time;
+                bool at_rest = rests[d] < (double)issue->issue.returned;
                 double least = at_rest ? (double)issue->issue.returned + kept[i].span.way : (double)issue->time;
                 least = least < spans[n_spans].end ? least : spans[n_spans].end;
                 spans[n_spans].begin = spans[n_spans].begin < least ? least : spans[n_spans].begin;

@@ -41,7 +41,7 @@ static void test_event_was_early(void **state)
     trace_release(&t);
 }
 
-/* The engine knows how long a launch is on its way to a device at rest. */
+/* A span has how long a launch is on its way to a device at rest. */
 static void test_way(void **state)
 {
     (void)state;
@@ -49,13 +49,15 @@ static void test_way(void **state)
                           "op 0.1:1 launch at=0 issue=10-20 span=12-50 arrives=2 done=51\n"
                           "op 0.1:2 launch at=0 issue=40-45 span=50-60 arrives=2 done=61\n"
                           "op 0.1:3 launch at=0 issue=70-80 span=62-81 arrives=2 done=83\n"
-                          "op 0.1:4 launch at=0 issue=90-95 span=98-99 arrives=2 done=99.5\n"
-                          "end at=100\n",
+                          "op 0.1:4 launch at=0 issue=90-95 span=98-99 arrives=2 done=100\n"
+                          "op 0.1:5 launch at=0 issue=97-110 span=99-120 arrives=2 done=121\n"
+                          "end at=130\n",
                &t);
     assert_int_equal(t.ops[0].began, 22 * US);
-    assert_int_equal(t.ops[1].began, 50 * US); /* it was there when what is in front had ended */
-    assert_int_equal(t.ops[2].began, 81 * US); /* no later than its end */
-    assert_int_equal(t.ops[3].began, 98 * US); /* the event is right */
+    assert_int_equal(t.ops[1].began, 50 * US);  /* it was there when what is in front had ended */
+    assert_int_equal(t.ops[2].began, 81 * US);  /* no later than its end */
+    assert_int_equal(t.ops[3].began, 98 * US);  /* the event is right */
+    assert_int_equal(t.ops[4].began, 112 * US); /* the lane came to rest during the call */
     scene_check_split(&t);
     trace_release(&t);
 }
