@@ -64,10 +64,17 @@ def doctor_file():
     return path
 
 
+PEERS = os.path.join(RESULTS, "2026-11-28-2xH200-figures-p2p.json")
+LANES = [os.path.join(RESULTS, name) for name in ("2026-11-28-2xH200-figures-lanes.json", "2026-11-21-4xH200-lanes.json")]
+
+
 def everything():
-    peers = os.path.join(RESULTS, "2026-11-23-2xH200-later-p2p.json")
-    lanes = [os.path.join(RESULTS, name) for name in ("2026-11-23-2xH200-later-lanes.json", "2026-11-21-4xH200-lanes.json")]
-    return report("all", trace_file("usual"), trace_file("slow"), peers, *lanes, doctor_file())
+    return report("all", trace_file("usual"), trace_file("slow"), PEERS, *LANES, doctor_file())
+
+
+def results_of(path):
+    with open(path) as file:
+        return json.load(file)
 
 
 PAINTED = """(() => { const out = {}; for (const view of app.views) { let worst = Infinity, n = 0;
@@ -116,7 +123,9 @@ def try_views(driver):
     for view in ids:  # each link of the page's head
         page.run("document.querySelector('nav a[href=\"#%s\"]').click()" % view)
     text = page.run("document.getElementById('main').innerText")
-    for word in ("device 0", "halo", "CUDA_ERROR_ILLEGAL_ADDRESS", "✓ usable", "setpci -s 00:01.0", "1.20 × worse", "Rings"):
+    trips = [results_of(path)["round_trip"]["heddle_us"]["median"] for path in LANES]
+    check(trips[1] > 1.05 * trips[0], "the launches and waits of these results are alike")
+    for word in ("device 0", "halo", "CUDA_ERROR_ILLEGAL_ADDRESS", "✓ usable", "setpci -s 00:01.0", "%.2f × worse" % (trips[1] / trips[0]), "Rings"):
         check(word in text, "the page lacks " + word)
     check(page.run("document.querySelector('.finding h3').textContent").startswith("errorbridges"), "the doctor's error is not first")
     finish(page, "all views")
@@ -387,7 +396,9 @@ def try_other_views(driver):
     rows = page.run("[...document.querySelectorAll('#doctor details:not(article details) tbody tr')].map(r => r.cells[0].textContent)")
     equal(rows, ["nvml.state", "gpu.N.mig (2 times)", "gpu.2.mig"], "missing facts that are alike are one row")
     page.run("(() => { const s = document.getElementById('peer-figure'); s.value = 'kernel_load'; s.dispatchEvent(new Event('change')); })()")
-    check("828 ns" in page.run("document.getElementById('peer-map').innerText"), "another figure of the pairs")
+    loads = next(figure for figure in results_of(PEERS)["figures"] if figure["id"] == "kernel_load")
+    load = "%d ns" % round(loads["values"][0][1])
+    check(load in page.run("document.getElementById('peer-map').innerText"), "another figure of the pairs: no %s" % load)
     dot = page.run("(() => { const c = document.querySelector('#transfers .canvas canvas'); c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect();"
                    " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, want = [0xe6, 0x9f, 0]; const s = c.width / b.width;"
                    " for (let y = c.height - 1; y >= 0; y--) for (let x = 0; x < c.width; x++) { const i = (y * c.width + x) * 4;"

@@ -31,7 +31,7 @@ done
 HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 "$tool" info --json >"$work/info.json"
 "$tool" doctor --from "$source/tests/doctor/machines/a4000-ten-driver-525.json" --json >"$work/doctor.json"
 results=$source/bench/results
-page all "trace p2p bench bench bench info doctor" "$work/usual.trace" "$results/2026-11-23-2xH200-later-p2p.json" "$results/2026-11-23-2xH200-later-copy.json" \
+page all "trace p2p bench bench bench info doctor" "$work/usual.trace" "$results/2026-11-28-2xH200-figures-p2p.json" "$results/2026-11-28-2xH200-figures-copy.json" \
     "$results/2026-11-21-1xH200-cupy.jsonl" "$results/2026-11-24-1xH200-math-libclc.json" "$work/info.json" "$work/doctor.json"
 
 # ---- a snapshot of the doctor is judged: its page is that of the doctor's own JSON, but for the page's number
@@ -67,10 +67,10 @@ refused 1 'no-file: cannot be read' -o "$work/kept.html" "$work/no-file"
 results_of() { sed -n '/id="file0/,/<\/script>/p' "$1" | grep -v '^ *"name"'; }
 mkfifo "$work/pipe" "$work/pipe.json" || exit 1
 cat "$work/usual.trace" >"$work/pipe" &
-cat "$results/2026-11-23-2xH200-later-p2p.json" >"$work/pipe.json" &
+cat "$results/2026-11-28-2xH200-figures-p2p.json" >"$work/pipe.json" &
 page piped "trace p2p" "$work/pipe" "$work/pipe.json"
 wait
-page unpiped "trace p2p" "$work/usual.trace" "$results/2026-11-23-2xH200-later-p2p.json"
+page unpiped "trace p2p" "$work/usual.trace" "$results/2026-11-28-2xH200-figures-p2p.json"
 [ -n "$(results_of "$work/piped.html" | head -c 1)" ] || fail "piped: the page has no trace"
 [ "$(results_of "$work/piped.html" | sed 's/nonce="[0-9a-f]*"//' | cksum)" = "$(results_of "$work/unpiped.html" | sed 's/nonce="[0-9a-f]*"//' | cksum)" ] ||
     fail "piped: the trace is another one than from a file"
