@@ -653,14 +653,17 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
 /* Takes the module's kernels out of the table. Their bits are set in `kernels`. */
 static void leave_table(local_port *p, uint64_t module, uint64_t kernels[HDI_KERNEL_WORDS])
 {
-    for (uint32_t chunk = 0; chunk < HDI_KERNEL_CHUNKS; chunk++) {
-        uint32_t first = chunk * HDI_KERNEL_CHUNK;
-        for (uint32_t i = 0; hdi_kernel_exists(p->config.runtime, first) && i < HDI_KERNEL_CHUNK; i++) {
-            uint64_t is_there = module;
-            _Atomic uint64_t *at = &hdi_kernel_at(p->config.runtime, first + i)->module[p->config.index];
-            if (atomic_compare_exchange_strong_explicit(at, &is_there, 0, memory_order_relaxed, memory_order_relaxed)) {
-                kernels[(first + i) / 64 % HDI_KERNEL_WORDS] |= (uint64_t)1 << (first + i) % 64;
-            }
+    hd_runtime *rt = p->config.runtime;
+    for (uint32_t number = 0; number < HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS; number++) {
+        if (!hdi_kernel_exists(rt, number)) {
+            number += HDI_KERNEL_CHUNK - 1; /* nor is there another one in its chunk */
+            continue;
+        }
+        _Atomic uint64_t *at = &hdi_kernel_at(rt, number)->module[p->config.index];
+        /* relaxed: no thread asks for kernels of a module that is being unloaded */
+        if (atomic_load_explicit(at, memory_order_relaxed) == module) {
+            atomic_store_explicit(at, 0, memory_order_relaxed);
+            kernels[number / 64 % HDI_KERNEL_WORDS] |= (uint64_t)1 << number % 64;
         }
     }
 }

@@ -13,17 +13,17 @@
 #define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
 #define CLOCK_LAST_NS 20000000   /* the same at the end: no span has a time without one */
 #define CLOCK_TRIES 6
-#define APART_MOST_NS 4000    /* two events without work in between; farther apart there was something */
-#define KERNEL_NS 700         /* a kernel begins so much later than the event in front of it: at least, on H200s */
-#define WAY_MOST_NS 6000      /* from the return of a call to the device; longer ones had something in front */
-#define CLOCK_COST_NS 100000  /* more tries are not made after so long */
-#define IDLE_NS 10000         /* without anything given or done: time to ask for times */
-#define UNSETTLED_NS 20000000 /* they are asked for at least so often, and in each pass until there are none */
-#define SETTLE_ONE_NS 200000  /* where the budget limits them: one, so often */
-#define GIVEN_NS 1000       /* so shortly after a call the device is busy with it, and no thread waits for the engine */
-#define SETTLED_AT_ONCE 2   /* spans, in one pass: each may cost the driver several microseconds */
-#define OPEN_NS 100000000   /* a span that is open for longer ends with the next signal */
-#define ENDING_NS 200000000 /* for spans whose operations are not done when the trace ends */
+#define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
+#define KERNEL_NS 700           /* a kernel begins so much later than the event in front of it, on H200s */
+#define WAY_MOST_NS 6000        /* from the return of a call to the device; longer ones had something in front */
+#define CLOCK_COST_NS 100000    /* more tries are not made after so long */
+#define IDLE_NS 10000           /* without anything given or done: time to ask for times */
+#define UNSETTLED_NS 20000000   /* they are asked for at least so often, and in each pass until there are none */
+#define SETTLE_ONE_NS 200000    /* where the budget limits them: one, so often */
+#define GIVEN_NS 1000           /* shortly after a call: the device is busy, and no thread waits for the engine */
+#define SETTLED_AT_ONCE 2       /* spans, in one pass: each may cost the driver several microseconds */
+#define OPEN_NS 100000000       /* a span that is open for longer ends with the next signal */
+#define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
 #define BUDGET_FIRST_NS 1000000 /* of events in the budget, and one in so many nanoseconds */
 #define BUDGET_SHARE 200
 #define BUDGET_WITHIN 20 /* times as much where a lane at work begins another span: no signal shows that edge */

@@ -158,13 +158,12 @@ struct hdi_engine {
     uint32_t chain_refusals; /* in a row */
     /* Clocks: before the first one no chains are used; of the last search for idle ones. */
     int64_t chains_again, chains_pruned;
-    _Atomic uint64_t
-        seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears those of its kernels */
-    uint64_t full[HDI_LANES_MAX / 64]; /* lanes that had more to issue when they were visited last */
-    int64_t company_at;                /* clock when a lane with little to do was beside others */
-    bool has_company;                  /* whether that was within COMPANY_NS */
-    hdi_times times;                   /* of all lanes that keep some */
-    hdi_recording recording;           /* of a trace */
+    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; an unload clears its kernels' */
+    uint64_t full[HDI_LANES_MAX / 64];              /* lanes that had more to issue when they were visited last */
+    int64_t company_at;                             /* clock when a lane with little to do was beside others */
+    bool has_company;                               /* whether that was within COMPANY_NS */
+    hdi_times times;                                /* of all lanes that keep some */
+    hdi_recording recording;                        /* of a trace */
     /* Turns of full lanes so far, and the lanes that had the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
 };
