@@ -5,7 +5,7 @@
  * Matrix products of every device are submitted while earlier ones run. Then each is submitted behind the end of the one before. Short kernels
  * go both ways, too. For each of these it prints how far edges of spans are from those of kernels: the median, and the largest of 99 %. It also
  * counts edges within 2 microseconds.
- * CUPTI makes each call of the driver several times as long, also behind the place where the device gets the kernel. So kernels that note the
+ * CUPTI makes each call of the driver longer, also behind the place where the device gets the kernel. So kernels that note the
  * device's timer themselves come first, without CUPTI. That timer has another zero point: the median of the ends gives it.
  * Built with the headers and the library of the CUDA toolkit: cc trace_cupti.c -Iinclude -Isrc -lheddle -lcupti.
  * Exit status: 0; 1 where a median is above 2 microseconds, or a kernel is missing. Beside CUPTI, begins of kernels that go one by one do not
