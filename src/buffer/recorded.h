@@ -55,6 +55,17 @@ void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t 
 /* A call that moved bytes, or submitted that. `way`: HDI_RECORD_WAY_*. A side that is NULL is the program's memory. */
 void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
                          int64_t began, hd_ticket ticket);
+/* The same of a call with the program's memory, once it has returned `status`: HDI_RECORD_WAY_WRITE or READ. Only what succeeded is recorded.
+ * `began`: hdi_record_began at its begin. */
+static inline void hdi_record_own_transfer(hd_status status, uint8_t way, const struct hd_buffer *b, uint64_t bytes,
+                                           int64_t began)
+{
+    if (__builtin_expect(began != 0, 0) && !status) {
+        bool reads = way == HDI_RECORD_WAY_READ;
+        hdi_record_transfer(way, reads ? b : NULL, reads ? NULL : b, bytes, began, (hd_ticket){NULL, 0});
+    }
+}
+
 /* The number of a buffer in a trace. */
 static inline uint64_t hdi_record_buffer(const struct hd_buffer *b)
 {

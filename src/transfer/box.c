@@ -387,9 +387,7 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     if (!status) {
         collect_all(b->runtime, box, b->host + offset, src);
     }
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, box->bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box->bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -432,9 +430,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
         hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
     }
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, box.bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box.bytes, began);
     return status;
 }
 
@@ -527,9 +523,7 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
     if (!status) {
         collect_all(b->runtime, box, dst, b->host + offset);
     }
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, box->bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box->bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -552,8 +546,6 @@ hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box 
     const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = read_from_device(&t, b->runtime->devices[owner], dst, deadline);
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, box.bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box.bytes, began);
     return status;
 }

@@ -144,9 +144,7 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     if (!status) {
         copy_on_host(b->runtime, b->host + offset, src, bytes);
     }
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -163,9 +161,7 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
     if (!status) {
         copy_on_host(b->runtime, dst, b->host + offset, bytes);
     }
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -686,9 +682,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? write_small(&t) : pageable_write(&t);
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_WRITE, NULL, b, bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     return status;
 }
 
@@ -715,8 +709,6 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? read_small(&t) : pageable_read(&t);
-    if (began && !status) {
-        hdi_record_transfer(HDI_RECORD_WAY_READ, b, NULL, bytes, began, (hd_ticket){NULL, 0});
-    }
+    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     return status;
 }
