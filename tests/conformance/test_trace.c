@@ -710,36 +710,6 @@ static void opening_a_library_is_a_pause(void **state)
     conf_close(runtime);
 }
 
-static void a_full_lane_is_a_pause(void **state)
-{
-    (void)state;
-    hd_runtime *runtime = conf_open("lane_slots=64");
-    if (conf_is_inline(runtime)) {
-        conf_close(runtime); /* there the submitting thread is the engine */
-        skip();
-    }
-    hd_lane *lane = conf_default_lane(runtime, 0);
-    conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
-    for (int i = 0; i < 200; i++) {
-        CONF_OK(conf_sum(lane, slow.kernels, slow.sink, 0, slow.zeros, 0, slow.n, 1, NULL));
-    }
-    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
-    CONF_OK(hd_trace_stop(runtime, NULL));
-    content c = read_file(file_path);
-    size_t at = 0, room = 0, wait = 0;
-    for (const hdi_record *r; (r = next(&c, HDI_RECORD_PAUSE, &at)) != NULL;) {
-        CONF_TRUE(r->time <= r->pause.ended);
-        room += r->kind == HDI_RECORD_PAUSE_ROOM && r->pause.lane == global(lane);
-        wait += r->kind == HDI_RECORD_PAUSE_WAIT && r->pause.lane == global(lane);
-    }
-    CONF_TRUE(room > 0 && wait == 1);
-    free(c.records);
-    conf_slow_free(&slow);
-    conf_close(runtime);
-}
-
 static void a_loss_and_a_restart_are_recorded(void **state)
 {
     (void)state;
@@ -912,7 +882,6 @@ int main(int argc, char **argv)
         FOLDER_CASE(threads_lose_nothing),
         FOLDER_CASE(memory_is_sampled_at_both_ends),
         FOLDER_CASE(opening_a_library_is_a_pause),
-        FOLDER_CASE(a_full_lane_is_a_pause),
         FOLDER_CASE(a_loss_and_a_restart_are_recorded),
         FOLDER_CASE(the_file_is_good_after_a_kill),
         FOLDER_CASE(exit_without_close_writes_all),

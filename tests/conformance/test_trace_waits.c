@@ -206,8 +206,10 @@ static void a_full_ring_names_its_work(void **state)
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_OK(hd_trace_stop(runtime, NULL));
     content c = read_file(file_path);
-    size_t at = 0, rooms = 0, full = 0;
+    size_t at = 0, rooms = 0, waits = 0, full = 0;
     for (const hdi_record *r; (r = next(&c, HDI_RECORD_PAUSE, &at)) != NULL;) {
+        CONF_TRUE(r->time <= r->pause.ended);
+        waits += r->kind == HDI_RECORD_PAUSE_WAIT && r->pause.lane == global(lane);
         if (r->kind == HDI_RECORD_PAUSE_ROOM && r->pause.lane == global(lane)) {
             CONF_TRUE(r->pause.position > 0);
             rooms++;
@@ -218,7 +220,7 @@ static void a_full_ring_names_its_work(void **state)
         CONF_TRUE(r->submit.ring <= SLOTS && r->submit.ring >= r->submit.position - r->submit.before);
         full += r->submit.lane == global(lane) && r->submit.ring > SLOTS / 2;
     }
-    CONF_TRUE(rooms > 0 && full > 0);
+    CONF_TRUE(rooms > 0 && waits == 1 && full > 0);
     free(c.records);
     conf_slow_free(&slow);
     conf_close(runtime);
