@@ -6,12 +6,15 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # ON: heddle-bench, too, behind `heddle bench`
 BENCH ?= OFF
 
-.PHONY: all deps release debug demo test test-all install ci format tidy clean
+.PHONY: all deps build-deps release debug demo docs test test-all install ci format tidy clean
 
 all: release
 
 deps:
 	@tools/install-deps
+
+build-deps:
+	@tools/install-deps --build
 
 release:
 	@cmake --preset $@ -DHEDDLE_BENCH=$(BENCH) >/dev/null
@@ -21,22 +24,26 @@ debug:
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 
-demo: deps
+demo: build-deps
 	@$(MAKE) --no-print-directory release BENCH=ON
 	@mkdir -p build/demo && rm -f build/demo/demo.trace*
 	HEDDLE_TRACE=build/demo/demo.trace build/release/heddle bench lanes --quick
 	@build/release/heddle report build/demo/demo.trace* -o build/demo/report.html
 	@echo "what this run did, and where its time went: $(CURDIR)/build/demo/report.html"
 
-# The tier `quick`: every behaviour once. Three times as many tests as processors, since most of a test's time is waiting.
+# The reference of the headers: build/reference/index.html, and manual pages, which `make install` then installs. It needs Doxygen.
+docs:
+	@tools/make-reference
+
+# The tier `quick`: every behaviour once. The last line lists the optional parts that are missing. Most tests wait for most of their time, so three run for each processor.
 test: deps
 	@$(MAKE) --no-print-directory debug
-	ctest --preset debug -L '^quick$$' -j $$((3 * $(JOBS)))
+	ctest --preset debug -L '^quick$$' -j $$((3 * $(JOBS))); status=$$?; tools/left-out build/debug; exit $$status
 
 # All tiers: quick, full (the other placements) and stress.
 test-all: deps
 	@$(MAKE) --no-print-directory debug
-	ctest --preset debug -j $$((3 * $(JOBS)))
+	ctest --preset debug -j $$((3 * $(JOBS))); status=$$?; tools/left-out build/debug; exit $$status
 
 install:
 	@cmake --preset release -DHEDDLE_BENCH=$(BENCH) -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null

@@ -2,11 +2,12 @@
 #
 #   heddle_add_kernels(<target> [EMBED] <source>... [NAME <name>] [OPTIONS <option>...])
 #
-# Compiles kernel source (.c) to kernel files and CUDA C++ (.cu) to fatbins, as part of building the target, with `heddle cc`.
+# Compiles kernel source (.c) to kernel files and CUDA C++ (.cu, .cuh) to fatbins, as part of building the target, with `heddle cc`.
 #   - each source becomes a file of its own: scale.c becomes scale.hdk, k.cu becomes k.fatbin
 #   - NAME: all sources, which are kernel source, become one file, <name>.hdk
 #   - without EMBED the files are written to ${CMAKE_CURRENT_BINARY_DIR}; the target's property HEDDLE_KERNEL_FILES lists them
 #   - with EMBED the program has them: #include "scale.h" declares scale and scale_size, for hd_module_load
+#   - two targets of one folder may have the same kernels: each embeds its own, and a file without EMBED is made once
 #   - OPTIONS: further options of `heddle cc`, such as -g or --gpu-arch sm_80; they may be generator expressions
 # Sources find the headers that the target finds. What a source includes is followed, so a changed header builds its kernels anew.
 # The target was made in the same directory. CMAKE_C_COMPILER compiles for the CPU where the project uses C.
@@ -29,7 +30,7 @@ function(heddle_add_kernel_file target embed name ending options)
     set(others)
     if(embed)
         string(MAKE_C_IDENTIFIER "${name}" name)
-        set(folder "${folder}/heddle_kernels")
+        set(folder "${folder}/heddle_kernels/${target}") # two targets may embed one source, each with its own headers
         file(MAKE_DIRECTORY "${folder}")
         set(ending c)
         if(NOT "C" IN_LIST languages)
@@ -40,6 +41,24 @@ function(heddle_add_kernel_file target embed name ending options)
         target_include_directories(${target} PRIVATE "${folder}")
     endif()
     set(result "${folder}/${name}.${ending}")
+    # one file, without EMBED, of two targets is made for the first of them
+    set(made_from "${sources} ${options}")
+    get_property(maker GLOBAL PROPERTY "HEDDLE_MAKER_OF_${result}")
+    get_property(made_before GLOBAL PROPERTY "HEDDLE_SOURCES_OF_${result}")
+    if(maker AND embed)
+        message(FATAL_ERROR "heddle_add_kernels(${target} ...): the target has kernels of the name ${name} already; give these another NAME")
+    elseif(maker AND NOT made_before STREQUAL made_from)
+        message(FATAL_ERROR "heddle_add_kernels(${target} ...): ${name}.${ending} is made for ${maker} already, from other sources "
+            "or with other options; give one of them another NAME, or EMBED")
+    elseif(maker)
+        if(NOT maker STREQUAL target)
+            add_dependencies(${target} ${maker})
+        endif()
+        set_property(TARGET ${target} APPEND PROPERTY HEDDLE_KERNEL_FILES "${result}")
+        return()
+    endif()
+    set_property(GLOBAL PROPERTY "HEDDLE_MAKER_OF_${result}" ${target})
+    set_property(GLOBAL PROPERTY "HEDDLE_SOURCES_OF_${result}" "${made_from}")
     set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
     add_custom_command(
         OUTPUT "${result}" ${others}
@@ -68,7 +87,7 @@ function(heddle_add_kernels target)
     foreach(source IN LISTS kernels_UNPARSED_ARGUMENTS)
         get_filename_component(name "${source}" NAME_WLE)
         set(ending hdk)
-        if(source MATCHES "\\.cu$")
+        if(source MATCHES "\\.cuh?$")
             set(ending fatbin)
         endif()
         heddle_add_kernel_file(${target} "${kernels_EMBED}" "${name}" ${ending} "${kernels_OPTIONS}" "${source}")

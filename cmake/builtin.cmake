@@ -12,6 +12,7 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/cmake/pack.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
+    ${PROJECT_SOURCE_DIR}/src/base/descriptor.c
     ${PROJECT_SOURCE_DIR}/src/base/error.c
     ${PROJECT_SOURCE_DIR}/src/base/handle.c
     ${PROJECT_SOURCE_DIR}/src/base/lock.c

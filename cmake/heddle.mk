@@ -4,7 +4,7 @@
 #     include $(shell pkg-config --variable=makefile heddle)
 #
 #   scale.hdk                   from scale.c, kernel source
-#   k.fatbin                    from k.cu, CUDA C++
+#   k.fatbin                    from k.cu or k.cuh, CUDA C++
 #   scale_hdk.c, scale_hdk.h    from scale.c: C source that has the file as scale_hdk and scale_hdk_size, and its header
 #   k_fatbin.c, k_fatbin.h      the same from k.cu
 #
@@ -18,6 +18,9 @@ HEDDLE_DEPENDS ?= $(wildcard *.hdk.d *.fatbin.d *_hdk.d *_fatbin.d */*.hdk.d */*
 	$(HEDDLE) cc $(HEDDLE_CCFLAGS) --depfile $@.d -o $@ $<
 
 %.fatbin: %.cu
+	$(HEDDLE) cc $(HEDDLE_CCFLAGS) --depfile $@.d -o $@ $<
+
+%.fatbin: %.cuh
 	$(HEDDLE) cc $(HEDDLE_CCFLAGS) --depfile $@.d -o $@ $<
 
 %_hdk.c %_hdk.h: %.c

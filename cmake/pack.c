@@ -1,4 +1,5 @@
-/* pack.c - a program of the build: packs the built-in kernels, before there is a library or a tool to do it.
+/* pack.c - a program of the build: packs the built-in kernels, before the library or its tool
+ * exists.
  *
  * usage: heddle-pack OUT PTX SHARED_OBJECT
  * The PTX may be "-": none. Runs on one thread.
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The file's content, with a zero behind it; the program ends where that fails. */
+/* Returns the file's content and a terminating zero, or ends the program on failure. */
 static char *read_file(const char *path, size_t *bytes)
 {
     FILE *f = fopen(path, "rb");
