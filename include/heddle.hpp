@@ -6,28 +6,35 @@
  *     hd::lane_ref lane = runtime.default_lane(0);
  *     hd::buffer<float> x = hd::alloc<float>(lane, n), y = hd::alloc<float>(lane, n);
  *     hd::kernel axpy = runtime.builtin_module().kernel("hd_axpy_f32");
- *     hd::launch(lane, axpy, hd::blocks(n, 256), 256, hd::inout(y), hd::in(x), 2.0f, std::uint64_t(n));
+ *     hd::launch(lane, axpy, hd::blocks(n, 256), 256, hd::inout(y), hd::in(x), 2.0f,
+ *                std::uint64_t(n));
  *
- * It is a face of the C headers, which are the reference. Each call names the C call that it makes. Errors, waits and order are those of that
- * call.
+ * It wraps the C headers, which are the reference. Each call names the C call that it makes.
+ * Errors, waits and order are those of that call.
  *
- *   - heddle/cpp/result.hpp   failures: thrown as hd::error, or returned as hd::expected with HEDDLE_NO_EXCEPTIONS
- *   - heddle/cpp/owned.hpp    handles that release themselves (hd::lane), and those that do not (hd::lane_ref)
+ *   - heddle/cpp/result.hpp   failures: thrown as hd::error, or returned as hd::expected with
+ *                             HEDDLE_NO_EXCEPTIONS
+ *   - heddle/cpp/owned.hpp    handles that release themselves (hd::lane), and those that do not
+ *                             (hd::lane_ref)
  *   - heddle/cpp/runtime.hpp  hd::open, devices, options
  *   - heddle/cpp/lane.hpp     lanes and tickets
  *   - heddle/cpp/buffer.hpp   buffers of elements, spans of them, mapped memory
  *   - heddle/cpp/copy.hpp     moving and filling elements, boxes
  *   - heddle/cpp/module.hpp   modules, kernels and launches
- *   - heddle/cpp/import.hpp  memory that Heddle did not make, and memory for other processes
- *   - heddle/cpp/claim.hpp    claims, streams of the program's own, functions in lanes and on the host
+ *   - heddle/cpp/import.hpp   buffers over memory that Heddle did not allocate, and memory for
+ *                             other processes
+ *   - heddle/cpp/claim.hpp    claims, the program's own streams, functions in lanes and on the host
  *   - heddle/cpp/memory.hpp   limits, reclaim, statistics and safety of memory
- *   - heddle/cpp/peer.hpp     which device can use which other device's memory
+ *   - heddle/cpp/peer.hpp     which device can use the memory of which other device
  *   - heddle/cpp/tensor.hpp   shapes and strides, layouts, matrix products
- *   - heddle/cpp/dlpack.hpp   tensors given to other libraries, and taken from them
+ *   - heddle/cpp/dlpack.hpp   exchange of tensors with other libraries
  *   - heddle/cpp/tools.hpp    kernel files, the driver's own entry points
  *
- * Threads: as in C: every function may be called from any thread at any time unless its comment restricts that.
- * Locks: none. Always: nothing of it is in the library, so a program needs only the headers that it was compiled with.
+ * Threads: as in C: every function may be called from any thread at any time unless its comment
+ * restricts that.
+ * Locks: none.
+ * Always: the library contains none of it, so a program needs only the headers that it was compiled
+ * with.
  */
 #ifndef HEDDLE_HPP
 #define HEDDLE_HPP

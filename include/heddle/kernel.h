@@ -1,4 +1,5 @@
-/* heddle/kernel.h - what kernel source includes. One C source is compiled twice: to PTX for GPUs, and for the CPU.
+/* heddle/kernel.h - the header for kernel source. One C source is compiled twice: to PTX for GPUs,
+ * and for the CPU.
  *
  *     #include <heddle/kernel.h>
  *
@@ -10,22 +11,45 @@
  *         }
  *     }
  *
- * `heddle cc` compiles such a file for both and packs the result into a kernel file, which hd_module_load takes.
- * Kernels are written in the part of C that is also C++ (clang compiles PTX as C++), without the C library.
+ * `heddle cc` compiles such a file for both and packs the result into a kernel file, which
+ * hd_module_load takes. Write kernels in the part of C that is also C++ (clang compiles PTX as
+ * C++), without the C library.
  *
- * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). The first three are a buffer that the
- * kernel reads, writes, or both, seen as a pointer (to const, for HD_IN). HD_VALUE is a number or a structure by value. A kernel has
- * 32 parameters and 4096 bytes of them at most.
+ * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). The first
+ * three are buffers that the kernel reads, writes, or both. The kernel sees them as pointers (to
+ * const, for HD_IN). HD_VALUE is a number or a structure by value. A kernel takes at most 32
+ * parameters and 4096 bytes of them.
  *
- * A variable outside of kernels is HD_CONSTANT, which has its values in the source, or one that programs set and read.
- * The latter is HD_GLOBAL_CONSTANT, which no kernel writes, or HD_GLOBAL; hd_module_get_global gives it as a buffer. Each device has its
- * own. It begins as the source initialises it, or as zeros. Its name is in one source of a kernel file.
+ *     HD_KERNEL(name, ...)                  begins a kernel with these parameters
+ *     HD_KERNEL_BOUNDS(name, threads, ...)  the same, for blocks of at most so many threads
+ *     HD_DEVICE                             begins a function that kernels call
+ *     HD_SELF                               the first parameter of such a function if it asks for
+ *                                           its position, meets other threads, prints or asserts;
+ *                                           call it with hd_self
+ *     HD_SHARED                             a variable that the threads of a block share; it begins
+ *                                           undefined
+ *     HD_DYNAMIC_SHARED(type, name)         an array that they share; the launch sets its size
+ *
+ * A thread asks for its position in 32 bits, but in 64 bits for hd_global_x():
+ *
+ *     hd_thread_x(), _y(), _z()             the thread in its block
+ *     hd_block_x(), _y(), _z()              the block in the grid
+ *     hd_block_dim_x(), _y(), _z()          threads of a block
+ *     hd_grid_dim_x(), _y(), _z()           blocks of the grid
+ *     hd_global_x(), _y(), _z()             the thread in the grid
+ *     hd_barrier()                          waits for the other threads of the block that still
+ *                                           run; then all see everything that they wrote before
+ *
+ * A variable outside of kernels is HD_CONSTANT, with its values in the source, or one that programs
+ * set and read. The latter is HD_GLOBAL_CONSTANT, which no kernel writes, or HD_GLOBAL;
+ * hd_module_get_global returns it as a buffer. Each device uses its own. It begins as the source
+ * initialises it, or as zeros. Only one source of a kernel file may define its name.
  *
  *     HD_GLOBAL_CONSTANT float coefficients[16];
  *     HD_GLOBAL uint32_t hits;
  *
- * Ordinary C and C++ code may include this header too. It gets the structures below. C code may define CPU kernels with it. In C++
- * there are no macros for writing kernels.
+ * Ordinary C and C++ code may include this header, too. It gets the structures below. C code may
+ * define CPU kernels with it. C++ code gets no macros for writing kernels.
  */
 #ifndef HEDDLE_KERNEL_H
 #define HEDDLE_KERNEL_H
@@ -39,7 +63,7 @@
 #define HD_KERNEL_GPU 0
 #endif
 
-#ifdef __CUDACC_RTC__ /* NVRTC has all of this, and not the compilers' other names for it */
+#ifdef __CUDACC_RTC__ /* NVRTC defines all of this, but not the compilers' other names for it */
 #define __asm__ asm
 template <class T> struct hd_plain_type {
     typedef T type;
@@ -54,7 +78,11 @@ template <class T> struct hd_plain_type<T &> {
 
 #if HD_KERNEL_GPU
 
-/* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */
+/* ---- GPU: clang or nvcc ---- */
+
+#ifndef _Bool
+#define _Bool bool /* as in C */
+#endif
 
 #define HD_IN(type, name) const type *name
 #define HD_OUT(type, name) type *name
@@ -112,8 +140,7 @@ struct hd_kernel_thread;
 
 #else
 
-/* -------------------------------------------------------------------- CPU: what compiled kernels and the loader share
- * -- */
+/* ---- CPU: shared by compiled kernels and the loader ---- */
 
 #ifdef __cplusplus
 extern "C" {
@@ -125,23 +152,24 @@ extern "C" {
 
 struct hd_kernel_thread;
 
-/* What the lanes of a warp brought to a meeting, as bits. */
+/* The values that the lanes of a warp brought to a meeting, as bits. */
 typedef struct hd_warp_values {
     uint64_t of[32];
-    uint32_t present; /* a bit for each lane that takes part; the others' values are unspecified */
+    uint32_t present; /* a bit for each lane that takes part; other values are unspecified */
 } hd_warp_values;
 
-/* What the caller of a kernel's entry does for its threads (heddle/kernel_warp.h, heddle/kernel_print.h). */
+/* Services of the caller of a kernel's entry for its threads (heddle/kernel_warp.h,
+ * heddle/kernel_print.h). */
 typedef struct hd_cpu_services {
-    /* Returns when all threads of the warp that still run have called it. `what` is HD_WARP_*, the same for all of them. The result is
-     * valid until the thread calls this again. */
+    /* Returns when all threads of the warp that still run have called it. `what` is HD_WARP_*, the
+     * same for all of them. The result is valid until the thread calls this again. */
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
     int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* Ends the launch, and does not return. */
     void (*failed)(struct hd_kernel_thread *self, const char *text, const char *file, int line);
 } hd_cpu_services;
 
-/* What one thread of a block sees. Made and owned by the caller of a kernel's entry. */
+/* The view of one thread of a block. The caller of a kernel's entry makes and owns it. */
 typedef struct hd_kernel_thread {
     struct {
         uint32_t x, y, z;
@@ -152,16 +180,20 @@ typedef struct hd_kernel_thread {
     const hd_cpu_services *services; /* modules of version 3 may use it */
 } hd_kernel_thread;
 
+/* A parameter of a kernel. */
 typedef struct hd_cpu_param {
     char name[64];
-    uint32_t kind;   /* hd_arg_kind of heddle/module.h */
-    uint32_t access; /* hd_access bits of heddle/buffer.h; 0 for HD_VALUE */
+    uint32_t kind; /* hd_arg_kind of heddle/module.h */
+    /* hd_access bits of heddle/buffer.h, with the kind and size of an element (heddle/module.h); 0
+     * for HD_VALUE */
+    uint32_t access;
     uint32_t offset; /* in the argument block */
     uint32_t size;
 } hd_cpu_param;
 
-/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters. They are read from
- * there without relocations, so everything but `entry` and `params` is plain data. */
+/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its
+ * parameters. They are read from there without relocations, so everything but `entry` and `params`
+ * is plain data. */
 typedef struct hd_cpu_kernel {
     uint32_t magic;        /* HD_CPU_KERNEL_MAGIC */
     uint32_t record_bytes; /* of this structure and its parameters together */
@@ -170,20 +202,23 @@ typedef struct hd_cpu_kernel {
     uint32_t argument_bytes; /* end of the last parameter */
     uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
     uint32_t reserved;       /* 0 */
-    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. It has the parameters in order, each at its
-     * natural alignment, as a C structure (and CUDA's parameter space) has them. */
+    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. It contains the
+     * parameters in order, each at its natural alignment, like a C structure (and CUDA's parameter
+     * space). */
     void (*entry)(hd_kernel_thread *self, const void *arguments);
     const hd_cpu_param *params;
 } hd_cpu_kernel;
 
 /* The table of a shared object made from kernel source: its symbol `hd_cpu_module`. */
 typedef struct hd_cpu_module {
-    uint32_t magic;                      /* HD_CPU_MODULE_MAGIC */
-    uint32_t version;                    /* HD_CPU_MODULE_VERSION; 1 ends before `shared`, 2 uses no services */
-    const hd_cpu_kernel *const *kernels; /* the first, and past the last, of pointers to the kernels */
+    uint32_t magic;   /* HD_CPU_MODULE_MAGIC */
+    uint32_t version; /* HD_CPU_MODULE_VERSION; 1 ends before `shared`, 2 uses no services */
+    /* The first, and past the last, of pointers to the kernels. */
+    const hd_cpu_kernel *const *kernels;
     const hd_cpu_kernel *const *kernels_end;
-    /* Where the loader puts a function that returns the thread-local storage of the module for the calling thread. That storage is the
-     * HD_SHARED variables of the block that runs there. NULL: the system keeps that storage. */
+    /* The loader stores a function here that returns the module's thread-local storage for the
+     * calling thread. That storage is the HD_SHARED variables of the block that runs there. NULL:
+     * the system keeps that storage. */
     void *(**shared)(void);
 } hd_cpu_module;
 
@@ -193,11 +228,11 @@ typedef struct hd_cpu_module {
 
 #ifndef __cplusplus
 
-/* --------------------------------------------------------------------------------- CPU: writing kernels, gcc or clang
- * -- */
+/* ---- CPU: writing kernels, gcc or clang ---- */
 
-/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters (the hd_cpu_kernel
- * is its member `kernel`). Nothing of it is visible outside the file except through the section of pointers. */
+/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters
+ * (the hd_cpu_kernel is its member `kernel`). Nothing of it is visible outside the file except
+ * through the section of pointers. */
 #define HD_KERNEL(name, ...) HD_KERNEL_BOUNDS(name, 0, ##__VA_ARGS__)
 #define HD_KERNEL_BOUNDS(name_, max_threads_, ...)                                                                     \
     struct name_##_hd_arguments {                                                                                      \
@@ -226,7 +261,7 @@ typedef struct hd_cpu_module {
     static inline void name_##_hd_body(__attribute__((unused))                                                         \
                                        hd_kernel_thread *hd_self HD_PP_EACH(HD_PP_PARAMETER, name_, ##__VA_ARGS__))
 
-#include <stdbool.h> /* C++ has it in the language */
+#include <stdbool.h> /* C++ needs no header for bool */
 
 #define HD_IN(type, name) (const type *, name, 1)
 #define HD_OUT(type, name) (type *, name, 2)
@@ -235,14 +270,15 @@ typedef struct hd_cpu_module {
 
 #define HD_DEVICE __attribute__((unused)) static inline
 #define HD_CONSTANT static const
-/* Exported, and in sections by which the library recognises them. The module itself always uses its own. */
+/* Exported, and in sections by which the library recognises them. The module itself always uses its
+ * own. */
 #define HD_GLOBAL __attribute__((section("hd_globals"), visibility("protected"), used))
 #define HD_GLOBAL_CONSTANT __attribute__((section("hd_constants"), visibility("protected"), used))
 #define HD_SHARED static __thread /* the threads of a block are fibers of one system thread */
 #define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
 
-/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter and is called with
- * hd_self:
+/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter.
+ * Call it with hd_self:
  *     HD_DEVICE float first(HD_SELF, const float *x) { return hd_thread_x() == 0 ? x[0] : 0; }
  *     ... first(hd_self, x) ... */
 #define HD_SELF hd_kernel_thread *hd_self
@@ -260,18 +296,20 @@ typedef struct hd_cpu_module {
 #define hd_grid_dim_y() (hd_self->grid_dim.y)
 #define hd_grid_dim_z() (hd_self->grid_dim.z)
 
-/* Every thread of the block waits here for the others; threads that have returned from the kernel do not count. What
- * they wrote before is visible to all of them after. */
+/* Every thread of the block waits here for the others; threads that returned from the kernel do not
+ * count. Afterwards all threads see everything that they wrote before. */
 #define hd_barrier() (hd_self->barrier(hd_self))
 
 #ifdef HD_CPU_MODULE
-/* Defined by `heddle cc` when it makes the shared object: the table. It is weak, so that several sources may be linked
- * together. What the linker makes of the section of pointers is weak, so that a source without kernels may be linked. */
+/* `heddle cc` defines HD_CPU_MODULE when it makes the shared object. The table below is weak, so
+ * that several sources may be linked together. The linker's symbols for the section of pointers are
+ * weak, so that a source without kernels may be linked. */
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 #if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)
-/* The compiler has thread-local variables looked up by this function of the processor's ABI. The system's makes their
- * storage when a thread first uses it, and ends the process when there is no memory; the loader's was made before. */
+/* The compiler looks up thread-local variables by this function of the processor's ABI. The
+ * system's version allocates their storage when a thread first uses it, and ends the process if
+ * there is no memory. The loader allocates the storage in advance. */
 typedef struct hd_cpu_tls_index {
     unsigned long module, offset;
 } hd_cpu_tls_index;
@@ -292,8 +330,9 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #endif
 
 /* The macros behind HD_KERNEL. The kind is hd_arg_kind: 1 for a buffer, else by the type. */
-#define HD_PP_KIND(type)                                                                                               \
-    _Generic(((void)0, *(type *)0), _Bool : 3, char                                                                    \
+#define HD_PP_KIND(type) HD_PP_KIND_OF(*(type *)0)
+#define HD_PP_KIND_OF(value)                                                                                           \
+    _Generic(((void)0, value), _Bool : 3, char                                                                         \
              : (char)-1 < 0 ? 2 : 3, signed char : 2, unsigned char : 3, short : 4, unsigned short : 5, int : 6,       \
                unsigned int : 7, long                                                                                  \
              : sizeof(long) == 8 ? 8 : 6, unsigned long                                                                \
@@ -307,8 +346,10 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
     _Static_assert(HD_PP_CLASS(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type)) != 5, /* a pointer */                          \
                    "kernel " #kernel ": " #name                                                                        \
                    ": the type is a pointer; a buffer is HD_IN, HD_OUT or HD_INOUT(type of an element, "               \
-                   "name), an address is HD_VALUE(uint64_t, name)");
-/* What kind of type a value has. A float would be promoted to double, which compilers can warn of. */
+                   "name), an address is HD_VALUE(uint64_t, name)");                                                   \
+    _Static_assert(_Generic(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type), long double : 0, default : 1),                    \
+                   "kernel " #kernel ": " #name ": the type is long double, which GPUs do not have; use double");
+/* The class of a value's type. A float would be promoted to double, which compilers can warn of. */
 #define HD_PP_CLASS(value) __builtin_classify_type(_Generic((value), float : 0.0, default : (value)))
 /* A value of the type, or of a buffer's elements, that is never read. */
 #define HD_PP_SAMPLE_0(type) (*(type *)0)
@@ -316,9 +357,20 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_SAMPLE_2(type) HD_PP_SAMPLE_1(type)
 #define HD_PP_SAMPLE_3(type) HD_PP_SAMPLE_1(type)
 #define HD_PP_RECORD(kernel, type, name, access)                                                                       \
-    {#name, access ? 1 : HD_PP_KIND(type), access, offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
+    {#name, access ? 1 : HD_PP_KIND(type), access | HD_PP_JOIN(HD_PP_ELEMENT_, access)(type) << 8,                     \
+     offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
+/* The kind of a buffer's elements, and from bit 8 on their size. 0: it is not known, as for
+ * void. */
+#define HD_PP_ELEMENT_0(type) 0u
+#define HD_PP_ELEMENT_1(type)                                                                                          \
+    _Generic((type)0, void * : 0u, const void * : 0u, default                                                          \
+             : sizeof(HD_PP_SAMPLE_1(type)) > 65535                                                                    \
+                   ? 0u                                                                                                \
+                   : HD_PP_KIND_OF(HD_PP_SAMPLE_1(type)) | (uint32_t)sizeof(HD_PP_SAMPLE_1(type)) << 8)
+#define HD_PP_ELEMENT_2(type) HD_PP_ELEMENT_1(type)
+#define HD_PP_ELEMENT_3(type) HD_PP_ELEMENT_1(type)
 
-/* A parameter as in C: one message has what to write, and the rest makes no further message. */
+/* A parameter as in C: one message shows the right form, and the rest makes no further message. */
 #define HD_PP_FIELD_PLAIN(kernel, parameter)
 #define HD_PP_PARAMETER_PLAIN(kernel, parameter) , parameter
 #define HD_PP_ARGUMENT_PLAIN(kernel, parameter) , 0
@@ -339,7 +391,8 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
 #define HD_PP_JOIN_(a, b) a##b
 #define HD_PP_JOIN(a, b) HD_PP_JOIN_(a, b)
-/* 1 for what HD_IN and the like made, 0 for a parameter that is written as in C: then macro_PLAIN is called. */
+/* 1 for a parameter of HD_IN and the like. 0 for a parameter that is written as in C: HD_PP_ONE_0
+ * then calls macro##_PLAIN. */
 #define HD_PP_SECOND_(a, b, ...) b
 #define HD_PP_SECOND(...) HD_PP_SECOND_(__VA_ARGS__)
 #define HD_PP_PROBE(...) 0, 1

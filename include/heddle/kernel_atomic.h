@@ -6,16 +6,17 @@
  *         min, max                    i32 u32 i64 u64 f32 f64; of a number and a NaN: the number
  *         sub, and, or, xor           i32 u32 i64 u64
  *         cas(pointer, expected, desired)
- *                                     u16 i32 u32 i64 u64: stores `desired` where `expected` was
+ *                                     u16 i32 u32 i64 u64: stores `desired` if `expected` was there
  *
- * The memory is a buffer's or shared memory, aligned to the size of the type. An operation is atomic for all threads of the device. For
- * host devices that is all threads of the program. Operations are relaxed: they order nothing else. Where other memory matters, a fence
- * does that:
+ * The memory is in a buffer or shared, aligned to the size of the type. An operation is atomic for
+ * all threads of the device. For host devices these are all threads of the program. Operations are
+ * relaxed: they order nothing else. If the order of other memory matters, use a fence:
  *
  *     hd_thread_fence_block(), _device(), _system()
  *
- * What the thread writes before the fence is visible to other threads before what it writes after. So are its reads in order. The others
- * are those of the block, of the device or of the system.
+ * Other threads see the thread's writes before the fence no later than its writes after the fence.
+ * A fence orders its reads, too. The other threads are those of the block, of the device or of the
+ * system.
  *
  * Sums of floating-point numbers depend on the order of the threads, which no device promises.
  */
@@ -27,7 +28,7 @@
 
 #if HD_KERNEL_GPU
 
-/* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */
+/* ---- GPU: clang or nvcc ---- */
 
 #ifdef __clang__
 #define HD_ATOMIC_2(name, type, clang_word, clang_function, nvcc_word, nvcc_function)                                  \
@@ -131,7 +132,7 @@ HD_DEVICE void hd_thread_fence_system(void)
 
 #elif !defined(__cplusplus)
 
-/* -------------------------------------------------------------------------------------------- CPU: gcc or clang -- */
+/* ---- CPU: gcc or clang ---- */
 
 #define HD_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define HD_ATOMIC_CAS(suffix, type)                                                                                    \
@@ -193,9 +194,9 @@ HD_DEVICE void hd_thread_fence_system(void)
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-/* ------------------------------------------------------------------------------ both: by comparing and exchanging -- */
+/* ---- both: by comparing and exchanging ---- */
 
-/* `word` is as large as `type`, and `keeps` is whether the value in memory, `now`, stays. */
+/* `word` is as large as `type`. `keeps` is true if the value in memory, `now`, stays. */
 #define HD_ATOMIC_LOOP(name, suffix, type, word_suffix, word, keeps, value)                                            \
     HD_DEVICE type hd_atomic_##name##_##suffix(type *p, type v)                                                        \
     {                                                                                                                  \

@@ -7,9 +7,11 @@
  *     hd_bits_trailing_T(x)               how many bits below the lowest 1 are 0; of 0: 32 or 64
  *     hd_bits_reverse_T(x)                the bits in the opposite order
  *     hd_bits_from_W(x), hd_bits_to_W(bits)
- *                                         the bits of a floating-point number, and the number with such bits
+ *                                         the bits of a floating-point number, and the number with
+ *                                         such bits
  *
- * Each is an instruction or two of a GPU. Compilers have names of their own for some of them; nvcc lacks others.
+ * Each takes an instruction or two of a GPU. Compilers use other names for some of them; nvcc lacks
+ * others.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -18,7 +20,7 @@
 
 #if HD_KERNEL_GPU
 
-/* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */
+/* ---- GPU: clang or nvcc ---- */
 
 #define HD_BITS_1(name, result, type, instruction, out, in)                                                            \
     HD_DEVICE result hd_bits_##name(type x)                                                                            \
@@ -46,7 +48,7 @@ HD_DEVICE uint32_t hd_bits_trailing_u64(uint64_t x)
 
 #elif !defined(__cplusplus)
 
-/* -------------------------------------------------------------------------------------------- CPU: gcc or clang -- */
+/* ---- CPU: gcc or clang ---- */
 
 HD_DEVICE uint32_t hd_bits_count_u32(uint32_t x)
 {
@@ -72,7 +74,7 @@ HD_DEVICE uint32_t hd_bits_trailing_u64(uint64_t x)
 {
     return x == 0 ? 64 : (uint32_t)__builtin_ctzll(x);
 }
-/* Neighbours change places: bits, then groups of two and of four, and then bytes. */
+/* Swaps neighbours: bits, then groups of two and of four, and then bytes. */
 HD_DEVICE uint32_t hd_bits_reverse_u32(uint32_t x)
 {
     x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
@@ -89,7 +91,7 @@ HD_DEVICE uint64_t hd_bits_reverse_u64(uint64_t x)
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-/* ---------------------------------------------------------------------------------------------------------- both -- */
+/* ---- both ---- */
 
 HD_DEVICE uint32_t hd_bits_from_f32(float x)
 {

@@ -1,8 +1,11 @@
 /* heddle/kernel_file.h - making Heddle kernel files.
  *
- * A kernel file holds PTX for GPUs, a shared object for each kind of CPU, and a description of every kernel's
- * parameters. hd_module_load loads it. `heddle cc` makes one from C source with the compilers of the machine; programs
- * that generate code can make one with this function.
+ * A kernel file contains PTX for GPUs, a shared object for each kind of CPU, and a description of
+ * every kernel's parameters. hd_module_load loads it. `heddle cc` makes one from C source with the
+ * compilers of the machine. Programs that generate code can make one with this function.
+ *
+ * Threads: any.
+ * Blocking: never; it takes as long as reading the parts.
  */
 #ifndef HEDDLE_KERNEL_FILE_H
 #define HEDDLE_KERNEL_FILE_H
@@ -12,22 +15,24 @@
 
 HD_BEGIN_DECLS
 
+/* The parts of a kernel file. */
 typedef struct hd_kernel_file_parts {
     size_t size;     /* sizeof(hd_kernel_file_parts) */
     const char *ptx; /* text, with or without a zero at its end; NULL: none */
     size_t ptx_bytes;
-    /* Shared objects (ELF) compiled from kernel source with HD_CPU_MODULE defined, one per machine. */
+    /* Shared objects (ELF) compiled from kernel source with HD_CPU_MODULE defined, one per
+     * machine. */
     const void *const *cpu;
     const size_t *cpu_bytes;
     size_t n_cpu; /* 0: none; 8 at most */
-    /* An object file or shared object of the same source, where the descriptions are read. It is not put into the file
-     * and may be for any machine. NULL: cpu[0] is used. */
+    /* An object file or shared object of the same source, from which the descriptions are read. It
+     * is not put into the file and may be for any machine. NULL: cpu[0] is used. */
     const void *description;
     size_t description_bytes;
 } hd_kernel_file_parts;
 
-/* Packs the parts, after checking that they fit each other: the PTX has every kernel that is described, with parameters
- * at the same places. *out is made by malloc and belongs to the caller.
+/* Checks that the parts fit each other, and packs them. The PTX must contain every described
+ * kernel, with parameters at the same places. The caller owns *out, which malloc made.
  * Errors: ARGUMENT, IMAGE (a part is damaged, or does not fit the others), LIMIT, HOST_MEMORY. */
 HD_API hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes);
 

@@ -1,42 +1,49 @@
-/* kernel_half.h - kernel source: numbers of 16 bits, hd_f16 and hd_bf16. heddle/kernel.h includes it.
+/* kernel_half.h - kernel source: numbers of 16 bits, hd_f16 and hd_bf16. heddle/kernel.h includes
+ * it.
  *
- * hd_f16 is IEEE binary16: 11 bits of precision, up to 65504. hd_bf16 is the upper half of a float: 8 bits of precision and a float's
- * range. A buffer has them as 2 bytes. T stands for f16 and bf16:
+ * hd_f16 is IEEE binary16: 11 bits of precision, up to 65504. hd_bf16 is the upper half of a float:
+ * 8 bits of precision and a float's range. In a buffer each takes 2 bytes. T stands for f16 and
+ * bf16:
  *
  *     hd_T_from_f32(x), hd_T_from_f64(x), hd_T_from_i32(x)
  *     hd_T_to_f32(h), hd_T_to_f64(h)                      exact
- *     hd_T_to_i32(h)                                      towards zero; what does not fit is INT32_MIN or INT32_MAX, a NaN is 0
+ *     hd_T_to_i32(h)                                      towards zero; INT32_MIN or INT32_MAX if
+ *                                                         it does not fit, a NaN is 0
  *     hd_T_add(a, b), _sub, _mul, _div, hd_T_fma(a, b, c) a * b + c, rounded once
  *     hd_T_neg(a), hd_T_abs(a)
- *     hd_T_min(a, b), hd_T_max(a, b)                      of a number and a NaN: the number; -0 is less than +0
+ *     hd_T_min(a, b), hd_T_max(a, b)                      of a number and a NaN: the number; -0 is
+ *                                                         less than +0
  *     hd_T_eq(a, b), _ne, _lt, _le, _gt, _ge              as the operators of C
  *     hd_T_isnan(a), hd_T_isinf(a)
  *     hd_f16x2_add(a, b), _sub, _mul, hd_f16x2_fma(a, b, c)
  *                                                         two at once: one instruction of a GPU
  *
- * Everything is rounded to the nearest, ties to even, once, with subnormal numbers. So GPUs and host devices have the same bits. Only the
- * bits of a NaN may differ.
+ * Every result is rounded once, to the nearest, ties to even, with subnormal numbers. So GPUs and
+ * host devices give the same bits. Only the bits of a NaN may differ.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
 #ifndef HEDDLE_KERNEL_HALF_H
 #define HEDDLE_KERNEL_HALF_H
 
+/* A number of 16 bits: IEEE binary16. */
 typedef struct hd_f16 {
     uint16_t bits;
 } hd_f16;
 
+/* A number of 16 bits: the upper half of a float. */
 typedef struct hd_bf16 {
     uint16_t bits;
 } hd_bf16;
 
+/* Two hd_f16 in 4 bytes. */
 typedef struct __attribute__((aligned(4))) hd_f16x2 {
     hd_f16 x, y;
 } hd_f16x2;
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-/* ---------------------------------------------------------------------------------------------------------- bits -- */
+/* ---- bits ---- */
 
 HD_DEVICE float hd_half_f32_of(uint32_t bits)
 {
@@ -51,7 +58,8 @@ HD_DEVICE uint32_t hd_half_bits_of(float f)
     return bits;
 }
 
-/* A float for rounding once more, to fewer bits: inexact ones are rounded to the neighbour with an odd last bit. */
+/* Returns a float that can be rounded once more, to fewer bits. If it is inexact, it is the
+ * neighbour with an odd last bit. */
 HD_DEVICE float hd_half_odd_of_f64(double x)
 {
     float f = (float)x;
@@ -65,7 +73,8 @@ HD_DEVICE float hd_half_odd_of_f64(double x)
 HD_DEVICE float hd_half_odd_of_i32(int32_t x)
 {
     uint32_t size = x < 0 ? 0 - (uint32_t)x : (uint32_t)x;
-    if (size >= (uint32_t)1 << 24) { /* the bits below a float's 24, or below its 16 at most, become one */
+    /* Merges the last 8 bits into the bit above them, so that the float is exact. */
+    if (size >= (uint32_t)1 << 24) {
         size = (size & ~(uint32_t)0xff) | ((size & 0xff) != 0 ? 0x100 : 0);
     }
     return x < 0 ? -(float)size : (float)size;
@@ -74,13 +83,13 @@ HD_DEVICE int32_t hd_half_i32_of(float x)
 {
     return x != x ? 0 : x >= 2147483648.0f ? INT32_MAX : x < -2147483648.0f ? INT32_MIN : (int32_t)x;
 }
-/* Both kinds of numbers as integers in their order, -0 before +0. */
+/* Maps numbers of both types to integers in the same order, -0 before +0. */
 HD_DEVICE int hd_half_key(uint16_t bits)
 {
     return (bits & 0x8000) != 0 ? -1 - (bits & 0x7fff) : bits;
 }
 
-/* --------------------------------------------------------------------------------------------------------- bf16 -- */
+/* ---- bf16 ---- */
 
 HD_DEVICE float hd_bf16_to_f32(hd_bf16 h)
 {
@@ -95,7 +104,7 @@ HD_DEVICE hd_bf16 hd_bf16_from_f32(float f)
     return h;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- f16 -- */
+/* ---- f16 ---- */
 
 #if HD_KERNEL_GPU
 
@@ -148,7 +157,8 @@ HD_DEVICE hd_f16x2 hd_f16x2_fma(hd_f16x2 a, hd_f16x2 b, hd_f16x2 c)
     __builtin_memcpy(&a, &x, sizeof a);
     return a;
 }
-/* a * b + c as a float for rounding once more. Rounded down and up it differs where it is inexact. */
+/* Returns a * b + c as a float that can be rounded once more. If it is inexact, rounding down and
+ * up give different floats. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
     float low, high, zero, near;
@@ -182,7 +192,9 @@ HD_DEVICE float hd_f16_to_f32(hd_f16 h)
 {
     uint32_t sign = (uint32_t)(h.bits & 0x8000) << 16, exponent = h.bits >> 10 & 31, fraction = h.bits & 0x3ff;
     float tiny =
-        (float)fraction * 0x1p-24f; /* of a number without a leading one: no flushing of such floats gets in the way */
+        /* A subnormal f16 is a normal float here, so that flushing of subnormal floats does not
+         * matter. */
+        (float)fraction * 0x1p-24f;
     uint32_t normal = (exponent + 112) << 23 | fraction << 13;
     uint32_t special = 0x7f800000 | fraction << 13;
     uint32_t bits = exponent == 0 ? hd_half_bits_of(tiny) : exponent == 31 ? special : normal;
@@ -191,11 +203,11 @@ HD_DEVICE float hd_f16_to_f32(hd_f16 h)
 HD_DEVICE uint16_t hd_half_f16_bits(float f)
 {
     uint32_t bits = hd_half_bits_of(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-    if (size >= 0x47800000) { /* 65536 and more, infinite, or no number */
+    if (size >= 0x47800000) { /* 65536 and more, infinite, or not a number */
         return (uint16_t)(sign | (size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x3ff) : 0x7c00));
     }
-    if (size < 0x38800000) {     /* below 2^-14: without a leading one */
-        if (size < 0x33000000) { /* below half of the least */
+    if (size < 0x38800000) {     /* below 2^-14: subnormal */
+        if (size < 0x33000000) { /* below half of the smallest */
             return (uint16_t)sign;
         }
         uint32_t shift = 126 - (size >> 23), fraction = (size & 0x7fffff) | 0x800000;
@@ -226,8 +238,9 @@ HD_DEVICE float hd_half_quotient(float a, float b)
 {
     return a / b;
 }
-/* a * b + c as a float for rounding once more. The product is exact as a double; `rest` is what the sum lacks. So a compiler that fuses
- * products with sums changes nothing. */
+/* Returns a * b + c as a float that can be rounded once more. The product is exact as a double;
+ * `rest` is the part that the sum lacks. So a compiler that fuses products with sums changes
+ * nothing. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
     double wide = (double)c, p = (double)a * (double)b, s = p + wide, other = s - p;
@@ -242,7 +255,8 @@ HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
     }
     return hd_half_odd_of_f64(s);
 }
-/* A float has more than twice the bits. So a sum or a product that is rounded to a float first has the same neighbour in the end. */
+/* A float has more than twice as many bits. So rounding a sum or a product to a float first does
+ * not change the final result. */
 HD_DEVICE hd_f16 hd_f16_add(hd_f16 a, hd_f16 b)
 {
     return hd_f16_from_f32(hd_half_sum(hd_f16_to_f32(a), hd_f16_to_f32(b)));
@@ -277,8 +291,7 @@ HD_DEVICE hd_f16x2 hd_f16x2_fma(hd_f16x2 a, hd_f16x2 b, hd_f16x2 c)
 
 #endif
 
-/* ------------------------------------------------------------------------------- GPU and CPU: the same of both types
- * -- */
+/* ---- GPU and CPU: the same of both types ---- */
 
 #define HD_HALF_BOTH(T, infinity)                                                                                      \
     HD_DEVICE hd_##T hd_##T##_from_f64(double x)                                                                       \
@@ -349,7 +362,8 @@ HD_HALF_COMPARE(bf16, ge, >=)
 #undef HD_HALF_BOTH
 #undef HD_HALF_COMPARE
 
-/* GPUs have arithmetic of bf16 from sm_90 on, and fma from sm_80 on. So these are floats', with the same results. */
+/* GPUs support arithmetic of bf16 from sm_90 on, and fma from sm_80 on. So these use floats, with
+ * the same results. */
 HD_DEVICE hd_bf16 hd_bf16_add(hd_bf16 a, hd_bf16 b)
 {
     return hd_bf16_from_f32(hd_half_sum(hd_bf16_to_f32(a), hd_bf16_to_f32(b)));

@@ -1,22 +1,29 @@
-/* heddle/kernel_math.h - mathematics in kernel source, by the names of C; heddle/kernel.h includes it.
+/* heddle/kernel_math.h - mathematics in kernel source, by the names of C; heddle/kernel.h includes
+ * it.
  *
- * The functions are those of <math.h>, as NAME for double and NAMEf for float. They are here for GPUs and for the CPU:
+ * The functions are those of <math.h>, as NAME for double and NAMEf for float, for GPUs and for the
+ * CPU:
  *     sqrt cbrt hypot pow exp exp2 expm1 log log2 log10 log1p, sin cos tan asin acos atan atan2,
- *     sinh cosh tanh asinh acosh atanh, erf erfc tgamma lgamma, fabs fma fmin fmax fdim fmod remainder remquo copysign,
- *     floor ceil trunc round rint nearbyint lrint llrint lround llround, frexp ldexp scalbn scalbln ilogb logb modf nextafter
- * So are the macros of <math.h> (INFINITY, NAN, isnan, signbit and the like), M_PI and its kind, and what CUDA has beside C:
+ *     sinh cosh tanh asinh acosh atanh, erf erfc tgamma lgamma,
+ *     fabs fma fmin fmax fdim fmod remainder remquo copysign,
+ *     floor ceil trunc round rint nearbyint lrint llrint lround llround,
+ *     frexp ldexp scalbn scalbln ilogb logb modf nextafter
+ *
+ * The header also defines the macros of <math.h> (INFINITY, NAN, isnan, signbit and the like), and
+ * M_PI and its kind. CUDA's additions to C are:
  *     rsqrt exp10 sinpi cospi, and sincos(x, &sin, &cos)
  *
- * The functions named hd_fast_ are for float, quick on GPUs and less exact there: approximate instructions of the
- * processor. On the CPU they are the functions of the C library.
+ * The functions named hd_fast_ are for float, quick on GPUs and less exact there: approximate
+ * instructions of the processor. On the CPU they are the functions of the C library.
  *
- * On GPUs square roots, divisions, fma and rounding are instructions, and correctly rounded. The others are in a library of LLVM
- * bitcode, which `heddle cc` adds: libdevice of a CUDA toolkit, or libclc. nvcc has them built in. On the CPU they are in libm.
- * Their algorithms are the libraries'. Those that are the header's own name their source, and DLMF is NIST's Digital Library of
- * Mathematical Functions. All are within the error bounds of the CUDA C++ Programming Guide, Mathematical Functions.
- * The table of these bounds is tests/kernel/math/functions.h; what was measured is in docs/benchmarks.md.
- * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either the functions are external names that begin
- * with hd_math_.
+ * On GPUs square roots, divisions, fma and rounding are instructions, and correctly rounded. The
+ * others are in a library of LLVM bitcode, which `heddle cc` adds: libdevice of a CUDA toolkit, or
+ * libclc. nvcc builds them in. On the CPU they are in libm. These libraries define their
+ * algorithms. Functions with an algorithm of this header name its source. DLMF is NIST's Digital
+ * Library of Mathematical Functions. All are within the error bounds of the CUDA C++ Programming
+ * Guide, Mathematical Functions. The table of these bounds is tests/kernel/math/functions.h;
+ * docs/benchmarks.md lists the measured errors. `heddle cc` defines HD_MATH_LIBDEVICE or
+ * HD_MATH_LIBCLC. Without either the functions are external names that begin with hd_math_.
  */
 #ifndef HEDDLE_KERNEL_MATH_H
 #define HEDDLE_KERNEL_MATH_H
@@ -25,9 +32,9 @@
 
 #if HD_KERNEL_GPU && defined(__clang__)
 
-/* ------------------------------------------------------------------------------------- GPU: names of the library -- */
+/* ---- GPU: names of the library ---- */
 
-/* `mangled` is libclc's name without the types: those are functions of C++. */
+/* `mangled` is the libclc name without the types: libclc consists of C++ functions. */
 #ifdef HD_MATH_LIBDEVICE
 #define HD_MATH_SYMBOL(name, mangled, types) "__nv_" name
 #elif defined(HD_MATH_LIBCLC)
@@ -45,7 +52,7 @@
     HD_MATH_EXTERN(double, hd_math_##name, HD_MATH_SYMBOL(#name, mangled, "dd"), double, double)                       \
     HD_MATH_EXTERN(float, hd_math_##name##f, HD_MATH_SYMBOL(#name "f", mangled, "ff"), float, float)
 
-/* A function that is the library's own is a part of what calls it, as in nvcc. */
+/* Functions of the library are inlined into their callers, as in nvcc. */
 #define HD_MATH_HERE HD_DEVICE __attribute__((always_inline))
 #define HD_MATH_F64_1(name)                                                                                            \
     HD_MATH_HERE double name(double x)                                                                                 \
@@ -57,8 +64,8 @@
     {                                                                                                                  \
         return hd_math_##name##f(x);                                                                                   \
     }
-/* Where libclc's function for float is worse than CUDA's bound: its function for double, rounded. It loses subnormal results, or is
- * off by more. */
+/* Some float functions of libclc miss CUDA's bound: they lose subnormal results, or are off by
+ * more. Those use its function for double, and round the result. */
 #ifdef HD_MATH_LIBCLC
 #define HD_MATH_F32_WIDE_1(name)                                                                                       \
     HD_DEVICE float name##f(float x)                                                                                   \
@@ -69,7 +76,7 @@
 #define HD_MATH_F32_WIDE_1(name) HD_MATH_F32_1(name)
 #endif
 
-/* The functions of C that are the library's own, for double and float. */
+/* C functions that come from the library, for double and float. */
 #define HD_MATH_IS_1(name, mangled) HD_MATH_1(name, mangled) HD_MATH_F64_1(name) HD_MATH_F32_1(name)
 #define HD_MATH_IS_WIDE_1(name, mangled) HD_MATH_1(name, mangled) HD_MATH_F64_1(name) HD_MATH_F32_WIDE_1(name)
 #define HD_MATH_IS_2(name, mangled)                                                                                    \
@@ -89,9 +96,10 @@ HD_MATH_1(exp2, "_Z4exp2")
 HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
-/* libclc's have no subnormal results, and are long. The instruction has all results, within 2 ULP: the bound of both.
- * The reduction is that of Cody and Waite (Software Manual for the Elementary Functions, 1980): a constant in two parts. A power of 2
- * that is no normal number is made by both, the instruction and the product. */
+/* The libclc functions return no subnormal results, and are long. The instruction returns all
+ * results within 2 ULP, the bound of both functions. The reduction is that of Cody and Waite
+ * (Software Manual for the Elementary Functions, 1980): a constant in two parts. The instruction
+ * and the product together make a power of 2 that is no normal number. */
 HD_DEVICE float exp2f(float x)
 {
     return __nvvm_ex2_approx_f(x);
@@ -158,8 +166,8 @@ HD_DEVICE float frexpf(float x, int *exponent)
     return hd_math_frexpf(x, exponent);
 }
 #ifdef HD_MATH_LIBCLC
-/* libclc's has infinities for NANs, and zeros for some subnormal numbers. Here all products but the last are exact, or the result is 0 or
- * infinity. */
+/* The libclc function returns infinities for NANs, and zeros for some subnormal numbers. Here all
+ * products but the last are exact, or the result is 0 or infinity. */
 HD_DEVICE double ldexp(double x, int exponent)
 {
     for (int i = 0; i < 3 && exponent > 1023; i++) {
@@ -197,7 +205,7 @@ HD_DEVICE float scalbnf(float x, int exponent)
 {
     return ldexpf(x, exponent);
 }
-/* An exponent past +-5000 makes an infinity or a zero of every number. */
+/* An exponent past +-5000 turns every number into an infinity or a zero. */
 HD_DEVICE double scalbln(double x, long exponent)
 {
     return ldexp(x, (int)(exponent > 5000 ? 5000 : exponent < -5000 ? -5000 : exponent));
@@ -228,7 +236,8 @@ HD_MATH_1(lgamma, "_Z6lgamma")
 HD_MATH_2(fmod, "_Z4fmod")
 HD_MATH_2(remainder, "_Z9remainder")
 
-/* The gamma function of x >= 16 as a product of two, each in range where the product is not: Stirling's series (DLMF 5.11.1). */
+/* The gamma function of x >= 16 as a product of two factors. Each is in range even if the product
+ * is not: Stirling's series (DLMF 5.11.1). */
 HD_DEVICE double hd_math_stirling(double x, double *other)
 {
     double y = 1 / x, z = y * y;
@@ -240,8 +249,8 @@ HD_DEVICE double hd_math_stirling(double x, double *other)
     *other = half * 2.50662827463100050242;
     return half * exp(-x) * (1 + expm1(series));
 }
-/* libclc's is exp(lgamma(x)), thousands of ULP off for large x. It is good from 1 to 3. Elsewhere this takes the recurrence
- * (DLMF 5.5.1), the series or the reflection (DLMF 5.5.3). */
+/* The libclc function is exp(lgamma(x)), thousands of ULP off for large x. It is good from 1 to 3.
+ * Elsewhere this takes the recurrence (DLMF 5.5.1), the series or the reflection (DLMF 5.5.3). */
 HD_DEVICE double tgamma(double x)
 {
     double t = __builtin_fabs(x), a, b = 1;
@@ -266,12 +275,13 @@ HD_DEVICE double tgamma(double x)
     }
     return x > 0 ? a * b : 3.14159265358979323846 / sinpi(x) / (t * a) / b;
 }
-/* libclc's has -infinity for -infinity. */
+/* The libclc function returns -infinity for -infinity. */
 HD_DEVICE double lgamma(double x)
 {
     return __builtin_isinf(x) ? __builtin_inf() : hd_math_lgamma(x);
 }
-/* libclc's overflow on the way where x is near the largest number. There the half of x is reduced first; all that follows is exact. */
+/* The libclc functions overflow on the way if x is near the largest number. Then this reduces half
+ * of x first; all further steps are exact. */
 HD_DEVICE double fmod(double x, double y)
 {
     if (!(__builtin_fabs(x) > 0x1p1022) || __builtin_isinf(x)) {
@@ -286,7 +296,8 @@ HD_DEVICE double remquo(double x, double y, int *quotient)
 {
     if (__builtin_fabs(x) > 0x1p1000 && !__builtin_isinf(x)) {
         if (__builtin_fabs(y) < 0x1p1000) {
-            return hd_math_remquo(fmod(x, 8 * y), y, quotient); /* the quotient's last three bits stay */
+            /* the quotient's last three bits stay */
+            return hd_math_remquo(fmod(x, 8 * y), y, quotient);
         }
         return hd_math_remquo(x * 0x1p-60, y * 0x1p-60, quotient) * 0x1p60;
     }
@@ -350,7 +361,7 @@ HD_DEVICE void sincosf(float x, float *sine, float *cosine)
     *cosine = cosf(x);
 }
 
-/* ---------------------------------------------------------------------------------------------- GPU: instructions -- */
+/* ---- GPU: instructions ---- */
 
 #define HD_MATH_BUILTIN_1(name)                                                                                        \
     HD_DEVICE double name(double x)                                                                                    \
@@ -381,7 +392,7 @@ HD_MATH_BUILTIN_2(fmax)
 #undef HD_MATH_BUILTIN_1
 #undef HD_MATH_BUILTIN_2
 
-/* One instruction, which clang 14 does not take for its own function. */
+/* One instruction. clang 14 does not use it for its own function. */
 HD_DEVICE double copysign(double x, double y)
 {
     double result;
@@ -394,7 +405,7 @@ HD_DEVICE float copysignf(float x, float y)
     __asm__("copysign.f32 %0, %1, %2;" : "=f"(result) : "f"(y), "f"(x));
     return result;
 }
-/* The sum is rounded toward 0, so no number below a half comes to 1. */
+/* Rounds the sum toward 0, so that no number below a half becomes 1. */
 HD_DEVICE double round(double x)
 {
     return __builtin_trunc(__nvvm_add_rz_d(x, copysign(0.5, x)));
@@ -493,18 +504,18 @@ HD_DEVICE float rsqrtf(float x)
 
 #elif !HD_KERNEL_GPU && !defined(__cplusplus)
 
-/* -------------------------------------------------------------------------------- CPU: libm, and what it does not have
- * -- */
+/* ---- CPU: libm, and the functions it lacks ---- */
 
 #include <math.h>
 
-/* C libraries have these, and declare them on request only. */
+/* C libraries contain these, but declare them only on request. */
 extern double exp10(double x);
 extern float exp10f(float x);
 extern void sincos(double x, double *sine, double *cosine);
 extern void sincosf(float x, float *sine, float *cosine);
 
-/* Newer C libraries declare functions of these names. What is no call, such as the name of a kernel, stays as it is. */
+/* Newer C libraries declare functions of these names. These macros change calls only: the name of a
+ * kernel, for example, stays as it is. */
 #define sinpi(x) hd_math_sinpi(x)
 #define sinpif(x) hd_math_sinpif(x)
 #define cospi(x) hd_math_cospi(x)
@@ -512,14 +523,16 @@ extern void sincosf(float x, float *sine, float *cosine);
 #define rsqrt(x) hd_math_rsqrt(x)
 #define rsqrtf(x) hd_math_rsqrtf(x)
 
-/* pi x, and what is lost in it. */
+/* pi x, and the rounding error. */
 HD_DEVICE double hd_math_times_pi(double x, double *rest)
 {
-    const double pi = 3.14159265358979323846, less = 1.2246467991473515e-16; /* by so much it is less than pi */
+    /* `less` is the difference from `pi` here to the exact pi. */
+    const double pi = 3.14159265358979323846, less = 1.2246467991473515e-16;
     *rest = fma(pi, x, -(pi * x)) + less * x;
     return pi * x;
 }
-/* sin(pi x) of x in [-1/4, 1/4]: what is lost goes into the sine by its first derivative. */
+/* sin(pi x) of x in [-1/4, 1/4]. The first derivative of the sine accounts for the rounding
+ * error. */
 HD_DEVICE double hd_math_sinpi_near(double x)
 {
     double rest, y = hd_math_times_pi(x, &rest);
@@ -562,7 +575,8 @@ HD_DEVICE float hd_math_cospif(float x)
 {
     return (float)hd_math_cospi((double)x);
 }
-/* The quotient 1 / square root and one step of Newton's, whose residual is exact but for the last bit. */
+/* The quotient 1 / square root and one Newton step, whose residual is exact but for the last
+ * bit. */
 HD_DEVICE double hd_math_rsqrt(double x)
 {
     double y = 1 / sqrt(x), root = x * y, rest = fma(x, y, -root);
@@ -578,7 +592,7 @@ HD_DEVICE float hd_math_rsqrtf(float x)
 
 #if HD_KERNEL_GPU ? defined(__clang__) : !defined(__cplusplus)
 
-/* --------------------------------------------------------------------------------------- GPU and CPU: constants -- */
+/* ---- GPU and CPU: constants ---- */
 
 #ifndef M_PI
 #define M_E 2.7182818284590452354
@@ -597,7 +611,7 @@ HD_DEVICE float hd_math_rsqrtf(float x)
 #endif
 #endif
 
-/* --------------------------------------------------------------------------------------------------- the fast ones -- */
+/* ---- the fast ones ---- */
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
@@ -661,7 +675,7 @@ HD_DEVICE float hd_fast_rsqrt(float x)
 {
     return HD_MATH_FAST(__nvvm_rsqrt_approx_f(x), rsqrtf(x), rsqrtf(x));
 }
-/* On GPUs by exp(2 x): tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute ones. */
+/* On GPUs by exp(2 x): tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute. */
 HD_DEVICE float hd_math_fast_tanh(float x)
 {
     float y = 1 - hd_fast_div(2, hd_fast_exp(2 * fabsf(x)) + 1);
@@ -672,6 +686,76 @@ HD_DEVICE float hd_fast_tanh(float x)
     return HD_MATH_FAST(hd_math_fast_tanh(x), hd_math_fast_tanh(x), tanhf(x));
 }
 #undef HD_MATH_FAST
+#endif
+
+/* nvcc also declares the functions of C++, and would choose the one for float: sqrt(2.0f) is a
+ * double in C. `heddle cc` defines HD_KERNEL_SOURCE for kernel source. The type of the argument
+ * selects the function, so these macros convert it. */
+#if defined(HD_KERNEL_SOURCE) && defined(__CUDACC__) && !defined(__clang__)
+#include <math.h>
+#include <stdlib.h>
+#define sqrt(x) (sqrt)((double)(x))
+#define cbrt(x) (cbrt)((double)(x))
+#define exp(x) (exp)((double)(x))
+#define exp2(x) (exp2)((double)(x))
+#define expm1(x) (expm1)((double)(x))
+#define log(x) (log)((double)(x))
+#define log2(x) (log2)((double)(x))
+#define log10(x) (log10)((double)(x))
+#define log1p(x) (log1p)((double)(x))
+#define sin(x) (sin)((double)(x))
+#define cos(x) (cos)((double)(x))
+#define tan(x) (tan)((double)(x))
+#define asin(x) (asin)((double)(x))
+#define acos(x) (acos)((double)(x))
+#define atan(x) (atan)((double)(x))
+#define sinh(x) (sinh)((double)(x))
+#define cosh(x) (cosh)((double)(x))
+#define tanh(x) (tanh)((double)(x))
+#define asinh(x) (asinh)((double)(x))
+#define acosh(x) (acosh)((double)(x))
+#define atanh(x) (atanh)((double)(x))
+#define erf(x) (erf)((double)(x))
+#define erfc(x) (erfc)((double)(x))
+#define tgamma(x) (tgamma)((double)(x))
+#define lgamma(x) (lgamma)((double)(x))
+#define fabs(x) (fabs)((double)(x))
+#define floor(x) (floor)((double)(x))
+#define ceil(x) (ceil)((double)(x))
+#define trunc(x) (trunc)((double)(x))
+#define round(x) (round)((double)(x))
+#define rint(x) (rint)((double)(x))
+#define nearbyint(x) (nearbyint)((double)(x))
+#define lrint(x) (lrint)((double)(x))
+#define llrint(x) (llrint)((double)(x))
+#define lround(x) (lround)((double)(x))
+#define llround(x) (llround)((double)(x))
+#define ilogb(x) (ilogb)((double)(x))
+#define logb(x) (logb)((double)(x))
+#define rsqrt(x) (rsqrt)((double)(x))
+#define exp10(x) (exp10)((double)(x))
+#define sinpi(x) (sinpi)((double)(x))
+#define cospi(x) (cospi)((double)(x))
+#define hypot(x, y) (hypot)((double)(x), (double)(y))
+#define pow(x, y) (pow)((double)(x), (double)(y))
+#define atan2(x, y) (atan2)((double)(x), (double)(y))
+#define fmin(x, y) (fmin)((double)(x), (double)(y))
+#define fmax(x, y) (fmax)((double)(x), (double)(y))
+#define fdim(x, y) (fdim)((double)(x), (double)(y))
+#define fmod(x, y) (fmod)((double)(x), (double)(y))
+#define remainder(x, y) (remainder)((double)(x), (double)(y))
+#define copysign(x, y) (copysign)((double)(x), (double)(y))
+#define nextafter(x, y) (nextafter)((double)(x), (double)(y))
+#define fma(x, y, z) (fma)((double)(x), (double)(y), (double)(z))
+#define remquo(x, y, quotient) (remquo)((double)(x), (double)(y), quotient)
+#define frexp(x, power) (frexp)((double)(x), power)
+#define ldexp(x, power) (ldexp)((double)(x), (int)(power))
+#define scalbn(x, power) (scalbn)((double)(x), (int)(power))
+#define scalbln(x, power) (scalbln)((double)(x), (long)(power))
+#define modf(x, whole) (modf)((double)(x), whole)
+#define abs(x) (abs)((int)(x))
+#define labs(x) (labs)((long)(x))
+#define llabs(x) (llabs)((long long)(x))
 #endif
 
 #endif

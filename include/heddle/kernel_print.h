@@ -1,17 +1,22 @@
 /* kernel_print.h - kernel source: hd_printf and hd_assert. heddle/kernel.h includes it.
  *
- *     hd_printf(format, ...)       as C's printf: writes to standard output; at most 32 numbers and strings
- *     hd_assert(condition)         where the condition does not hold, the kernel ends and the device is lost; nothing with NDEBUG
+ *     hd_printf(format, ...)       as C's printf: writes to standard output; at most 32 numbers and
+ *                                  strings
+ *     hd_assert(condition)         if the condition is false, the kernel ends and the device is
+ *                                  lost; nothing with NDEBUG
  *
  * In source that `heddle cc` compiles, `printf` and `assert` are the same.
  *
- * On a host device a call writes all of its text, up to 4095 bytes, at one place of the program's standard output. It is there when the
- * launch has ended. On a GPU the driver keeps the text in memory of 1 MiB at first, where new text takes the place of the oldest. It writes
- * that at times of its own, at the latest at hd_close.
+ * On a host device a call writes all of its text, up to 4095 bytes, in one place of the program's
+ * standard output. It is there when the launch ends. On a GPU the driver keeps the text in a buffer
+ * of initially 1 MiB. New text replaces the oldest. It writes the text at times of its own, at the
+ * latest at hd_close.
  *
- * The failure of an assertion has this line on a host device:
+ * On a host device a failed assertion reports this line:
  *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
- * For GPUs the driver writes the same facts to standard error, and the failure of the launch names the kernel.
+ *
+ * For GPUs the driver writes the same facts to standard error, and the failure of the launch names
+ * the kernel.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -19,7 +24,7 @@
 #define HEDDLE_KERNEL_PRINT_H
 
 #if HD_KERNEL_GPU && (defined(__clang__) || defined(__CUDACC_RTC__))
-/* The driver has it. */
+/* The driver provides it. */
 extern "C" __attribute__((device, noreturn)) void __assertfail(const char *assertion, const char *file, unsigned line,
                                                                const char *function, size_t character_bytes);
 #define HD_ASSERT_FAIL(text) __assertfail(text, __FILE__, __LINE__, __func__, 1)
@@ -27,7 +32,8 @@ extern "C" __attribute__((device, noreturn)) void __assertfail(const char *asser
 
 #if HD_KERNEL_GPU && defined(__clang__)
 
-/* The driver has it, too. vprintf takes the values in one piece, each promoted as C has it and aligned to its size. */
+/* The driver provides it, too. vprintf takes the values in one piece, each promoted as in C and
+ * aligned to its size. */
 extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
 
 template <typename T> struct hd_print_promoted {
@@ -80,7 +86,8 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #endif
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
-/* Both take the text of the condition: one by the other would have it with its macros expanded. */
+/* Both take the text of the condition. If one called the other, the text would show expanded
+ * macros. */
 #ifdef NDEBUG
 #define hd_assert(condition) ((void)0)
 #else

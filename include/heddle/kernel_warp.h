@@ -1,30 +1,38 @@
-/* kernel_warp.h - kernel source: what the threads of a warp do together. heddle/kernel.h includes it.
+/* kernel_warp.h - kernel source: functions that the threads of a warp call together.
+ * heddle/kernel.h includes it.
  *
- * A warp is 32 threads of a block that follow each other. A thread's number in its block is
- * x + y * block_dim.x + z * block_dim.x * block_dim.y, and its lane is that number modulo 32. The last warp of a block may have fewer
- * threads. T is i32, u32, i64, u64, f32 or f64:
+ * A warp is 32 threads of a block that follow each other. A thread's number in its block is x + y *
+ * block_dim.x + z * block_dim.x * block_dim.y, and its lane is that number modulo 32. The last warp
+ * of a block may be smaller. T is i32, u32, i64, u64, f32 or f64:
  *
  *     hd_warp_size                                  32
  *     hd_lane_index()                               the thread's lane
  *     hd_warp_shuffle_idx_T(value, lane)            the value of that lane (modulo 32)
- *     hd_warp_shuffle_up_T(value, delta)            of the lane `delta` (modulo 32) below; its own value where there is none
- *     hd_warp_shuffle_down_T(value, delta)          of the lane `delta` (modulo 32) above; its own value where there is none
+ *     hd_warp_shuffle_up_T(value, delta)            of the lane `delta` (modulo 32) below; its own
+ *                                                   value if there is none
+ *     hd_warp_shuffle_down_T(value, delta)          of the lane `delta` (modulo 32) above; its own
+ *                                                   value if there is none
  *     hd_warp_shuffle_xor_T(value, mask)            of the lane hd_lane_index() ^ mask (modulo 32)
  *     hd_warp_any(condition), hd_warp_all(condition)
+ *                                                   if it holds in some lane, in all lanes
  *     hd_warp_ballot(condition)                     a bit for each lane whose condition holds
  *     hd_warp_active_mask()                         a bit for each lane that takes part
  *     hd_warp_match_any_u32(value), _u64            a bit for each lane with the same value
- *     hd_warp_reduce_add_T(value), _min_T, _max_T   of all lanes, the same in each; a NaN is neither least nor greatest
- *     hd_warp_barrier()                             what the threads wrote before is visible to all of them after
- *     hd_block_reduce_add_T(value), _min_T, _max_T  of all threads of the block, the same in each; a barrier of the block, too
+ *     hd_warp_reduce_add_T(value), _min_T, _max_T   of all lanes, the same in each; a NaN is
+ *                                                   neither least nor greatest
+ *     hd_warp_barrier()                             earlier writes of the threads are visible to
+ *                                                   all of them afterwards
+ *     hd_block_reduce_add_T(value), _min_T, _max_T  of all threads of the block, the same in each;
+ *                                                   a barrier of the block, too
  *
- * All threads of the warp that have not returned from the kernel call such a function, at the same place of the program. Those take part.
- * A thread that has returned, or that the last warp lacks, takes no part. Its value in a shuffle is unspecified, and the other functions
- * leave it out. hd_block_reduce_* is called by all threads of the block, and none has returned.
+ * All threads of the warp that are still in the kernel must call such a function, at the same place
+ * of the program. Those take part. A thread that has returned, or that the last warp lacks, takes
+ * no part. Its value in a shuffle is unspecified, and the other functions leave it out. All threads
+ * of the block must call hd_block_reduce_*, and none may have returned.
  *
- * Where some threads of a warp do not come, a GPU waits for ever or does anything. A host device ends the launch: the device is lost, and
- * the message names the kernel, the block and two threads.
- * GPUs and host devices add floating-point numbers in the same order, so the sums have the same bits.
+ * If some threads of a warp do not come, a GPU waits for ever or does anything. A host device ends
+ * the launch: the device is lost, and the message names the kernel, the block and two threads. GPUs
+ * and host devices add floating-point numbers in the same order, so the bits of the sums are equal.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -49,9 +57,10 @@
 
 #if HD_KERNEL_GPU
 
-/* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */
+/* ---- GPU: clang or nvcc ---- */
 
-/* The instructions wait for those lanes of a mask that have not returned. So this is all of them. */
+/* The instructions wait for those lanes of a mask that have not returned. So the mask is all
+ * lanes. */
 #define HD_WARP_LANES "0xffffffff"
 
 HD_DEVICE uint32_t hd_lane_index(void)
@@ -165,9 +174,9 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
 
 #elif !defined(__cplusplus)
 
-/* --------------------------------------------------------------------------------------------- CPU: gcc or clang -- */
+/* ---- CPU: gcc or clang ---- */
 
-/* In which function the threads of a warp meet. */
+/* The function in which the threads of a warp meet. */
 enum {
     HD_WARP_BARRIER,
     HD_WARP_SHUFFLE,
@@ -180,7 +189,7 @@ HD_DEVICE uint32_t hd_warp_cpu_lane(HD_SELF)
 {
     return (hd_thread_x() + hd_block_dim_x() * (hd_thread_y() + hd_block_dim_y() * hd_thread_z())) % 32;
 }
-/* The lanes that brought a value. With `any`, those that brought one that is not 0. */
+/* The lanes that brought this value. With `any`, those that brought a value other than 0. */
 HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int any)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, what, value);
@@ -190,7 +199,7 @@ HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int 
     }
     return mask;
 }
-/* The value of a lane; the thread's own where that one takes no part. */
+/* The value of a lane; the thread's own if that lane takes no part. */
 HD_DEVICE uint64_t hd_warp_cpu_shuffle(HD_SELF, uint64_t value, uint32_t lane)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, HD_WARP_SHUFFLE, value);
@@ -318,9 +327,9 @@ HD_WARP_SHUFFLE_OF(f64, double)
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-/* ---------------------------------------------------------------------------------------------------------- both -- */
+/* ---- both ---- */
 
-/* Each warp leaves its result in shared memory, and each thread goes through these in order. */
+/* Each warp stores its result in shared memory, and each thread combines the results in order. */
 #define HD_WARP_BLOCK(op, suffix, type)                                                                                \
     HD_DEVICE type HD_WARP_BLOCK_NAME(op, suffix)(HD_WARP_BLOCK_PARAMETERS(type))                                      \
     {                                                                                                                  \

@@ -1,10 +1,13 @@
 /* heddle/status.h - what calls return, and how to learn more about a failure.
  *
- * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come last in the argument
- * list and are written only on success. Each failure leaves one line of text (hd_message) for the calling thread,
- * and the same facts in fields (hd_last_error). A success leaves both as they were. The library never
- * aborts the program. It prints only what an option asks for (stats), and one line about variables HEDDLE_... that are no options
- * (environment_check).
+ * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come
+ * last in the argument list and are written only on success. Each failure leaves one line of text
+ * (hd_message) for the calling thread, and the same facts as fields (hd_last_error). A success
+ * changes neither. The library never aborts the program. It prints only what an option asks for
+ * (stats), and one line about HEDDLE_... variables that are no options (environment_check).
+ *
+ * Threads: any. Each thread keeps a last failure of its own.
+ * Blocking: never.
  */
 #ifndef HEDDLE_STATUS_H
 #define HEDDLE_STATUS_H
@@ -15,7 +18,7 @@
 
 HD_BEGIN_DECLS
 
-/* X(name, value, text) */
+/* All statuses: X(name, value, text) for each. */
 #define HD_STATUS_MAP(X)                                                                                               \
     X(OK, 0, "success")                                                                                                \
     X(ERROR_ARGUMENT, -1, "invalid argument")                                                                          \
@@ -39,38 +42,43 @@ HD_BEGIN_DECLS
     X(ERROR_OPTION, -19, "unknown option or bad option value")                                                         \
     X(ERROR_UNSUPPORTED, -20, "not supported by this device or driver")
 
+/* The result of a call. HD_STATUS_MAP lists all values, each with its text. */
 typedef enum hd_status {
 #define HD_STATUS_ENUM(name, value, text) HD_##name = value,
     HD_STATUS_MAP(HD_STATUS_ENUM)
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure, which are those of the operation that failed. Where a limit passed (TIMEOUT), they are of the operation that was
- * waited for at last. Where a device was lost, they are of the likeliest of those that the message lists. Fields that do not apply are
- * -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+/* The facts of a failure: those of the operation that failed. After a TIMEOUT they describe the
+ * operation that the call waited for last. After a loss they describe the likeliest of the
+ * operations that the message lists. Fields that do not apply are -1 (numbers), 0 (ticket,
+ * driver_code) or "" (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
-    int driver_code;    /* the driver's own code (a CUresult), 0 when the driver reported nothing */
-    int device;         /* device index in the runtime */
-    int lane;           /* lane number on that device */
-    uint64_t ticket;    /* sequence number of the failed operation in that lane */
-    char operation[64]; /* "launch", "copy", "fill", "matrix product", or the driver entry point that failed */
-    char kernel[128];   /* kernel name, for a launch */
-    char message[512];  /* the line that hd_message() returns */
+    int driver_code; /* the driver's own code (a CUresult); 0: the driver reported nothing */
+    int device;      /* device index in the runtime */
+    int lane;        /* lane number on that device */
+    uint64_t ticket; /* sequence number of the failed operation in that lane */
+    /* "launch", "copy", "fill", "matrix product", or the driver entry point that failed */
+    char operation[64];
+    char kernel[128];  /* kernel name, for a launch */
+    char message[512]; /* the line that hd_message() returns */
 } hd_error;
 
-/* "HD_ERROR_MEMORY" and the like; a static string, also for unknown values. */
+/* Returns "HD_ERROR_MEMORY" and the like; a static string, also for unknown values. Cannot fail. */
 HD_API const char *hd_status_name(hd_status status);
 
-/* The meaning of a status in a few words; a static string, also for unknown values. */
+/* Describes a status in a few words; a static string, also for unknown values. Cannot fail. */
 HD_API const char *hd_status_text(hd_status status);
 
-/* The calling thread's last failure in one line, with what to do about it, "" if there was none. The string
- * belongs to the library and stays valid until the same thread's next failure. */
+/* Returns the calling thread's last failure in one line, with a remedy; "" if there was none. The
+ * string belongs to the library and stays valid until the same thread's next failure. Cannot
+ * fail. */
 HD_API const char *hd_message(void);
 
-/* The calling thread's last failure in fields. Writes out->size bytes. A null pointer is ignored. */
+/* Returns the calling thread's last failure as fields. Writes out->size bytes. Ignores a null
+ * pointer. Cannot fail. */
 HD_API void hd_last_error(hd_error *out);
 
 HD_END_DECLS

@@ -1,19 +1,26 @@
 /* heddle/unified.h - buffers that the CPU and the GPU both use.
  *
- * A unified buffer has memory on its device and pinned memory in the program, and Heddle moves what is newer to where it is needed.
- * For a device that is ahead of the operation that uses it, in that operation's lane. For the host it is at hd_map and element access.
- * So kernels run at the speed of device memory, the CPU reads at the speed of its own, and it works in every placement.
- * Heddle moves chunks, and only those that are used and are newer elsewhere.
- * A buffer has at most 64 of them, of 64 KiB or a larger power of two. What an operation overwrites completely is not moved for it.
+ * A unified buffer uses memory on its device and pinned memory in the program. Heddle moves newer
+ * bytes to the place that needs them. It moves them to a device ahead of the operation that uses
+ * them, in a lane of Heddle. It moves them to the host at hd_map and element access. So kernels run
+ * at the speed of device memory, and the CPU reads at the speed of its own memory, in every
+ * placement. Heddle moves only chunks that are used and are newer elsewhere. A buffer has at most
+ * 64 chunks, of 64 KiB or a larger power of two. Heddle does not move bytes that an operation
+ * overwrites completely.
  *
- * hd_map brings all of the buffer, whatever the access: HD_WRITE keeps what the program does not overwrite. From a hd_map for
- * writing until the last hd_unmap no operation may use the buffer: ACCESS. Mapped for reading, operations may read it.
+ * hd_map brings all of the buffer, whatever the access: HD_WRITE keeps bytes that the program does
+ * not overwrite. From a hd_map for writing until the last hd_unmap no operation may use the buffer:
+ * ACCESS. While it is mapped for reading, operations may read it.
  *
- * A copy that fails is made again at the next use that needs it.
- * Bytes that a failed operation should have written are bad for the host as they are for devices, with the rest of their chunk.
- * They are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
- * hd_buffer_address is that of the device memory; work outside Heddle that uses it does not see what is newer on the host.
- * A unified buffer of a lost device is lost, as any.
+ * A copy that fails is repeated at the next use that needs it. Bytes that a failed operation should
+ * have written are bad for the host and for devices, with the rest of their chunk. They are good
+ * again once hd_write, hd_fill, hd_copy or a kernel writes them. hd_buffer_address returns the
+ * address of the device memory. Work outside Heddle that uses it does not see newer bytes of the
+ * host. A unified buffer of a lost device is lost, like any other.
+ *
+ * Threads: any.
+ * Blocking: hd_alloc_unified, as hd_alloc and hd_alloc_host. hd_element and the functions for
+ * single elements wait for work and for their bytes (option transfer_timeout).
  */
 #ifndef HEDDLE_UNIFIED_H
 #define HEDDLE_UNIFIED_H
@@ -25,18 +32,22 @@
 
 HD_BEGIN_DECLS
 
-/* Allocates a unified buffer whose device memory is on the lane's device, owned by the caller: hd_free. The content is
- * undefined. Everything that takes a buffer takes it. Errors: as hd_alloc, and those of hd_alloc_host. */
+/* Allocates a unified buffer whose device memory is on the lane's device, owned by the caller:
+ * hd_free. The content is undefined. Every call that takes a buffer takes it. Errors: as hd_alloc
+ * and hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
-/* A host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access by this thread, now.
- * For reading (HD_READ), submitted writers are finished then and their bytes are here. For writing, readers are finished, too. Costs a few
- * loads once nothing is pending; else waits (option transfer_timeout). NULL on failure, with hd_message set: ARGUMENT,
- * HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified), TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY.
- * The pointer is good until the next operation that uses the buffer is submitted. */
+/* Returns a host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access
+ * by this thread, now. For reading (HD_READ), submitted writers are finished then and their bytes
+ * are here. For writing, readers are finished, too. Costs a few loads if nothing is pending; else
+ * waits (option transfer_timeout). The pointer is valid until the next operation that uses the
+ * buffer is submitted. NULL on failure: hd_last_error gives the status.
+ * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
+ * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* One element, by its index: false on failure, with hd_message set. */
+/* One element, by its index. These return a bool and no status: true is success, unlike the 0 of
+ * HD_OK. On failure they return false, with hd_message set, and change nothing. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \

@@ -1,13 +1,19 @@
-/* heddle/version.h - the library's version, and how its symbols are declared. */
+/* heddle/version.h - the version of the library, and the macros that declare its symbols.
+ *
+ * Threads: any.
+ * Blocking: never.
+ */
 #ifndef HEDDLE_VERSION_H
 #define HEDDLE_VERSION_H
 
+/* The version of these headers. */
 #define HD_VERSION_MAJOR 0
 #define HD_VERSION_MINOR 2
 #define HD_VERSION_PATCH 0
-#define HD_VERSION_STRING HD_VERSION_TEXT(HD_VERSION_MAJOR, HD_VERSION_MINOR, HD_VERSION_PATCH) /* "0.2.0" */
+/* The same as a text: "0.2.0". */
+#define HD_VERSION_STRING HD_VERSION_TEXT(HD_VERSION_MAJOR, HD_VERSION_MINOR, HD_VERSION_PATCH)
 
-/* For HD_VERSION_STRING alone. */
+/* Helpers of HD_VERSION_STRING. */
 #define HD_VERSION_TEXT(major, minor, patch) HD_VERSION_JOIN(major, minor, patch)
 #define HD_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
 
@@ -18,6 +24,7 @@
 #define HD_API
 #endif
 
+/* They enclose declarations of C functions, for C++. */
 #ifdef __cplusplus
 #define HD_BEGIN_DECLS extern "C" {
 #define HD_END_DECLS }
@@ -28,7 +35,7 @@
 
 HD_BEGIN_DECLS
 
-/* The version of the library that is loaded, "major.minor.patch"; a static string. Cannot fail. */
+/* Returns the version of the loaded library, "major.minor.patch"; a static string. Cannot fail. */
 HD_API const char *hd_version(void);
 
 HD_END_DECLS

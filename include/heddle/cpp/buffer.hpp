@@ -1,11 +1,15 @@
-/* heddle/cpp/buffer.hpp - buffers of elements, and spans of them. heddle/buffer.h, heddle/unified.h and heddle/copy.h are its reference.
+/* heddle/cpp/buffer.hpp - buffers of elements, and spans of them. heddle/buffer.h, heddle/unified.h
+ * and heddle/copy.h are its reference.
  *
  *     hd::buffer<float> y = hd::alloc<float>(lane, n);
  *     hd::write(y, host);                               // any contiguous container
- *     hd::copy(x.span(0, 100), y.span(n - 100, 100));   // elements, where C has bytes
+ *     hd::copy(x.span(0, 100), y.span(n - 100, 100));   // elements, where C counts bytes
  *
- * Threads: any. Locks: none. Blocking: as the C call of each.
- * Always: sizes, places and distances are counted in elements. An element is a type that can be copied as bytes.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: sizes, places and distances are counted in elements. An element is a type that can be
+ * copied as bytes.
  */
 #ifndef HEDDLE_CPP_BUFFER_HPP
 #define HEDDLE_CPP_BUFFER_HPP
@@ -19,7 +23,8 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* Bytes of `count` elements. What is too large for a size_t becomes its largest value, which every call refuses: RANGE or MEMORY. */
+/* Returns the bytes of `count` elements. A number too large for a size_t becomes its largest value,
+ * which every call refuses: RANGE or MEMORY. */
 template <class T> std::size_t bytes_of(std::size_t count) noexcept
 {
     std::size_t bytes = 0;
@@ -30,7 +35,8 @@ template <class T> std::size_t bytes_of(std::size_t count) noexcept
 
 template <class T> class mapping;
 
-/* Elements of a buffer: `count` of them, from number `first` on. A plain value that owns nothing. */
+/* Elements of a buffer: `count` of them, from number `first` on. A plain value that owns
+ * nothing. */
 template <class T> class span : public detail::no_argument
 {
   public:
@@ -83,7 +89,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return hd_free(handle);
     }
 
-    /* Elements; 0 without a buffer. */
+    /* Returns the number of elements; 0 without a buffer. */
     std::size_t size() const noexcept
     {
         return hd_buffer_size(get()) / sizeof(T);
@@ -101,7 +107,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return hd_buffer_address(get());
     }
 
-    /* All elements, or those from `first` on, or `count` of these. A span is checked where it is used: RANGE. */
+    /* All elements, or those from `first` on, or `count` of these. Calls check a span when they use
+     * it: RANGE. */
     hd::span<T> span() const noexcept
     {
         return {*this, 0, size()};
@@ -130,13 +137,13 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return detail::finish(status, out);
     }
 
-    /* hd_buffer_wait without a limit: until the program could access the content so. */
+    /* hd_buffer_wait without a limit: until the program could access the content in this way. */
     result<void> wait(hd_access access) const
     {
         return detail::finish(hd_buffer_wait(get(), access, HD_FOREVER));
     }
 
-    /* hd_buffer_wait: false where the limit passed. */
+    /* hd_buffer_wait: false if the limit passed. */
     result<bool> wait_for(hd_access access, std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_buffer_wait(get(), access, detail::limit_of(limit)));
@@ -178,7 +185,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
     }
 };
 
-/* The content of pinned or unified memory, until it is unmapped: by its destructor, or by hd_free of the buffer.
+/* The content of pinned or unified memory, until the destructor or hd_free of the buffer unmaps it.
  * It is a contiguous range of C++. */
 template <class T> class mapping
 {
@@ -265,7 +272,7 @@ template <class T> class mapping
 /* ---- allocation: `count` elements, whose content is undefined ---- */
 
 /* hd_alloc: memory of the lane's device. */
-template <class T> result<buffer<T>> alloc(lane_ref in_lane, std::size_t count)
+template <class T> HD_CPP_INLINE result<buffer<T>> alloc(lane_ref in_lane, std::size_t count)
 {
     hd_buffer *out = nullptr;
     const hd_status status = hd_alloc(in_lane.get(), detail::bytes_of<T>(count), &out);
@@ -273,7 +280,8 @@ template <class T> result<buffer<T>> alloc(lane_ref in_lane, std::size_t count)
 }
 
 /* hd_alloc_with: named in messages and reports, with HD_ALLOC_KEEP or 0. */
-template <class T> result<buffer<T>> alloc(lane_ref in_lane, std::size_t count, const char *label, unsigned flags = 0)
+template <class T>
+HD_CPP_INLINE result<buffer<T>> alloc(lane_ref in_lane, std::size_t count, const char *label, unsigned flags = 0)
 {
     auto options = detail::sized<hd_alloc_options>();
     options.label = label;
@@ -284,7 +292,7 @@ template <class T> result<buffer<T>> alloc(lane_ref in_lane, std::size_t count, 
 }
 
 /* hd_alloc_host: pinned memory, which every device can use and the program can map. */
-template <class T> result<buffer<T>> alloc_host(runtime_ref of_runtime, std::size_t count)
+template <class T> HD_CPP_INLINE result<buffer<T>> alloc_host(runtime_ref of_runtime, std::size_t count)
 {
     hd_buffer *out = nullptr;
     const hd_status status = hd_alloc_host(of_runtime.get(), detail::bytes_of<T>(count), &out);
@@ -292,7 +300,7 @@ template <class T> result<buffer<T>> alloc_host(runtime_ref of_runtime, std::siz
 }
 
 /* hd_alloc_unified: memory of the lane's device that the program can map, too. */
-template <class T> result<buffer<T>> alloc_unified(lane_ref in_lane, std::size_t count)
+template <class T> HD_CPP_INLINE result<buffer<T>> alloc_unified(lane_ref in_lane, std::size_t count)
 {
     hd_buffer *out = nullptr;
     const hd_status status = hd_alloc_unified(in_lane.get(), detail::bytes_of<T>(count), &out);

@@ -1,4 +1,5 @@
-/* heddle/cpp/claim.hpp - bytes that something outside of Heddle uses. heddle/claim.h is its reference.
+/* heddle/cpp/claim.hpp - claims on bytes that something outside of Heddle uses. heddle/claim.h is
+ * its reference.
  *
  *     hd::claim halo = hd::begin_claim(runtime, "left halo", hd::out(x, 0, 100));
  *     halo.wait();
@@ -9,8 +10,11 @@
  *     cufftExecC2C(plan, ...);
  *     c.end();
  *
- * Threads: any. Locks: none. Blocking: as the C call of each.
- * Always: a claim that is destroyed before its end() is ended as failed, so bytes that an exception left half written are never a result.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: a claim that is destroyed before its end() ends as failed. So bytes that an exception
+ * left half written never count as a result.
  */
 #ifndef HEDDLE_CPP_CLAIM_HPP
 #define HEDDLE_CPP_CLAIM_HPP
@@ -40,13 +44,13 @@ class claim_ref : public detail::reference<hd_claim>
         return detail::finish(hd_claim_wait(get(), HD_FOREVER));
     }
 
-    /* hd_claim_wait: false where the limit passed. */
+    /* hd_claim_wait: false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_claim_wait(get(), detail::limit_of(limit)));
     }
 
-    /* hd_claim_get_pointer: where the elements of a use of pinned or unified memory begin. */
+    /* hd_claim_get_pointer: the first element of a use of pinned or unified memory. */
     template <class T> result<T *> pointer(std::size_t use = 0) const
     {
         void *out = nullptr;
@@ -69,7 +73,7 @@ class claim : public owned<claim_ref>
   public:
     using owned<claim_ref>::owned;
 
-    /* hd_claim_end. The object has no claim afterwards, in any case. */
+    /* hd_claim_end. The object is empty afterwards, also after an error. */
     result<void> end(hd_status outcome = HD_OK)
     {
         return detail::finish(hd_claim_end(release(), outcome));
@@ -83,7 +87,8 @@ class claim : public owned<claim_ref>
 namespace detail
 {
 
-/* What a claim or a call uses, as an array; at least one element, since an array has to. */
+/* The uses of a claim or a call, as an array; at least one element, since an array must have
+ * one. */
 template <class... Uses> struct use_list {
     static_assert((std::is_same_v<Uses, hd_arg> && ...),
                   "hd::begin_claim: a use is hd::in(b), hd::out(b) or hd::inout(b) of a buffer or a part of it");
@@ -101,7 +106,8 @@ inline hd_claim_options claim_options(const char *label) noexcept
     return options;
 }
 
-/* What a function object returns, as an outcome: HD_OK where it returns nothing, FAILED where it throws. */
+/* The outcome of a function object: the status that it returns, HD_OK if it returns nothing, FAILED
+ * if it throws. */
 template <class F, class Argument> hd_status outcome_of(F &function, Argument argument) noexcept
 {
     const auto call = [&]() -> hd_status {
@@ -135,7 +141,7 @@ template <class F> void *context_of(F &function) noexcept
 } // namespace detail
 
 /* hd_claim_begin. */
-template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const Uses &...uses)
+template <class... Uses> HD_CPP_INLINE result<claim> begin_claim(runtime_ref of_runtime, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     hd_claim *out = nullptr;
@@ -144,7 +150,8 @@ template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const
 }
 
 /* hd_claim_begin_with: named in messages and reports. */
-template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const char *label, const Uses &...uses)
+template <class... Uses>
+HD_CPP_INLINE result<claim> begin_claim(runtime_ref of_runtime, const char *label, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     const hd_claim_options options = detail::claim_options(label);
@@ -155,7 +162,7 @@ template <class... Uses> result<claim> begin_claim(runtime_ref of_runtime, const
 
 /* hd_claim_begin_stream: `stream` is a CUstream or cudaStream_t. */
 template <class... Uses>
-result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const Uses &...uses)
+HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     hd_claim *out = nullptr;
@@ -164,7 +171,8 @@ result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, c
 }
 
 template <class... Uses>
-result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const char *label, const Uses &...uses)
+HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const char *label,
+                                           const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     const hd_claim_options options = detail::claim_options(label);
@@ -174,12 +182,14 @@ result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, c
     return detail::finish(status, claim(out));
 }
 
-/* ---- functions of the program: an object with operator(), which must live until the ticket is done ----
+/* ---- functions of the program ----
  *
- * It returns nothing, or an hd_status that is the outcome. One that throws has failed. */
+ * Each is an object with operator(), which must live until the ticket is done. It returns nothing,
+ * or an hd_status that is the outcome. A function that throws fails. */
 
 /* hd_host_call: function(void *const *pointers). */
-template <class F, class... Uses> result<ticket> host_call(runtime_ref of_runtime, F &function, const Uses &...uses)
+template <class F, class... Uses>
+HD_CPP_INLINE result<ticket> host_call(runtime_ref of_runtime, F &function, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     const auto call = [](void *const *pointers, void *context) -> hd_status {

@@ -1,10 +1,14 @@
-/* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is its reference: what blocks, what order holds, and the errors.
+/* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is its reference for blocking,
+ * order and errors.
  *
- * Where a call takes elements of a buffer, it takes an hd::span of them, or a buffer: all of its elements.
- * Where it takes the program's memory, it takes a pointer, or anything contiguous that std::data and std::size take.
+ * For elements of a buffer, a call takes an hd::span of them, or a buffer: all of its elements. For
+ * the program's memory, it takes a pointer, or any contiguous range that std::data and std::size
+ * accept.
  *
- * Threads: any. Locks: none.
- * Always: both sides have the same type of element and the same number, or nothing is submitted: ARGUMENT.
+ * Threads: any.
+ * Locks: none.
+ * Always: both sides have the same type of element and the same number, or nothing is submitted:
+ * ARGUMENT.
  */
 #ifndef HEDDLE_CPP_COPY_HPP
 #define HEDDLE_CPP_COPY_HPP
@@ -31,13 +35,20 @@ template <class T> T element_of(const span<T> &);
 template <class T> T element_of(const buffer_ref<T> &);
 template <class Side> using element_t = decltype(element_of(std::declval<const Side &>()));
 
-/* Whether `Memory` is the program's: contiguous elements of type T. */
+/* True if `Memory` is memory of the program: contiguous elements of type T. */
 template <class Memory, class T, class = void> inline constexpr bool is_memory_of = false;
 template <class Memory, class T>
 inline constexpr bool is_memory_of<
     Memory, T,
     std::void_t<decltype(std::data(std::declval<Memory &>())), decltype(std::size(std::declval<Memory &>()))>> =
     std::is_same_v<std::remove_const_t<std::remove_pointer_t<decltype(std::data(std::declval<Memory &>()))>>, T>;
+
+/* True if there is a buffer. Without one the C call reports the error, since no number of elements
+ * could be wrong. */
+template <class T> bool is_there(const span<T> &s) noexcept
+{
+    return hd_buffer_device(s.buffer().get()) != -2;
+}
 
 /* For the calls that move from one side to another one. */
 inline error different_sizes(const char *call, std::size_t to, std::size_t from) noexcept
@@ -48,7 +59,7 @@ inline error different_sizes(const char *call, std::size_t to, std::size_t from)
 
 } // namespace detail
 
-/* hd_copy: as many elements as both sides have. */
+/* hd_copy of all elements; both sides must have the same number. */
 template <class To, class From, class = detail::element_t<To>, class = detail::element_t<From>>
 result<ticket> copy(const To &to, const From &from)
 {
@@ -56,7 +67,7 @@ result<ticket> copy(const To &to, const From &from)
                   "hd::copy: the elements are of different types");
     const auto dst = detail::as_span(to);
     const auto src = detail::as_span(from);
-    if (dst.size() != src.size()) {
+    if (dst.size() != src.size() && detail::is_there(dst) && detail::is_there(src)) {
         return detail::refuse<ticket>(detail::different_sizes("hd::copy", dst.size(), src.size()));
     }
     ticket out;
@@ -65,7 +76,7 @@ result<ticket> copy(const To &to, const From &from)
     return detail::finish(status, out);
 }
 
-/* hd_write of as many elements as `to` has. */
+/* hd_write of as many elements as `to` counts. */
 template <class To> result<void> write(const To &to, const detail::element_t<To> *from)
 {
     const auto dst = detail::as_span(to);
@@ -77,13 +88,13 @@ template <class To, class Memory, class = std::enable_if_t<detail::is_memory_of<
 result<void> write(const To &to, const Memory &from)
 {
     const auto dst = detail::as_span(to);
-    if (dst.size() != std::size(from)) {
+    if (dst.size() != std::size(from) && detail::is_there(dst)) {
         return detail::refuse<void>(detail::different_sizes("hd::write", dst.size(), std::size(from)));
     }
     return write(dst, std::data(from));
 }
 
-/* hd_read of as many elements as `from` has. */
+/* hd_read of as many elements as `from` counts. */
 template <class From> result<void> read(const From &from, detail::element_t<From> *to)
 {
     const auto src = detail::as_span(from);
@@ -95,7 +106,7 @@ template <class From, class Memory, class = std::enable_if_t<detail::is_memory_o
 result<void> read(const From &from, Memory &to)
 {
     const auto src = detail::as_span(from);
-    if (src.size() != std::size(to)) {
+    if (src.size() != std::size(to) && detail::is_there(src)) {
         return detail::refuse<void>(detail::different_sizes("hd::read", std::size(to), src.size()));
     }
     return read(src, std::data(to));
@@ -110,26 +121,69 @@ template <class From> result<std::vector<detail::element_t<From>>> read(const Fr
     return detail::finish(status, std::move(out));
 }
 
-/* hd_fill with an element of 1, 2 or 4 bytes. Place and size are a multiple of 4 bytes: ARGUMENT. */
+namespace detail
+{
+
+/* Fills by doubling: writes some elements, then copies the filled part behind itself until all is
+ * filled. The last copy reads the results of the others, and is therefore done when they are. */
+template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, ticket *out)
+{
+    hd_buffer *const buffer = to.buffer().get();
+    const std::size_t begin = to.offset_bytes(), least = sizeof(T) < 1024 ? 4096 / sizeof(T) : 4;
+    std::size_t parts[64] = {to.size()};
+    int n = 0;
+    while (parts[n] > least) {
+        parts[n + 1] = parts[n] - parts[n] / 2;
+        n++;
+    }
+    std::vector<T> first(parts[n], value);
+    hd_status status = hd_write(buffer, begin, first.data(), bytes_of<T>(parts[n]));
+    /* Bytes that come back from the device are there. */
+    if (n == 0 && status == HD_OK) {
+        status = hd_read(buffer, begin, first.data(), bytes_of<T>(parts[0]));
+    }
+    for (; n > 0 && status == HD_OK; n--) {
+        const std::size_t filled = bytes_of<T>(parts[n]), more = bytes_of<T>(parts[n - 1]) - filled;
+        status = hd_copy(buffer, begin + filled, buffer, begin, more, out);
+    }
+    return status;
+}
+
+} // namespace detail
+
+/* hd_fill, of elements of any type. hd_fill does it if 4 bytes repeat, and place and size are a
+ * multiple of 4 bytes. Else this writes some elements, as hd_write does, and copies them, as
+ * hd_copy does. It may wait for the uses of these elements. */
 template <class To> result<ticket> fill(const To &to, const detail::element_t<To> &value)
 {
-    constexpr std::size_t each = sizeof value;
-    static_assert(each == 1 || each == 2 || each == 4,
-                  "hd::fill: an element has 1, 2 or 4 bytes; launch a kernel for others");
+    using element = detail::element_t<To>;
     const auto dst = detail::as_span(to);
-    std::uint32_t pattern = 0;
-    for (std::size_t i = 0; i < sizeof pattern; i += each) {
-        std::memcpy(reinterpret_cast<char *>(&pattern) + i, &value, each);
+    unsigned char bytes[sizeof(element) < 4 ? 4 : sizeof(element)] = {};
+    bool repeats = sizeof bytes % sizeof(element) == 0 && sizeof bytes % 4 == 0;
+    for (std::size_t i = 0; i < sizeof bytes && repeats; i++) {
+        bytes[i] = reinterpret_cast<const unsigned char *>(std::addressof(value))[i % sizeof(element)];
+        repeats = i < 4 || bytes[i] == bytes[i - 4];
     }
     ticket out;
-    const hd_status status = hd_fill(dst.buffer().get(), dst.offset_bytes(), pattern, dst.size_bytes(), &out);
+    hd_status status = HD_OK;
+    if ((repeats && (dst.offset_bytes() | dst.size_bytes()) % 4 == 0) || dst.empty() || !detail::is_there(dst)) {
+        std::uint32_t pattern = 0;
+        std::memcpy(&pattern, bytes, sizeof pattern);
+        /* This is the whole size, or there is no buffer. */
+        const std::size_t bytes_filled = dst.size_bytes() & ~std::size_t(3);
+        status = hd_fill(dst.buffer().get(), dst.offset_bytes() & ~std::size_t(3), pattern, bytes_filled, &out);
+    } else {
+        status = detail::fill_by_copies<element>(dst, value, &out);
+    }
     return detail::finish(status, out);
 }
 
 /* ---- boxes ---- */
 
-/* hd_box in elements: a row of them that lie next to each other, repeated in up to HD_BOX_DIMS dimensions:
- *     hd::box(64).repeat(32, 1024, 64)    32 rows of 64 elements, 1024 apart on the destination's side and 64 on the source's */
+/* hd_box in elements: a row of them that lie next to each other, repeated in up to HD_BOX_DIMS
+ * dimensions:
+ *     hd::box(64).repeat(32, 1024, 64)    32 rows of 64 elements, 1024 apart on the destination's
+ *                                         side and 64 on the source's side */
 class box
 {
   public:
@@ -137,7 +191,7 @@ class box
     {
     }
 
-    /* One more dimension. More than HD_BOX_DIMS are refused where the box is used: ARGUMENT. */
+    /* Adds a dimension. More than HD_BOX_DIMS are refused when the box is used: ARGUMENT. */
     constexpr box repeat(std::size_t count, std::size_t dst_stride, std::size_t src_stride) const noexcept
     {
         box b = *this;
@@ -150,7 +204,7 @@ class box
         return b;
     }
 
-    /* The structure of C, of elements of type T. */
+    /* Returns the structure of C, for elements of type T. */
     template <class T> hd_box of() const noexcept
     {
         auto b = detail::sized<hd_box>();
@@ -170,7 +224,8 @@ class box
     std::size_t count_[HD_BOX_DIMS] = {}, dst_stride_[HD_BOX_DIMS] = {}, src_stride_[HD_BOX_DIMS] = {};
 };
 
-/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` or `from_first`. */
+/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` or
+ * `from_first`. */
 template <class T>
 result<ticket> copy_box(const buffer_ref<T> &to, std::size_t to_first, const buffer_ref<T> &from,
                         std::size_t from_first, const box &b)

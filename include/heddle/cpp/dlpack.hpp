@@ -1,10 +1,15 @@
-/* heddle/cpp/dlpack.hpp - tensors given to other libraries, and taken from them. heddle/dlpack.h is its reference.
+/* heddle/cpp/dlpack.hpp - exchange of tensors with other libraries. heddle/dlpack.h is its
+ * reference.
  *
- *     DLManagedTensorVersioned *out = hd::to_dlpack(a, stream);                    // the consumer's, with its deleter
- *     hd::tensor<float> b = hd::from_dlpack<float>(runtime, managed, stream);      // the deleter comes at its end
+ *     // The consumer owns `out`, and calls its deleter.
+ *     DLManagedTensorVersioned *out = hd::to_dlpack(a, stream);
+ *     // The end of `b` calls the producer's deleter.
+ *     hd::tensor<float> b = hd::from_dlpack<float>(runtime, managed, stream);
  *
- * Threads: any. Locks: none. Blocking: as the C call of each.
- * Always: a tensor that is not taken stays the caller's.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: a tensor that is not taken stays with the caller.
  */
 #ifndef HEDDLE_CPP_DLPACK_HPP
 #define HEDDLE_CPP_DLPACK_HPP
@@ -24,7 +29,7 @@ inline hd_dlpack_options dlpack_options(unsigned flags, const char *label) noexc
     return options;
 }
 
-/* A bool is a byte of a tensor, as what DLPack calls bool. */
+/* A bool is a byte of a tensor, which DLPack calls bool. */
 template <class T> constexpr unsigned dlpack_flags(unsigned flags) noexcept
 {
     return std::is_same_v<T, bool> ? flags | HD_DLPACK_BOOL : flags;
@@ -41,8 +46,8 @@ template <class T> hd_dlpack_options dlpack_import_options(unsigned flags, const
 
 /* hd_dlpack_export. `flags`: HD_DLPACK_READ_ONLY, or 0. */
 template <class T>
-result<DLManagedTensorVersioned *> to_dlpack(const tensor_view<T> &t, std::int64_t stream, unsigned flags = 0,
-                                             const char *label = nullptr)
+HD_CPP_INLINE result<DLManagedTensorVersioned *> to_dlpack(const tensor_view<T> &t, std::int64_t stream,
+                                                           unsigned flags = 0, const char *label = nullptr)
 {
     const hd_dlpack_options options = detail::dlpack_options(detail::dlpack_flags<T>(flags), label);
     DLManagedTensorVersioned *out = nullptr;
@@ -52,8 +57,8 @@ result<DLManagedTensorVersioned *> to_dlpack(const tensor_view<T> &t, std::int64
 
 /* hd_dlpack_export_unversioned. */
 template <class T>
-result<DLManagedTensor *> to_dlpack_unversioned(const tensor_view<T> &t, std::int64_t stream,
-                                                const char *label = nullptr)
+HD_CPP_INLINE result<DLManagedTensor *> to_dlpack_unversioned(const tensor_view<T> &t, std::int64_t stream,
+                                                              const char *label = nullptr)
 {
     const hd_dlpack_options options = detail::dlpack_options(detail::dlpack_flags<T>(0), label);
     DLManagedTensor *out = nullptr;
@@ -63,8 +68,8 @@ result<DLManagedTensor *> to_dlpack_unversioned(const tensor_view<T> &t, std::in
 
 /* hd_dlpack_import. Errors: also ARGUMENT (the elements are of another type). */
 template <class T>
-result<tensor<T>> from_dlpack(runtime_ref of_runtime, DLManagedTensorVersioned *managed, std::int64_t stream,
-                              unsigned flags = 0, const char *label = nullptr)
+HD_CPP_INLINE result<tensor<T>> from_dlpack(runtime_ref of_runtime, DLManagedTensorVersioned *managed,
+                                            std::int64_t stream, unsigned flags = 0, const char *label = nullptr)
 {
     const hd_dlpack_options options = detail::dlpack_import_options<T>(flags, label);
     hd_tensor out{};
@@ -74,8 +79,8 @@ result<tensor<T>> from_dlpack(runtime_ref of_runtime, DLManagedTensorVersioned *
 
 /* hd_dlpack_import_unversioned. */
 template <class T>
-result<tensor<T>> from_dlpack(runtime_ref of_runtime, DLManagedTensor *managed, std::int64_t stream, unsigned flags = 0,
-                              const char *label = nullptr)
+HD_CPP_INLINE result<tensor<T>> from_dlpack(runtime_ref of_runtime, DLManagedTensor *managed, std::int64_t stream,
+                                            unsigned flags = 0, const char *label = nullptr)
 {
     const hd_dlpack_options options = detail::dlpack_import_options<T>(flags, label);
     hd_tensor out{};

@@ -1,13 +1,17 @@
-/* heddle/cpp/import.hpp - memory that Heddle did not make, and memory for other processes. heddle/import.h is its reference.
+/* heddle/cpp/import.hpp - buffers over memory that Heddle did not allocate, and memory for other
+ * processes. heddle/import.h is its reference.
  *
- *     hd::buffer<float> theirs = hd::import_device(runtime, 0, pointer, n, "theirs");   // what cudaMalloc gave
+ *     hd::buffer<float> theirs = hd::import_device(runtime, 0, pointer, n, "theirs");
  *     hd::buffer<float> mine = hd::import_host(runtime, vector.data(), vector.size());
  *
  *     hd::buffer<float> one = hd::alloc_piece<float>(lane, n);
  *     hd_export e = hd::export_piece(one);
  *
- * Threads: any; those that `released` runs on are in heddle/import.h. Locks: none. Blocking: as the C call of each.
- * Always: the memory has to outlive its last use, which may be after the destructor of the buffer. `released` reports it.
+ * Threads: any; heddle/import.h lists those that run `released`.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: the memory must outlive its last use, which may be after the destructor of the buffer.
+ * `released` reports it.
  */
 #ifndef HEDDLE_CPP_IMPORT_HPP
 #define HEDDLE_CPP_IMPORT_HPP
@@ -32,9 +36,9 @@ inline hd_import_options import_options(const char *label, hd_released_function 
 
 /* hd_import: `count` elements of a device's memory at `address`, which something else allocated. */
 template <class T>
-result<buffer<T>> import_device(runtime_ref of_runtime, int device, T *address, std::size_t count,
-                                const char *label = nullptr, hd_released_function released = nullptr,
-                                void *context = nullptr)
+HD_CPP_INLINE result<buffer<T>> import_device(runtime_ref of_runtime, int device, T *address, std::size_t count,
+                                              const char *label = nullptr, hd_released_function released = nullptr,
+                                              void *context = nullptr)
 {
     const hd_import_options options = detail::import_options(label, released, context);
     hd_buffer *out = nullptr;
@@ -45,8 +49,9 @@ result<buffer<T>> import_device(runtime_ref of_runtime, int device, T *address, 
 
 /* hd_import_host: `count` elements of the program's memory, pinned until their last use. */
 template <class T>
-result<buffer<T>> import_host(runtime_ref of_runtime, T *memory, std::size_t count, const char *label = nullptr,
-                              hd_released_function released = nullptr, void *context = nullptr)
+HD_CPP_INLINE result<buffer<T>> import_host(runtime_ref of_runtime, T *memory, std::size_t count,
+                                            const char *label = nullptr, hd_released_function released = nullptr,
+                                            void *context = nullptr)
 {
     const hd_import_options options = detail::import_options(label, released, context);
     hd_buffer *out = nullptr;
@@ -55,7 +60,8 @@ result<buffer<T>> import_host(runtime_ref of_runtime, T *memory, std::size_t cou
 }
 
 /* hd_alloc_with and HD_ALLOC_ONE_PIECE: one piece of physical memory. */
-template <class T> result<buffer<T>> alloc_piece(lane_ref in_lane, std::size_t count, const char *label = nullptr)
+template <class T>
+HD_CPP_INLINE result<buffer<T>> alloc_piece(lane_ref in_lane, std::size_t count, const char *label = nullptr)
 {
     auto options = detail::sized<hd_alloc_options>();
     options.flags = HD_ALLOC_ONE_PIECE;
@@ -65,7 +71,7 @@ template <class T> result<buffer<T>> alloc_piece(lane_ref in_lane, std::size_t c
     return detail::finish(status, buffer<T>(out));
 }
 
-/* hd_buffer_export: for other processes. The descriptor in it is the program's to close. */
+/* hd_buffer_export: for other processes. The program closes the descriptor in it. */
 template <class T>
 result<hd_export> export_piece(const buffer_ref<T> &piece, hd_export_kind kind = HD_EXPORT_DESCRIPTOR)
 {
@@ -74,10 +80,12 @@ result<hd_export> export_piece(const buffer_ref<T> &piece, hd_export_kind kind =
     return detail::finish(status, out);
 }
 
-/* hd_import_descriptor: what another process exported. The descriptor stays the program's to close. */
+/* hd_import_descriptor: memory that another process exported. The program still closes the
+ * descriptor. */
 template <class T>
-result<buffer<T>> import_piece(runtime_ref of_runtime, int device, const hd_export &from, const char *label = nullptr,
-                               hd_released_function released = nullptr, void *context = nullptr)
+HD_CPP_INLINE result<buffer<T>> import_piece(runtime_ref of_runtime, int device, const hd_export &from,
+                                             const char *label = nullptr, hd_released_function released = nullptr,
+                                             void *context = nullptr)
 {
     const hd_import_options options = detail::import_options(label, released, context);
     hd_buffer *out = nullptr;

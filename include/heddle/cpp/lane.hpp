@@ -1,10 +1,13 @@
 /* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is its reference.
  *
- * Waits come in two kinds. A wait() has no limit, and returns once all has ended well. A wait_for() has a limit, and returns whether it
- * has ended. In both a failed operation is an error.
+ * Waits come in two kinds. A wait() takes no limit, and returns once all work ended well. A
+ * wait_for() takes a limit, and returns true if the work ended. In both a failed operation is an
+ * error.
  *
- * Threads: any. Locks: none.
- * Always: a default lane is an hd::lane_ref, since it ends with its thread. A lane that the program made is an hd::lane, which it owns.
+ * Threads: any.
+ * Locks: none.
+ * Always: a default lane is an hd::lane_ref, since it ends with its thread. A lane that the program
+ * made is an hd::lane, which it owns.
  */
 #ifndef HEDDLE_CPP_LANE_HPP
 #define HEDDLE_CPP_LANE_HPP
@@ -17,7 +20,7 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* A limit that is past only looks: below 0 C has no limit at all. */
+/* A limit that is past becomes 0, which only checks: C takes a negative limit as none. */
 inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
 {
     return limit.count() < 0 ? 0 : static_cast<std::int64_t>(limit.count());
@@ -25,7 +28,7 @@ inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
 
 } // namespace detail
 
-/* A position in a lane: a plain value, that of C. One without a lane counts as done. */
+/* A position in a lane: a plain value, that of C. Without a lane it counts as done. */
 class ticket : public hd_ticket
 {
   public:
@@ -48,7 +51,7 @@ class ticket : public hd_ticket
         return detail::finish(hd_wait(*this, HD_FOREVER));
     }
 
-    /* hd_wait: false where the limit passed. */
+    /* hd_wait: false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_wait(*this, detail::limit_of(limit)));
@@ -87,13 +90,14 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(hd_lane_wait(get(), HD_FOREVER));
     }
 
-    /* hd_lane_wait: false where the limit passed. */
+    /* hd_lane_wait: false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_lane_wait(get(), detail::limit_of(limit)));
     }
 
-    /* hd_lane_after: later work of the lane begins when the ticket is done. Returns the ticket of the wait. */
+    /* hd_lane_after: later work of the lane begins when the ticket is done. Returns the ticket of
+     * the wait. */
     result<hd::ticket> after(const hd::ticket &t) const
     {
         hd::ticket out;
@@ -101,7 +105,7 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(status, out);
     }
 
-    /* hd_lane_keep_times: operations that are submitted from now on have times, for hd::elapsed. */
+    /* hd_lane_keep_times: operations that are submitted from now on get times, for hd::elapsed. */
     result<void> keep_times(bool on = true) const
     {
         return detail::finish(hd_lane_keep_times(get(), on));
@@ -113,14 +117,15 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(hd_lane_reset(get(), HD_FOREVER));
     }
 
-    /* hd_lane_reset: false where the limit passed. */
+    /* hd_lane_reset: false if the limit passed. */
     result<bool> accept_work_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_lane_reset(get(), detail::limit_of(limit)));
     }
 };
 
-/* hd_ticket_get_elapsed: the device's time from the end of one operation to the end of another one. */
+/* hd_ticket_get_elapsed: the device's time from the end of one operation to the end of another
+ * one. */
 inline result<std::chrono::nanoseconds> elapsed(const ticket &from, const ticket &to)
 {
     std::int64_t out = 0;

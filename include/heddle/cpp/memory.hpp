@@ -1,7 +1,11 @@
-/* heddle/cpp/memory.hpp - limits, reclaim, statistics and safety of memory. heddle/memory.h is its reference.
+/* heddle/cpp/memory.hpp - limits, reclaim, statistics and safety of memory. heddle/memory.h is its
+ * reference.
  *
- * Threads: any; those that callbacks run on are in heddle/memory.h. Locks: none. Blocking: as the C call of each.
- * Always: an exception never leaves a callback. What a reclaim callback throws counts as "freed nothing".
+ * Threads: any; heddle/memory.h lists those that run callbacks.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: an exception never leaves a callback. A reclaim callback that throws counts as "freed
+ * nothing".
  */
 #ifndef HEDDLE_CPP_MEMORY_HPP
 #define HEDDLE_CPP_MEMORY_HPP
@@ -22,7 +26,7 @@ inline result<hd_memory_stats> runtime_ref::memory_stats(int device) const
 /* hd_memory_get_lanes. */
 inline result<std::vector<hd_lane_memory>> runtime_ref::memory_lanes(int device) const
 {
-    std::vector<hd_lane_memory> out(256); /* as many as a device has */
+    std::vector<hd_lane_memory> out(256); /* a device has no more lanes of the program */
     std::size_t count = 0;
     const hd_status status = hd_memory_get_lanes(get(), device, out.data(), out.size(), &count);
     out.resize(count < out.size() ? count : out.size());
@@ -54,7 +58,8 @@ inline result<std::vector<hd_memory_block>> runtime_ref::memory_blocks() const
 namespace detail
 {
 
-/* A report's text. It may grow between two calls, so the second one gets room for more. */
+/* Returns the text of a report. It may grow between two calls, so the second one gets room for
+ * more. */
 template <class Report> result<std::string> text_of(const Report &report)
 {
     std::string out;
@@ -114,8 +119,9 @@ inline result<hold> runtime_ref::create_hold() const
 
 /* ---- callbacks ---- */
 
-/* A function that a runtime calls, for as long as this object lives. Its destructor removes the function, and returns when no call of it is
- * under way. So it must not be destroyed by the function itself. */
+/* A function that a runtime calls, for as long as this object lives. Its destructor removes the
+ * function, and returns when no call of it is under way. So the function itself must not destroy
+ * it. */
 class callback
 {
   public:
@@ -197,7 +203,8 @@ template <class Function> void call_finding(void *function, const hd_finding *fi
 
 } // namespace detail
 
-/* hd_memory_on_reclaim: `function` takes a const hd_reclaim & and returns whether it freed anything. */
+/* hd_memory_on_reclaim: `function` takes a const hd_reclaim & and returns true if it freed
+ * anything. */
 template <class Function> result<callback> runtime_ref::on_reclaim(Function function) const
 {
     static_assert(std::is_invocable_r_v<bool, Function &, const hd_reclaim &>,
@@ -208,7 +215,8 @@ template <class Function> result<callback> runtime_ref::on_reclaim(Function func
     return detail::finish(status, status == HD_OK ? callback(*this, remove, std::move(kept)) : callback());
 }
 
-/* hd_memory_on_finding: `function` takes a const hd_finding &. To get the leaks that hd_close finds, declare it before the runtime. */
+/* hd_memory_on_finding: `function` takes a const hd_finding &. To get the leaks that hd_close
+ * finds, declare it before the runtime. */
 template <class Function> result<callback> runtime_ref::on_finding(Function function) const
 {
     static_assert(std::is_invocable_v<Function &, const hd_finding &>,

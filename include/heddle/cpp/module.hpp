@@ -4,12 +4,16 @@
  *     hd::kernel scale = module.kernel("scale");
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
- * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value. Behind all arguments stands hd::also of buffers
- * that the kernel reaches by pointers inside of other memory. Values are numbers, enumerations, and structures.
- * A value has the type that the kernel's parameter has, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
+ * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value.
+ * After all arguments, hd::also names buffers that the kernel reaches by pointers inside of other
+ * memory. Values are numbers, enumerations, and structures. A value must have the type of the
+ * kernel's parameter, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
  *
- * Threads: any. Locks: none. Blocking: as hd_launch.
- * Always: a launch is the stores of its arguments on the stack and one call of hd_launch, as in C (tests/cpp/test_launch_cost.sh).
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as hd_launch.
+ * Always: a launch stores its arguments on the stack and calls hd_launch once, as in C
+ * (tests/cpp/test_launch_cost.sh).
  */
 #ifndef HEDDLE_CPP_MODULE_HPP
 #define HEDDLE_CPP_MODULE_HPP
@@ -42,7 +46,8 @@ class module_ref : public detail::reference<hd_module>
         return detail::finish(status, hd::kernel(out));
     }
 
-    /* hd_module_get_global: a variable of the module on a device, seen as elements of T. The handle belongs to the module, and ends with it:
+    /* hd_module_get_global: a variable of the module on a device, as elements of T. The handle
+     * belongs to the module, and ends with it:
      *     hd::write(module.global<float>(0, "coefficients"), values); */
     template <class T> result<buffer_ref<T>> global(int device, const char *name) const
     {
@@ -86,8 +91,8 @@ struct dims : hd_dims {
     }
 };
 
-/* How many blocks of `block` threads have a thread for each of `n` elements; at least one.
- * More than 32 bits hold become the most that they hold, which hd_launch refuses: LIMIT. */
+/* Returns how many blocks of `block` threads provide a thread for each of `n` elements; at least
+ * one. A number beyond 32 bits becomes the largest of 32 bits, which hd_launch refuses: LIMIT. */
 constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
 {
     const std::uint64_t most = UINT32_MAX;
@@ -103,25 +108,57 @@ struct shared_bytes : detail::no_argument {
     std::size_t bytes;
 };
 
-/* ---- buffers as arguments: what the kernel reads, what it writes, and both ----
+/* ---- buffers as arguments: for reading, for writing, and for both ----
  *
- * All of a buffer, a span, or `count` elements from `first` on. As in C a count of 0 reaches to the buffer's end.
- * The kernel's pointer is the address of the first of these elements. */
+ * All of a buffer, a span, or `count` elements from `first` on. As in C a count of 0 reaches to the
+ * buffer's end. The kernel's pointer is the address of the first of these elements. */
 
 namespace detail
 {
 
+/* The C kind of an integer of this size and sign. */
+constexpr std::uint32_t kind_of_integer(std::size_t size, bool is_signed) noexcept
+{
+    const std::uint32_t kind = size == 1 ? HD_ARG_I8 : size == 2 ? HD_ARG_I16 : size == 4 ? HD_ARG_I32 : HD_ARG_I64;
+    return size > 8 ? std::uint32_t(HD_ARG_BYTES) : kind + (is_signed ? 0 : 1);
+}
+
+/* Describes a buffer's elements, for hd_arg.access. std::byte is memory of any type, and a launch
+ * checks no element of it. */
+template <class T> constexpr std::uint32_t element_of() noexcept
+{
+    using element = std::remove_cv_t<T>;
+    std::uint32_t kind = HD_ARG_BYTES;
+    if constexpr (std::is_same_v<element, std::byte> || sizeof(element) > 65535) {
+        return 0;
+    } else if constexpr (std::is_enum_v<element>) {
+        kind = kind_of_integer(sizeof(element), std::is_signed_v<std::underlying_type_t<element>>);
+    } else if constexpr (std::is_integral_v<element>) {
+        kind = kind_of_integer(sizeof(element), std::is_signed_v<element>);
+    } else if constexpr (std::is_same_v<element, float> || std::is_same_v<element, double>) {
+        kind = sizeof(element) == 4 ? HD_ARG_F32 : HD_ARG_F64;
+    }
+    return kind << 8 | static_cast<std::uint32_t>(sizeof(element)) << 16;
+}
+
+/* `use` with the type of its elements. */
+template <class T> HD_CPP_INLINE hd_arg with_element(hd_arg use) noexcept
+{
+    use.access |= element_of<T>();
+    return use;
+}
+
 template <class T>
 HD_CPP_INLINE hd_arg arg_of(const buffer_ref<T> &b, hd_access access, std::size_t first, std::size_t count) noexcept
 {
-    return hd_arg_buffer(b.get(), access, first * sizeof(T), count * sizeof(T));
+    return with_element<T>(hd_arg_buffer(b.get(), access, first * sizeof(T), count * sizeof(T)));
 }
 
 } // namespace detail
 
 template <class T> HD_CPP_INLINE hd_arg in(const buffer_ref<T> &b) noexcept
 {
-    return hd_in(b.get());
+    return detail::with_element<T>(hd_in(b.get()));
 }
 template <class T> HD_CPP_INLINE hd_arg in(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
 {
@@ -134,7 +171,7 @@ template <class T> HD_CPP_INLINE hd_arg in(const span<T> &s) noexcept
 
 template <class T> HD_CPP_INLINE hd_arg out(const buffer_ref<T> &b) noexcept
 {
-    return hd_out(b.get());
+    return detail::with_element<T>(hd_out(b.get()));
 }
 template <class T> HD_CPP_INLINE hd_arg out(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
 {
@@ -147,7 +184,7 @@ template <class T> HD_CPP_INLINE hd_arg out(const span<T> &s) noexcept
 
 template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b) noexcept
 {
-    return hd_inout(b.get());
+    return detail::with_element<T>(hd_inout(b.get()));
 }
 template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b, std::size_t first, std::size_t count = 0) noexcept
 {
@@ -160,13 +197,14 @@ template <class T> HD_CPP_INLINE hd_arg inout(const span<T> &s) noexcept
 
 /* ---- memory without an argument, arguments without memory ---- */
 
-/* hd_also: hd::also(hd::in(x)) stands behind all arguments, and is a use of x without a parameter for it. */
+/* hd_also: hd::also(hd::in(x)) follows all arguments, and is a use of x without a parameter for
+ * it. */
 HD_CPP_INLINE hd_arg also(const hd_arg &use) noexcept
 {
     return hd_also(use);
 }
 
-/* hd_address: a pointer that nothing is ordered by; hd::address(0) is a null pointer. */
+/* hd_address: a pointer that orders nothing; hd::address(0) is a null pointer. */
 HD_CPP_INLINE hd_arg address(std::uint64_t a) noexcept
 {
     return hd_address(a);
@@ -177,7 +215,7 @@ HD_CPP_INLINE hd_arg address(std::uint64_t a) noexcept
 namespace detail
 {
 
-/* The kind of C that an integer has: by its size and sign. */
+/* The C kind of an integer, by its size and sign. */
 template <class T> HD_CPP_INLINE hd_arg arg_of_integer(T v) noexcept
 {
     static_assert(sizeof(T) <= 8, "hd::launch: an integer argument has at most 64 bits");
@@ -202,7 +240,7 @@ template <class T> HD_CPP_INLINE hd_arg arg_of_integer(T v) noexcept
     }
 }
 
-/* One argument. A structure is read by hd_launch from where the caller has it. */
+/* Makes one argument. hd_launch reads a structure from the caller's copy. */
 template <class T> HD_CPP_INLINE hd_arg arg_of_value(const T &v) noexcept
 {
     if constexpr (std::is_same_v<T, hd_arg>) {

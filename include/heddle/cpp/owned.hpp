@@ -1,11 +1,13 @@
 /* heddle/cpp/owned.hpp - handles of the library, owned and not owned.
  *
- * For each kind of handle there are two types. A lane_ref is a handle and no more: copy it freely, it releases nothing.
- * A lane owns its handle, and releases it in its destructor. It can be moved, not copied, and it is a lane_ref, too.
- * So a function that only uses a lane takes an hd::lane_ref by value.
+ * For each kind of handle there are two types. A lane_ref is a handle and no more: copy it freely,
+ * it releases nothing. A lane owns its handle, and its destructor releases it. It can be moved, not
+ * copied, and it is a lane_ref, too. So a function that only uses a lane takes an hd::lane_ref by
+ * value.
  *
- * Threads: those of the handle; an object of its own is used by one thread at a time, as any of C++. Locks: none.
- * Always: an object that was moved from, or released, has no handle, and its destructor does nothing.
+ * Threads: those of the handle. One thread at a time may use an object, as any object of C++.
+ * Locks: none.
+ * Always: an object that was moved from, or released, is empty, and its destructor does nothing.
  */
 #ifndef HEDDLE_CPP_OWNED_HPP
 #define HEDDLE_CPP_OWNED_HPP
@@ -17,7 +19,7 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* What is no argument of a kernel by itself, though it could be copied as bytes. */
+/* A type that is no kernel argument by itself, though it could be copied as bytes. */
 struct no_argument {
 };
 
@@ -48,15 +50,15 @@ template <class Handle> class reference : public no_argument
 
 } // namespace detail
 
-/* A handle of the kind of Ref that is released with this object.
- * The destructor reports nothing: where a failure at the end matters, call close(). */
+/* A handle of the kind of Ref that is released with this object. The destructor reports nothing: if
+ * a failure at the end matters, call close(). */
 template <class Ref> class owned : public Ref
 {
   public:
     using handle_type = typename Ref::handle_type;
 
     owned() noexcept = default;
-    /* Takes the handle over. */
+    /* Takes over the handle. */
     explicit owned(handle_type *handle) noexcept : Ref(handle)
     {
     }
@@ -81,7 +83,7 @@ template <class Ref> class owned : public Ref
         return std::exchange(this->handle_, nullptr);
     }
 
-    /* Releases the handle, and takes another one over. */
+    /* Releases the handle, and takes over another one. */
     void reset(handle_type *handle = nullptr) noexcept
     {
         if (handle_type *const old = std::exchange(this->handle_, handle)) {
@@ -89,7 +91,8 @@ template <class Ref> class owned : public Ref
         }
     }
 
-    /* Releases the handle now. Errors: those of the C call that ends this kind of handle. The object has none afterwards, in any case. */
+    /* Releases the handle now. The object is empty afterwards, also after an error. Errors: those
+     * of the C call that ends this kind of handle. */
     result<void> close()
     {
         return detail::finish(Ref::end(release()));

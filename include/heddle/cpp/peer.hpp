@@ -1,6 +1,9 @@
-/* heddle/cpp/peer.hpp - which device can use which other device's memory. heddle/peer.h is its reference.
+/* heddle/cpp/peer.hpp - which device can use the memory of which other device. heddle/peer.h is its
+ * reference.
  *
- * Threads: any. Locks: none. Blocking: for the tests of pairs.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: for the tests of pairs.
  * Always: a failure of the callback of peers_check is reported when the test is over.
  */
 #ifndef HEDDLE_CPP_PEER_HPP
@@ -19,14 +22,14 @@ inline result<hd_peer_info> runtime_ref::peer_check(int device, int owner) const
     return detail::finish(status, out);
 }
 
-/* hd_peers_check of all pairs that are not known; HD_PEERS_AGAIN: of all. */
+/* hd_peers_check of all pairs without a known verdict; HD_PEERS_AGAIN: of all. */
 inline result<void> runtime_ref::peers_check(unsigned flags) const
 {
     return detail::finish(hd_peers_check(get(), flags, nullptr, nullptr));
 }
 
-/* The same; `progress` takes (int device, int owner, const hd_peer_info &, int done, int total) after each pair.
- * What it throws is thrown by this call at its end, and it is called no more. */
+/* The same; `progress` takes (int device, int owner, const hd_peer_info &, int done, int total)
+ * after each pair. If it throws, it is called no more, and this call throws the same at its end. */
 template <class Function> result<void> runtime_ref::peers_check(unsigned flags, Function &&progress) const
 {
     struct watch {

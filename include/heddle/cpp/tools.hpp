@@ -1,6 +1,9 @@
-/* heddle/cpp/tools.hpp - making kernel files, and the driver's own entry points. heddle/kernel_file.h and heddle/driver.h are its reference.
+/* heddle/cpp/tools.hpp - making kernel files, and the driver's own entry points.
+ * heddle/kernel_file.h and heddle/driver.h are its reference.
  *
- * Threads: any. Locks: none. Blocking: hd_driver_entry may start the driver.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: hd_driver_entry may start the driver.
  * Always: a kernel file's bytes belong to the object that holds them.
  */
 #ifndef HEDDLE_CPP_TOOLS_HPP
@@ -45,7 +48,8 @@ inline result<kernel_file> build_kernel_file(hd_kernel_file_parts parts)
     return detail::finish(status, kernel_file(out, bytes));
 }
 
-/* hd_driver_entry as a function of this type: hd::driver_entry<int(int *)>(nullptr, "cuDeviceGetCount"). */
+/* hd_driver_entry as a function of this type: hd::driver_entry<int(int *)>(nullptr,
+ * "cuDeviceGetCount"). */
 template <class Function> result<Function *> driver_entry(const char *driver, const char *symbol)
 {
     void (*out)() = nullptr;

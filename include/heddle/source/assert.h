@@ -1,6 +1,7 @@
-/* assert.h - what <assert.h> is in kernel source: the assert of heddle/kernel_print.h.
+/* assert.h - replaces <assert.h> in kernel source: the assert of heddle/kernel_print.h.
  *
- * `heddle cc` puts this folder in front of the system's headers. The system's assert would end the process.
+ * `heddle cc` puts this folder in front of the system's headers. The system's assert would end the
+ * process.
  */
 #ifndef HEDDLE_SOURCE_ASSERT_H
 #define HEDDLE_SOURCE_ASSERT_H

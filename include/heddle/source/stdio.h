@@ -1,6 +1,7 @@
-/* stdio.h - what <stdio.h> is in kernel source: the printf of heddle/kernel_print.h.
+/* stdio.h - replaces <stdio.h> in kernel source: the printf of heddle/kernel_print.h.
  *
- * `heddle cc` puts this folder in front of the system's headers. The rest of the system's has no meaning in kernels.
+ * `heddle cc` puts this folder in front of the system's headers. The rest of the system's <stdio.h>
+ * is of no use in kernels.
  */
 #ifndef HEDDLE_SOURCE_STDIO_H
 #define HEDDLE_SOURCE_STDIO_H
