@@ -1,18 +1,21 @@
 /* alloc.c - device memory for buffers: hd_alloc and hd_free.
  *
  * The fast path touches nothing that another thread writes.
- * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's own magazine.
+ * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's
+ * own magazine.
  * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
- * Everything else goes to the device's arena. Where the arena has no memory, the out-of-memory fallback follows (reclaim.c).
+ * Everything else goes to the device's arena. If the arena is out of memory, the out-of-memory
+ * fallback follows (reclaim.c).
  *
  * Threads: any.
- * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
- * of the device, one at a time.
- * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and for a restart that restores the buffer.
- * It waits for the work on a guarded buffer, unless a claim is open (guard.c).
- * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a
- * magazine has points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane
- * only.
+ * Locks: none on the fast path, except that hd_free takes the order lock while another thread holds
+ * it. Otherwise the locks of the arena and the list, and the device's order lock, one at a time.
+ * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and
+ * for a restart that restores the buffer. For a guarded buffer it waits for the work, unless a
+ * claim is open (guard.c).
+ * Always: memory that work still uses goes to its next owner with the points of that work in the
+ * use record. The record of a buffer in a magazine holds points of one lane only: the magazine's
+ * lane, or a copy lane. Its next owner in the magazine's lane waits at most for a copy lane.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,7 @@
 #include "base/handle.h"
 #include "base/sized.h"
 #include "base/wait.h"
+#include "buffer/parked.h"
 #include "buffer/recorded.h"
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
@@ -29,14 +33,15 @@
 #include "engine/engine.h"
 #include "memory/arena.h"
 
-static void release_items(void *context, int device, hdi_item *items);
+static void alloc_release_items(void *context, int device, hdi_item *items);
 
-#define REFILL_BYTES ((size_t)64 << 10) /* what an empty magazine gets at once */
+#define REFILL_BYTES ((size_t)64 << 10) /* bytes for an empty magazine at once */
 #define REFILL_MOST 8
-#define RELIEVE_SHARE                                                                                                  \
-    128 /* magazines with more than this share of the mapped memory are emptied before more is mapped */
+/* magazines that hold more than this share of the mapped memory are emptied before more is
+ * mapped */
+#define RELIEVE_SHARE 128
 
-static struct hd_buffer *buffer_of(hdi_item *item)
+static struct hd_buffer *alloc_buffer_of(hdi_item *item)
 {
     return (struct hd_buffer *)((char *)item - offsetof(struct hd_buffer, item));
 }
@@ -45,13 +50,14 @@ static struct hd_buffer *buffer_of(hdi_item *item)
 
 #define NO_LANE UINT32_MAX
 
-/* The record has more than uses of the whole buffer in its own lane. Reduces it to what is unfinished, and returns as magazine_lane. No other
- * thread uses the record any more. */
-static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
+/* For a record that holds more than uses of the whole buffer by its own lane. Reduces it to the
+ * unfinished uses, and returns the same as alloc_magazine_lane. No other thread uses the record any
+ * more. */
+static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_point last = {0, 0};
-    /* The lock is needed since records of several segments are in a ring (uses.h). */
+    /* The lock is needed because records of several segments are in a ring (uses.h). */
     hdi_record_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
@@ -71,25 +77,27 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
         return NO_LANE;
     }
     if (hdi_lane_at(rt->devices[b->owner], last.lane % HDI_LANES_MAX)->is_copy) {
-        return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
+        /* No program allocates in a copy lane. The next owner waits for the copy, which ends soon
+         * unless it waits for work of the program. */
+        return hdi_point_is_parked(rt, last) ? NO_LANE : own_lane;
     }
     return last.lane; /* the lane that uses it */
 }
 
-/* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
- * work of several lanes uses it, or the record is still long. */
-static inline uint32_t magazine_lane(struct hd_buffer *b)
+/* The lane whose magazine gets the buffer: the lane of its allocation, or the one other lane whose
+ * work still uses it. NO_LANE: several lanes use it, or the record is still long. */
+static inline uint32_t alloc_magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
     uint32_t own_lane = b->item.lane;
     bool only_own_lane = (b->uses.parts == NULL) & (s->room == 0) &
                          ((s->writer.position == 0) | (s->writer.lane == own_lane)) &
                          ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == own_lane)));
-    return __builtin_expect(only_own_lane, 1) ? own_lane : settle_uses(b);
+    return __builtin_expect(only_own_lane, 1) ? own_lane : alloc_settle_uses(b);
 }
 
-/* The record of a fresh owner. At most one lane has used the memory before. */
-static inline void renew_uses(hdi_uses *u, uint64_t bytes)
+/* The record for a new owner. At most one lane used the memory before. */
+static inline void alloc_renew_uses(hdi_uses *u, uint64_t bytes)
 {
     hdi_segment *s = &u->whole;
     hdi_point last = s->writer;
@@ -104,14 +112,14 @@ static inline void renew_uses(hdi_uses *u, uint64_t bytes)
     s->n_readers = last.position != 0;
 }
 
-/* A large block is as long as requested, rounded up to a granule of blocks. */
-static inline size_t block_bytes(size_t bytes)
+/* The length of a large block: as requested, rounded up to a granule of blocks. */
+static inline size_t alloc_block_bytes(size_t bytes)
 {
     size_t over = bytes % HDI_BLOCKS_GRANULE;
     return over == 0 || bytes > SIZE_MAX - HDI_BLOCKS_GRANULE ? bytes : bytes + (HDI_BLOCKS_GRANULE - over);
 }
 
-static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const char *label, const void *call_site)
+static inline struct hd_buffer *alloc_take_cached(hd_lane *lane, size_t bytes, const char *label, const void *call_site)
 {
     hd_runtime *rt = lane->device->runtime;
     hdi_thread_cache *cache = hdi_thread_cache_own_first;
@@ -119,14 +127,15 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
         return NULL;
     }
     hdi_thread_cache_enter(cache);
-    hdi_item *item = bytes <= HDI_SMALL_BYTES ? hdi_thread_cache_take(cache, lane->global, hdi_class_of(bytes))
-                                              : hdi_thread_cache_take_large(cache, lane->global, block_bytes(bytes));
+    hdi_item *item = bytes <= HDI_SMALL_BYTES
+                         ? hdi_thread_cache_take(cache, lane->global, hdi_class_of(bytes))
+                         : hdi_thread_cache_take_large(cache, lane->global, alloc_block_bytes(bytes));
     if (__builtin_expect(item == NULL, 0)) {
         hdi_thread_cache_leave(cache);
         return NULL;
     }
-    struct hd_buffer *b = buffer_of(item);
-    renew_uses(&b->uses, bytes);
+    struct hd_buffer *b = alloc_buffer_of(item);
+    alloc_renew_uses(&b->uses, bytes);
     HDI_HANDOVER_BEGIN();
     b->bytes = bytes;
     HDI_HANDOVER_END();
@@ -137,7 +146,8 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     hdi_count(&counts->allocations, 1);
     hdi_count(&counts->from_magazine, 1);
     hdi_count(&counts->allocated_bytes, bytes);
-    /* Before the thread leaves its cache: a loss drains the magazines first, and then marks the device's buffers. So it finds this one live. */
+    /* Before the thread leaves its cache: a loss first drains the magazines and then marks the
+     * device's buffers, so it finds this one live. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
     if (hdi_records(&rt->recorder)) {
@@ -146,16 +156,16 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     return b;
 }
 
-/* Puts a freed buffer into the thread's magazine. False: it has to go another way. */
-static inline bool put_cached(struct hd_buffer *b)
+/* Puts a freed buffer into the thread's magazine. False: the caller frees it another way. */
+static inline bool alloc_put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_thread_cache *cache = hdi_thread_cache_own_first;
     if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
         return false;
     }
-    uint32_t lane = magazine_lane(b);
-    /* Generation 0: all handles of this structure have been given out once. */
+    uint32_t lane = alloc_magazine_lane(b);
+    /* Generation 0: every handle of this structure was given out once. */
     if (__builtin_expect(
             (lane / HDI_LANES_MAX != (uint32_t)b->owner) | (hdi_self_generation(hdi_self_get(&b->self)) == 0), 0)) {
         return false;
@@ -163,7 +173,7 @@ static inline bool put_cached(struct hd_buffer *b)
     hdi_device *device = rt->devices[b->owner];
     hdi_thread_cache_enter(cache);
     b->item.lane = lane;
-    /* Between enter and leave, since a loss raises `losses` before it drains the magazines. */
+    /* Between enter and leave, because a loss raises `losses` before it drains the magazines. */
     bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
                (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
                                                                      : hdi_thread_cache_put_large(cache, &b->item));
@@ -191,7 +201,7 @@ void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, str
     }
 }
 
-static void count_free(hd_runtime *rt, const struct hd_buffer *b)
+static void alloc_count_free(hd_runtime *rt, const struct hd_buffer *b)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (cache) {
@@ -203,9 +213,9 @@ static void count_free(hd_runtime *rt, const struct hd_buffer *b)
     }
 }
 
-/* Makes memory at `address` the buffer's. The caller keeps the points. */
-static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
-                      const hdi_points *inherited, uint64_t losses)
+/* Gives the buffer the memory at `address`. The caller keeps the points. */
+static bool alloc_settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
+                            const hdi_points *inherited, uint64_t losses)
 {
     hdi_device *device = lane->device;
     hdi_uses_init(&b->uses, bytes);
@@ -226,21 +236,21 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
     b->host = NULL;
     HDI_HANDOVER_END();
     b->item.class = class;
-    b->item.bytes = class == HDI_CLASS_LARGE ? block_bytes(bytes) : hdi_class_bytes(class);
+    b->item.bytes = class == HDI_CLASS_LARGE ? alloc_block_bytes(bytes) : hdi_class_bytes(class);
     b->item.lane = lane->global;
     atomic_store_explicit(&b->losses, losses, memory_order_release);
     return true;
 }
 
-/* Where a block of the arena is to be put. */
+/* The target of an arena block. */
 typedef struct placing {
     hd_lane *lane;
     hdcu_deviceptr address;
     hdi_points inherited;
 } placing;
 
-/* hdi_take */
-static hd_status take_block(hdi_device *device, size_t bytes, void *context)
+/* Implements hdi_take. */
+static hd_status alloc_take_block(hdi_device *device, size_t bytes, void *context)
 {
     placing *to = context;
     int64_t began = hdi_record_began(&device->runtime->recorder);
@@ -259,24 +269,25 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
-    hd_status status = take_block(device, taken, &to);
+    hd_status status = alloc_take_block(device, taken, &to);
     if (status == HD_ERROR_MEMORY) {
-        status = hdi_fallback(device, taken, take_block, &to);
+        status = hdi_fallback(device, taken, alloc_take_block, &to);
     }
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message has the reason */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message gives the reason */
     }
     if (status) {
         return status;
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
-        /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it is not one of its own any more. */
+        /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it
+         * no longer owns it. */
         hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
         hdi_points_release(&to.inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
         return hdi_driver_failed(device, lost, "");
     }
-    if (!settle_in(b, lane, bytes, class, to.address, &to.inherited, losses)) {
+    if (!alloc_settle_in(b, lane, bytes, class, to.address, &to.inherited, losses)) {
         hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
@@ -289,13 +300,13 @@ hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t ad
 {
     const hdi_points none = {0};
     b->special |= (uint8_t)special;
-    return settle_in(b, device->lane_on, bytes, HDI_CLASS_LARGE, address, &none, losses)
+    return alloc_settle_in(b, device->lane_on, bytes, HDI_CLASS_LARGE, address, &none, losses)
                ? HD_OK
                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
 }
 
-/* Puts more blocks of the class into the magazine that was empty, where the arena has them at hand. */
-static void refill(hd_lane *lane, const struct hd_buffer *like)
+/* Puts more blocks of the class into the magazine that was empty, if the arena has some at hand. */
+static void alloc_refill(hd_lane *lane, const struct hd_buffer *like)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -312,11 +323,11 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
     size_t got = hdi_arena_alloc_more(device->arena, lane->global, block, count - 1, address, inherited);
     for (size_t i = 0; i < got; i++) {
         struct hd_buffer *b = hdi_buffer_take(rt);
-        bool kept = b && settle_in(b, lane, block, class, address[i], &inherited[i], losses);
+        bool kept = b && alloc_settle_in(b, lane, block, class, address[i], &inherited[i], losses);
         if (kept) {
             hdi_uses_settle(rt, &b->uses, 0, b->bytes);
             hdi_thread_cache_enter(cache);
-            kept = magazine_lane(b) == lane->global &&
+            kept = alloc_magazine_lane(b) == lane->global &&
                    atomic_load_explicit(&device->losses, memory_order_acquire) == losses &&
                    hdi_thread_cache_put(cache, &b->item);
             hdi_thread_cache_leave(cache);
@@ -334,8 +345,9 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
     }
 }
 
-/* Gives what had to leave this thread's magazines back to the arena. The allocation under way may find it there. */
-static void flush_leaving(hd_runtime *rt)
+/* Returns blocks that had to leave this thread's magazines to the arena. The allocation under way
+ * may find them there. */
+static void alloc_flush_leaving(hd_runtime *rt)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (!cache) {
@@ -344,7 +356,7 @@ static void flush_leaving(hd_runtime *rt)
     hdi_thread_cache_enter(cache);
     hdi_item *items = hdi_thread_cache_take_leaving(cache);
     hdi_thread_cache_leave(cache);
-    release_items(rt, -1, items);
+    alloc_release_items(rt, -1, items);
 }
 
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
@@ -353,8 +365,9 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     return guarded ? guarded->place(b, lane, bytes) : hdi_buffer_place_plain(b, lane, bytes);
 }
 
-/* Gives the buffer its memory, and what its kind has beside that. On failure the caller gives the structure back. */
-static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, const hdi_buffer_ops *kind)
+/* Gives the buffer its memory and its kind's own state. On failure the caller gives the structure
+ * back. */
+static hd_status alloc_equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, const hdi_buffer_ops *kind)
 {
     hd_status status = hdi_buffer_place(b, lane, bytes);
     if (!status && kind) {
@@ -385,13 +398,13 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
         return hdi_lane_refuses(lane);
     }
     int64_t begin = hdi_clock_ns();
-    flush_leaving(rt);
+    alloc_flush_leaving(rt);
     hdi_reclaim_early(rt, device, bytes, false);
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
     }
-    hd_status status = equip(b, lane, bytes, kind);
+    hd_status status = alloc_equip(b, lane, bytes, kind);
     if (status) {
         hdi_buffer_give(rt, b);
         if (hdi_records(&rt->recorder)) {
@@ -408,7 +421,7 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
         }
         *out = hdi_buffer_handle(b);
         if (b->item.class != HDI_CLASS_LARGE) {
-            refill(lane, b);
+            alloc_refill(lane, b);
         }
         hdi_maintenance_look(rt, device);
     }
@@ -421,7 +434,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
     HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (__builtin_expect((lane != NULL) & (out != NULL) & (bytes != 0), 1)) {
-        struct hd_buffer *b = take_cached(lane, bytes, NULL, __builtin_return_address(0));
+        struct hd_buffer *b = alloc_take_cached(lane, bytes, NULL, __builtin_return_address(0));
         if (__builtin_expect(b != NULL, 1)) {
             *out = hdi_buffer_handle(b);
             return HD_OK;
@@ -449,7 +462,7 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
     }
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!flags && lane && out && bytes != 0) {
-        struct hd_buffer *b = take_cached(lane, bytes, label, call_site);
+        struct hd_buffer *b = alloc_take_cached(lane, bytes, label, call_site);
         if (b) {
             *out = hdi_buffer_handle(b);
             return HD_OK;
@@ -467,8 +480,9 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
 
 /* ---- giving memory back ---- */
 
-/* No handle leads to the buffer. A long record is detached meanwhile, so that the lock is not held for long. */
-static size_t pending(struct hd_buffer *b, hdi_point *points, size_t room)
+/* No handle leads to the buffer. Detaches a long record meanwhile, so that the lock is not held for
+ * long. */
+static size_t alloc_pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
     bool detached = hdi_uses_is_long(&b->uses, 0, b->bytes);
@@ -490,17 +504,17 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
     hd_runtime *rt = b->runtime;
     size_t room = HDI_POINTS_ON_STACK;
     *points = on_stack;
-    size_t n = pending(b, on_stack, room);
+    size_t n = alloc_pending(b, on_stack, room);
     if (n > room) {
-        /* `n` counts a lane twice when it did not fit, so it is enough. No new uses come. */
+        /* `n` counts a lane twice if it did not fit, so this is enough. No new uses come. */
         room = n;
         hdi_point *many = malloc(room * sizeof *many);
         if (many) {
             *points = many;
-            n = pending(b, many, room);
+            n = alloc_pending(b, many, room);
         } else {
-            /* There is no memory for the list of unfinished uses: waits until there are none. */
-            while ((n = pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
+            /* No memory for the list of unfinished uses: wait until none is left. */
+            while ((n = alloc_pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
                 hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
             }
         }
@@ -552,57 +566,58 @@ bool hdi_buffers_relieve(void *context)
     return hdi_thread_caches_drain_large(rt, device->index);
 }
 
-static void release_items(void *context, int device, hdi_item *items)
+static void alloc_release_items(void *context, int device, hdi_item *items)
 {
     hd_runtime *rt = context;
     (void)device;
     while (items) {
         hdi_item *next = items->next;
-        struct hd_buffer *b = buffer_of(items);
+        struct hd_buffer *b = alloc_buffer_of(items);
         hdi_buffer_release_memory(b);
         hdi_buffer_give(rt, b);
         items = next;
     }
 }
 
-static hd_status caches_create(hd_runtime *rt)
+static hd_status alloc_caches_create(hd_runtime *rt)
 {
-    const hdi_thread_caches_config config = {.release = release_items, .context = rt};
+    const hdi_thread_caches_config config = {.release = alloc_release_items, .context = rt};
     return hdi_thread_caches_create(rt, &config);
 }
 
-const hdi_lifetime hdi_thread_caches_lifetime = {.create = caches_create, .release = hdi_thread_caches_destroy};
+const hdi_lifetime hdi_thread_caches_lifetime = {.create = alloc_caches_create, .release = hdi_thread_caches_destroy};
 
 /* Gives half of the buffer's magazine back to make room, then tries again. */
-static bool put_into_full(struct hd_buffer *b)
+static bool alloc_put_into_full(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (!cache || b->special || b->item.class >= HDI_CLASS_LARGE) {
         return false;
     }
-    uint32_t lane = magazine_lane(b);
+    uint32_t lane = alloc_magazine_lane(b);
     if (lane / HDI_LANES_MAX != (uint32_t)b->owner) {
         return false;
     }
     hdi_thread_cache_enter(cache);
     hdi_item *half = hdi_thread_cache_take_half(cache, lane, b->item.class);
     hdi_thread_cache_leave(cache);
-    release_items(rt, b->owner, half);
-    return put_cached(b);
+    alloc_release_items(rt, b->owner, half);
+    return alloc_put_cached(b);
 }
 
-/* Ends a buffer whose handle this thread has made stale. */
-static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
+/* Ends a buffer whose handle this thread made stale. */
+static void __attribute__((noinline)) alloc_end_buffer(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
-    if (put_into_full(b)) {
+    if (alloc_put_into_full(b)) {
         return;
     }
-    flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
+    /* blocks that wait to leave the thread's cache keep other blocks out */
+    alloc_flush_leaving(rt);
     bool on_device = hdi_buffer_is_of_arena(b) || hdi_buffer_is_piece(b);
     if (on_device) {
-        count_free(rt, b);
+        alloc_count_free(rt, b);
     }
     if (hdi_hold_keeps(b)) {
         return;
@@ -614,9 +629,10 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     }
 }
 
-/* Waits for a thread that submits work on the buffer, and that found the handle good before. Such a thread has the order lock, and is waited
- * for here. Or it takes the lock later, looks at the handle again (hdi_use.word), and refuses the work. */
-static inline void await_submitters(struct hd_buffer *b)
+/* Waits for a thread that submits work on the buffer, and that found the handle good before. Either
+ * that thread holds the order lock, and this waits for it. Or it takes the lock later, checks the
+ * handle again (hdi_use.word), and refuses the work. */
+static inline void alloc_await_submitters(struct hd_buffer *b)
 {
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     if (__builtin_expect(hdi_lock_is_taken(order), 0)) {
@@ -625,8 +641,9 @@ static inline void await_submitters(struct hd_buffer *b)
     }
 }
 
-/* hd_free of a handle that is not a live buffer's. */
-static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+/* hd_free of a handle that does not belong to a live buffer. */
+static hd_status __attribute__((noinline))
+alloc_free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
     for (;;) {
         uint64_t word = hdi_self_get(&b->self);
@@ -643,43 +660,44 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
             taken = HDI_TAKEN;
         }
         if (taken == HDI_TAKEN) {
-            await_submitters(b);
+            alloc_await_submitters(b);
             if (hdi_records(&b->runtime->recorder)) {
                 hdi_record_free(b);
             }
-            end_buffer(b);
+            alloc_end_buffer(b);
             return HD_OK;
         }
         if (taken == HDI_TAKEN_NOT_NOW) {
-            /* the device is being restarted, and this buffer restored */
+            /* the device restarts and restores this buffer */
             hdi_mutex_lock(&b->runtime->restarting);
             hdi_mutex_unlock(&b->runtime->restarting);
         }
     }
 }
 
-/* `call`: the name of the public call, which is noted only where it may fail; NULL: none. */
-static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call, const void *call_site)
+/* `call`: the name of the public call, noted only if it may fail; NULL: none. */
+static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call,
+                                          const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of
-     * one handle, in any two threads, one succeeds. */
+    /* Load first: a compare-and-swap writes even if it fails, and a bad handle may lead to
+     * read-only memory. If any two threads free one handle, one of them succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         if (call) {
             hdi_call_continue(call);
         }
-        return free_odd(b, handle, call_site);
+        return alloc_free_odd(b, handle, call_site);
     }
-    await_submitters(b);
+    alloc_await_submitters(b);
     if (hdi_records(&b->runtime->recorder)) {
         hdi_record_free(b);
     }
-    if (__builtin_expect(!put_cached(b), 0)) {
+    if (__builtin_expect(!alloc_put_cached(b), 0)) {
         if (call) {
-            hdi_call_continue(call); /* for what memory_debug finds */
+            hdi_call_continue(call); /* for findings of memory_debug */
         }
-        end_buffer(b);
+        alloc_end_buffer(b);
     }
     return HD_OK;
 }
@@ -687,7 +705,7 @@ static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, cons
 void hdi_free(hd_buffer *handle)
 {
     if (handle) {
-        free_buffer(hdi_self_object(handle), handle, NULL, __builtin_return_address(0));
+        alloc_free_buffer(hdi_self_object(handle), handle, NULL, __builtin_return_address(0));
     }
 }
 
@@ -698,5 +716,5 @@ hd_status hd_free(hd_buffer *handle)
         return HD_OK;
     }
     HDI_INSIDE_BRIEFLY_UNNAMED(b->runtime);
-    return free_buffer(b, handle, "hd_free", __builtin_return_address(0));
+    return alloc_free_buffer(b, handle, "hd_free", __builtin_return_address(0));
 }

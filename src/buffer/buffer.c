@@ -1,13 +1,18 @@
-/* buffer.c - the structures behind buffers: their list, handles and labels, and waits for the work on them.
+/* buffer.c - the structures behind buffers: their list, handles and labels, and waits for the work
+ * on them.
  *
  * Threads: any.
- * Locks: the list's mutex; below it, for a loss and for labels, order locks. The order lock of a buffer, for its use record.
- * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has detached
- * the record. What happens to all buffers takes the locks of the thread caches, too.
- * Always: structures are in slabs of the runtime's stable memory, so a stale handle can be recognised. Without a good handle, one is in the
- * free list, in a magazine (thread_cache.h), in a hold, or with one thread that works on it.
- * A record is walked only while the handle that led to it is good, which is checked under the order lock. hd_free makes the handle stale
- * first, and then waits for the thread that has the lock (alloc.c).
+ * Locks: the list's mutex; inside it, for a loss and for labels, order locks. A buffer's order lock
+ * guards its use record.
+ * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a
+ * record's lock waits while another thread has detached the record. Operations on all buffers also
+ * take the locks of the thread caches.
+ * Always: structures live in slabs of the runtime's stable memory, so a stale handle can be
+ * recognised. A structure without a good handle is in the free list, a magazine (thread_cache.h) or
+ * a hold, or one thread works on it.
+ * A record is walked only while the handle that led to it is good, which is checked under the order
+ * lock. hd_free first makes the handle stale, and then waits for the thread that holds the lock
+ * (alloc.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +58,7 @@ static hd_status buffers_create(hd_runtime *rt)
     return HD_OK;
 }
 
-static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
+static void buffers_add_slab(hd_runtime *rt, struct hdi_buffers *list)
 {
     slab *s = hdi_stable_take(rt->stable, sizeof *s);
     if (!s) {
@@ -78,7 +83,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
     struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     hdi_mutex_lock(&list->lock);
     if (!list->free_list) {
-        add_slab(rt, list);
+        buffers_add_slab(rt, list);
     }
     struct hd_buffer *b = list->free_list;
     if (b) {
@@ -111,7 +116,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
 
 void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b)
 {
-    /* After its last generation a structure is not used again, so that no old handle can ever fit. */
+    /* After its last generation a structure is not reused, so no old handle can ever match it. */
     if (hdi_self_generation(hdi_self_get(&b->self)) == 0) {
         return;
     }
@@ -153,7 +158,7 @@ hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *hand
     return taken;
 }
 
-static bool has_memory(const struct hd_buffer *b)
+static bool buffer_has_memory(const struct hd_buffer *b)
 {
     return b->handed || !(hdi_self_get(&b->self) & HDI_SELF_DEAD);
 }
@@ -162,7 +167,8 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
 {
     struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
     bool more = true;
-    hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine or enters one does not take the list's lock */
+    /* a buffer that enters or leaves a magazine does not take the list's lock */
+    hdi_thread_caches_freeze(rt);
     hdi_mutex_lock(&list->lock);
     int slabs = 0;
     /* Slabs are only added in front, and stay. */
@@ -175,7 +181,7 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
         }
         for (int i = 0; i < SLAB_BUFFERS && more; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            if (has_memory(b) && !(b->special & HDI_BUFFER_OWN)) {
+            if (buffer_has_memory(b) && !(b->special & HDI_BUFFER_OWN)) {
                 more = visit(context, b);
             }
         }
@@ -200,7 +206,8 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     if (!list) {
         return;
     }
-    /* From here on no buffer of the device comes out of a magazine. One that came out before is live, and found below. */
+    /* From here on no buffer of the device leaves a magazine. One that left before is live, and the
+     * loop below finds it. */
     hdi_thread_caches_drain(rt, device->index);
     hdi_mutex_lock(&list->lock);
     hdi_lock_take(&device->order); /* so no operation of the device sees only a part of the loss */
@@ -222,8 +229,8 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     hdi_mutex_unlock(&list->lock);
 }
 
-/* Whether the buffer was lost with its device, and may get its content back. The lock is held. */
-static bool is_to_restore(struct hd_buffer *b, int device)
+/* True if the buffer was lost with its device and may get its content back. The lock is held. */
+static bool buffer_is_to_restore(struct hd_buffer *b, int device)
 {
     uint64_t word = hdi_self_get(&b->self);
     return (word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->kind && b->kind->content;
@@ -238,7 +245,7 @@ struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const 
     for (slab *s = list->slabs; s && !found; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS && !found; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            if (behind && is_to_restore(b, device)) {
+            if (behind && buffer_is_to_restore(b, device)) {
                 b->restoring = true;
                 found = b;
             }
@@ -258,7 +265,8 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
 
 static void buffers_close(hd_runtime *rt)
 {
-    hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine changes its word without the lock */
+    /* a buffer that leaves a magazine changes its word without the lock */
+    hdi_thread_caches_freeze(rt);
     hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
     for (slab *s = hdi_buffer_of(rt)->buffers->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
@@ -279,9 +287,9 @@ static void buffers_release(hd_runtime *rt)
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            hdi_uses_release(&b->uses); /* also of buffers in magazines */
-            if (has_memory(b) && b->kind && b->kind->forget) {
-                b->kind->forget(b); /* its pinned buffers are in this list, too */
+            hdi_uses_release(&b->uses); /* for buffers in magazines, too */
+            if (buffer_has_memory(b) && b->kind && b->kind->forget) {
+                b->kind->forget(b); /* leaves its pinned buffers, which are in this list, too */
             }
         }
     }
@@ -304,7 +312,7 @@ struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle)
     if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
         return NULL;
     }
-    /* The word of a buffer's structure leads to the structure itself in each of its states. */
+    /* The word of a buffer's structure leads to that structure in every state. */
     uint64_t plain = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     bool is_one = plain == hdi_self_word(hdi_self_make(b, hdi_self_generation(plain)));
     return is_one && b->runtime ? b : NULL;
@@ -328,7 +336,8 @@ hd_status hdi_buffer_refused(const hd_buffer *handle)
 
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* Behind all loads of the buffer: hd_free makes the handle stale before anything else of the buffer changes. */
+    /* After all loads from the buffer: hd_free makes the handle stale before it changes anything
+     * else. */
     atomic_thread_fence(memory_order_acquire);
     return hdi_buffer_from_handle(handle) != b;
 }
@@ -370,9 +379,9 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
 
 #define DETACHED_SLEEP_NS 10000
 
-/* Whether the buffer is the one that the handle stands for, also when lost. The order lock is held. Seq_cst, as hd_free's change of the
- * handle. */
-static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
+/* True if the handle still stands for this buffer, even if it was lost. The order lock is held.
+ * Seq_cst, like hd_free's change of the handle. */
+static bool buffer_is_still(const struct hd_buffer *b, const hd_buffer *handle)
 {
     uint64_t word = atomic_load_explicit(&b->self.word, memory_order_seq_cst);
     return !handle || (word & ~HDI_SELF_LOST) == hdi_self_word(handle);
@@ -380,15 +389,16 @@ static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
 
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* Where the buffer is gone, this may be another buffer's lock. Where the handle is good under it, it is the right one. */
+    /* If the buffer is gone, this may be another buffer's lock. If the handle is good under the
+     * lock, it is the right one. */
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
-    bool still = is_still(b, handle);
+    bool still = buffer_is_still(b, handle);
     while (__builtin_expect(still && hdi_uses_detached(&b->uses), 0)) {
         hdi_lock_release(order);
         hdi_sleep_for(DETACHED_SLEEP_NS);
         hdi_lock_take(order);
-        still = is_still(b, handle);
+        still = buffer_is_still(b, handle);
     }
     if (!still) {
         hdi_lock_release(order);
@@ -417,7 +427,7 @@ void hdi_record_release(struct hd_buffer *b)
 
 #define WAITED_AT_ONCE 64
 
-/* One look at the record of a buffer. */
+/* One look at a buffer's record. */
 typedef struct look {
     struct hd_buffer *b;
     const hd_buffer *handle;
@@ -425,21 +435,22 @@ typedef struct look {
     unsigned access;
     hdi_point pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
     size_t n;
-    hdi_point failed; /* where nothing is pending: the writer of some of the bytes that has failed */
+    hdi_point failed; /* if nothing is pending: a failed writer of some of the bytes */
 } look;
 
-/* Nothing is pending, and the host replaces the bytes. So the record gets no writer for them. The lock is held. */
-static void drop_failed(const look *l, hdi_leaf **garbage)
+/* Nothing is pending and the host replaces the bytes: clears their writer in the record. The lock
+ * is held. */
+static void buffer_drop_failed(const look *l, hdi_leaf **garbage)
 {
     struct hd_buffer *b = l->b;
-    /* Without memory for the split the failed writer stays in the record, which is safe. */
+    /* If there is no memory for the split, the failed writer stays in the record, which is safe. */
     if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high, true)) {
         hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_point){0, 0}, garbage);
     }
 }
 
 /* False: the handle is stale. */
-static bool look_for_pending(look *l)
+static bool buffer_look_for_pending(look *l)
 {
     struct hd_buffer *b = l->b;
     hd_runtime *rt = b->runtime;
@@ -448,7 +459,7 @@ static bool look_for_pending(look *l)
         return false;
     }
     bool detached = hdi_uses_is_long(&b->uses, l->low, l->high);
-    if (detached) { /* looked at without the lock; hd_free waits while the record is detached */
+    if (detached) { /* walked without the lock; hd_free waits while the record is detached */
         b->uses.parts->detached = true;
         hdi_record_unlock(b);
         hdi_uses_settle_detached(rt, &b->uses, l->low, l->high);
@@ -463,7 +474,7 @@ static bool look_for_pending(look *l)
         b->uses.parts->detached = false;
     }
     if (n == 0 && (l->access & HDI_ACCESS_REPLACES)) {
-        drop_failed(l, &garbage);
+        buffer_drop_failed(l, &garbage);
     }
     hdi_record_unlock(b);
     hdi_leaves_free(garbage);
@@ -480,7 +491,7 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
     l.high = high;
     l.access = access;
     for (;;) {
-        if (!look_for_pending(&l)) {
+        if (!buffer_look_for_pending(&l)) {
             return hdi_buffer_refused(handle);
         }
         if (l.n == 0) {
@@ -511,6 +522,14 @@ unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
     unsigned state = hdi_uses_state(b->runtime, &b->uses, low, high);
     hdi_record_unlock(b);
     return state;
+}
+
+uint64_t hdi_buffer_alike_until(struct hd_buffer *b, uint64_t low, uint64_t high)
+{
+    hdi_record_lock(b);
+    uint64_t end = hdi_uses_alike_until(b->runtime, &b->uses, low, high);
+    hdi_record_unlock(b);
+    return end;
 }
 
 hd_status hdi_access_check(hd_access access)
@@ -546,7 +565,8 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     }
     hdi_buffers_lock(b->runtime);
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order); /* for which hd_free waits: else the label might be the next owner's */
+    /* hd_free waits for this lock: otherwise the label might hit the next owner */
+    hdi_lock_take(order);
     bool there = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == hdi_self_word(handle);
     if (there) {
         memcpy(b->label, text, sizeof b->label);
@@ -560,7 +580,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
         return hdi_buffer_refused(handle);
     }
     if (b->owner != HDI_OWNER_HOST) {
-        hdi_maintenance_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
+        hdi_maintenance_look(b->runtime, b->runtime->devices[b->owner]); /* publishes the label */
     }
     return HD_OK;
 }
@@ -570,7 +590,7 @@ typedef struct copy {
     size_t count, room;
 } copy;
 
-static bool add_block(void *context, struct hd_buffer *b)
+static bool buffer_add_block(void *context, struct hd_buffer *b)
 {
     copy *c = context;
     if (c->blocks && c->count < c->room) {
@@ -602,8 +622,8 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
         return hdi_runtime_refused(rt);
     }
     copy c = {0};
-    hdi_buffers_each(rt, add_block, &c);
-    /* More may come while there is no lock: then once more, with more room. */
+    hdi_buffers_each(rt, buffer_add_block, &c);
+    /* More buffers may appear while no lock is held: then try again with more room. */
     for (size_t need = c.count; need > c.room; need = c.count) {
         size_t room = need + need / 8 + 16;
         hd_memory_block *more = realloc(c.blocks, room * sizeof *more);
@@ -612,7 +632,7 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of %zu buffers", need);
         }
         c = (copy){.blocks = more, .room = room};
-        hdi_buffers_each(rt, add_block, &c);
+        hdi_buffers_each(rt, buffer_add_block, &c);
     }
     bool more_wanted = true;
     hdi_apart apart = hdi_presence_apart();

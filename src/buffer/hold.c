@@ -1,12 +1,15 @@
-/* hold.c - holds: memory that stays where it is beyond hd_free.
+/* hold.c - holds: memory that stays in place beyond hd_free.
  *
- * Recordings and captured graphs use it by its address, a call uses it in several steps, or a consumer outside of the library uses it.
+ * Recordings and captured graphs need this, since they use memory by its address. Calls that use
+ * memory in several steps and consumers outside of the library need it, too.
  *
  * Threads: any.
- * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
+ * Locks: the buffer list's lock for a buffer's count of holds; a mutex for the holds. Order: holds,
+ * list.
  * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.c).
- * Always: a buffer's structure with holds is in no magazine and no free list. The list's lock decides which thread gives the memory back. It
- * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
+ * Always: a structure with holds is in no magazine and no free list. The list's lock decides which
+ * thread gives the memory back: hd_free if no hold is left. Otherwise the thread that ends the last
+ * hold, once hd_free handed the buffer over.
  */
 
 #include <stdio.h>
@@ -69,26 +72,26 @@ static void holds_close(hd_runtime *rt)
 
 const hdi_lifetime hdi_holds_lifetime = {.create = holds_create, .close = holds_close, .release = holds_release};
 
-/* For HDI_INSIDE, before the check whether it is a hold: only to be compared. */
+/* For HDI_INSIDE, which runs before the handle is checked. Only compare the result. */
 static const void *hold_runtime(const hd_hold *handle)
 {
     const struct hd_hold *h = hdi_handle_object(handle);
     return h ? h->runtime : NULL;
 }
 
-static struct hd_hold *from_handle(const hd_hold *handle)
+static struct hd_hold *hold_from_handle(const hd_hold *handle)
 {
     struct hd_hold *h = hdi_handle_object(handle);
     return h && hdi_handle_fits(handle, &h->head, HDI_HOLD_MAGIC) ? h : NULL;
 }
 
-static void set_dead(struct hd_hold *h, uint16_t generation)
+static void hold_set_dead(struct hd_hold *h, uint16_t generation)
 {
     hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, HDI_HANDLE_DEAD);
 }
 
-/* `label`: names a hold for what is outside of the library; NULL: it is not. */
-static hd_status create(hd_runtime *rt, const char *label, hd_hold **out)
+/* `label`: names a hold for a consumer outside of the library; NULL: an ordinary hold. */
+static hd_status hold_make(hd_runtime *rt, const char *label, hd_hold **out)
 {
     struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
     hdi_mutex_lock(&holds->lock);
@@ -98,8 +101,9 @@ static hd_status create(hd_runtime *rt, const char *label, hd_hold **out)
     } else {
         h = hdi_stable_take(rt->stable, sizeof *h);
         if (h) {
-            set_dead(h, HDI_HANDLE_FIRST);
-            h->runtime = rt; /* never changes: a thread with a handle of an earlier hold may read it */
+            hold_set_dead(h, HDI_HANDLE_FIRST);
+            /* never changes: a thread with an earlier handle of this structure may read it */
+            h->runtime = rt;
             h->next = holds->all;
             holds->all = h;
         }
@@ -121,13 +125,13 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    return hdi_runtime_is_open(rt) ? create(rt, NULL, out) : hdi_runtime_refused(rt);
+    return hdi_runtime_is_open(rt) ? hold_make(rt, NULL, out) : hdi_runtime_refused(rt);
 }
 
 hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out)
 {
     HDI_INSIDE(rt);
-    return hdi_runtime_is_open(rt) ? create(rt, label, out) : hdi_runtime_refused(rt);
+    return hdi_runtime_is_open(rt) ? hold_make(rt, label, out) : hdi_runtime_refused(rt);
 }
 
 bool hdi_holds_abandon(hd_runtime *rt, hd_error *first)
@@ -153,26 +157,28 @@ bool hdi_holds_abandon(hd_runtime *rt, hd_error *first)
     return any;
 }
 
-static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
+static bool hold_has_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
 {
     return word == 0 || (atomic_load_explicit(&b->self.word, memory_order_seq_cst) & ~aside) == word;
 }
 
-/* Adds one hold. The list's lock is held. False: the handle with that word is stale. `aside`: bits of the word that do not matter. */
-static bool begin(struct hd_buffer *b, uint64_t word, uint64_t aside)
+/* Adds one hold. The list's lock is held. False: the handle with that word is stale. `aside`: bits
+ * of the word to ignore. */
+static bool hold_add_one(struct hd_buffer *b, uint64_t word, uint64_t aside)
 {
-    bool good = is_word(b, word, aside);
+    bool good = hold_has_word(b, word, aside);
     if (good && !(b->special & HDI_BUFFER_HELD)) {
-        /* Either hd_free, which changes the handle first, sees HELD and calls hdi_hold_keeps. Or this thread sees that the handle is stale. */
+        /* Either hd_free, which changes the handle first, sees HELD and calls hdi_hold_keeps. Or
+         * this thread sees that the handle is stale. */
         b->special |= HDI_BUFFER_HELD;
-        good = is_word(b, word, aside);
+        good = hold_has_word(b, word, aside);
     }
     b->holds += good;
     return good;
 }
 
 /* Makes room for one more buffer. The holds' lock is held. */
-static bool make_room(struct hd_hold *h)
+static bool hold_make_room(struct hd_hold *h)
 {
     if (h->count < h->room) {
         return true;
@@ -186,7 +192,7 @@ static bool make_room(struct hd_hold *h)
     return buffers != NULL;
 }
 
-static hd_status refuse_hold(const hd_hold *handle)
+static hd_status hold_refuse(const hd_hold *handle)
 {
     return hdi_handle_refused(handle, "hold", "it was destroyed, or its runtime closed");
 }
@@ -194,9 +200,9 @@ static hd_status refuse_hold(const hd_hold *handle)
 hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 {
     HDI_INSIDE(hold_runtime(handle));
-    struct hd_hold *h = from_handle(handle);
+    struct hd_hold *h = hold_from_handle(handle);
     if (!h) {
-        return refuse_hold(handle);
+        return hold_refuse(handle);
     }
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(buffer, 0, 0, &b);
@@ -215,16 +221,17 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     }
     struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
-    if (!from_handle(handle)) {
+    if (!hold_from_handle(handle)) {
         hdi_mutex_unlock(&holds->lock);
         return hdi_fail(HD_ERROR_HANDLE, "the hold was destroyed meanwhile");
     }
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
-    bool room = again || make_room(h);
+    bool room = again || hold_make_room(h);
     bool stale = false;
-    if (room && !again) { /* repeated adds of one buffer, as for each launch of a recording, take no more room */
+    /* repeated adds of one buffer, as for each launch of a recording, need no more room */
+    if (room && !again) {
         hdi_buffers_lock(h->runtime);
-        stale = !begin(b, hdi_self_word(buffer), 0);
+        stale = !hold_add_one(b, hdi_self_word(buffer), 0);
         if (!stale) {
             h->buffers[h->count++] = b;
         }
@@ -237,8 +244,9 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
-/* Adds to the held bytes of the device. The list's lock is held. A buffer that was lost with its device is not counted (hdi_buffers_lose). */
-static void count_held(const struct hd_buffer *b, uint64_t more)
+/* Adds to the device's held bytes. The list's lock is held. A buffer lost with its device does not
+ * count (hdi_buffers_lose). */
+static void hold_count_bytes(const struct hd_buffer *b, uint64_t more)
 {
     if (hdi_buffer_is_of_arena(b) && hdi_buffer_losses(b) != HDI_LOST) {
         hdi_counts_add(&b->runtime->devices[b->owner]->memory->held_bytes, more);
@@ -254,20 +262,20 @@ bool hdi_hold_keeps(struct hd_buffer *b)
     bool keeps = b->holds != 0;
     if (keeps) {
         b->handed = true;
-        count_held(b, b->bytes);
+        hold_count_bytes(b, b->bytes);
     }
     hdi_buffers_unlock(b->runtime);
     return keeps;
 }
 
-/* Removes one hold. True: the caller gives the memory back now. HDI_BUFFER_HELD stays, so that an hd_free under way on another thread calls
- * hdi_hold_keeps in any case. */
-static bool let_go(struct hd_buffer *b)
+/* Removes one hold. True: the caller gives the memory back now. HDI_BUFFER_HELD stays set, so an
+ * hd_free under way on another thread always calls hdi_hold_keeps. */
+static bool hold_let_go(struct hd_buffer *b)
 {
     hdi_buffers_lock(b->runtime);
     bool ours = --b->holds == 0 && b->handed;
     if (ours) {
-        count_held(b, -b->bytes);
+        hold_count_bytes(b, -b->bytes);
         b->handed = false;
     }
     hdi_buffers_unlock(b->runtime);
@@ -277,14 +285,14 @@ static bool let_go(struct hd_buffer *b)
 bool hdi_hold_begin(struct hd_buffer *b, uint64_t word)
 {
     hdi_buffers_lock(b->runtime);
-    bool good = begin(b, word, HDI_SELF_LOST);
+    bool good = hold_add_one(b, word, HDI_SELF_LOST);
     hdi_buffers_unlock(b->runtime);
     return good;
 }
 
 void hdi_hold_end(struct hd_buffer *b)
 {
-    if (let_go(b)) {
+    if (hold_let_go(b)) {
         hdi_buffer_end(b);
     }
 }
@@ -292,26 +300,26 @@ void hdi_hold_end(struct hd_buffer *b)
 hd_status hd_hold_destroy(hd_hold *handle)
 {
     HDI_INSIDE(hold_runtime(handle));
-    struct hd_hold *h = from_handle(handle);
+    struct hd_hold *h = hold_from_handle(handle);
     if (!h) {
-        return handle ? refuse_hold(handle) : HD_OK;
+        return handle ? hold_refuse(handle) : HD_OK;
     }
     struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
-    bool ours = from_handle(handle) != NULL;
+    bool ours = hold_from_handle(handle) != NULL;
     if (ours) {
-        set_dead(h, (uint16_t)(hdi_handle_generation(handle) + 1));
+        hold_set_dead(h, (uint16_t)(hdi_handle_generation(handle) + 1));
         h->outside = false;
     }
     hdi_mutex_unlock(&holds->lock);
     if (!ours) {
-        return refuse_hold(handle);
+        return hold_refuse(handle);
     }
     for (size_t i = 0; i < h->count; i++) {
         hdi_hold_end(h->buffers[i]);
     }
     hdi_mutex_lock(&holds->lock);
-    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all its handles have been given out once */
+    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all its handles have been used */
         h->next_free = holds->free_list;
         holds->free_list = h;
     }

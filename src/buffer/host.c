@@ -1,14 +1,18 @@
-/* host.c - memory that the host uses: access to it by hd_map, hd_unmap and hd_element, and pinned memory over the pool of blocks.
+/* host.c - memory for the host: access to it by hd_map, hd_unmap and hd_element, and pinned memory
+ * on top of the pool of blocks.
  *
- * hd_element is a few loads where `readable` or `writable` of the buffer shows that nothing is pending (buffer.h).
- * Else it waits for the work, and then sets them.
+ * hd_element takes a few loads while the buffer's `readable` or `writable` shows that nothing is
+ * pending (buffer.h).
+ * Otherwise it waits for the work, and then sets them.
  *
  * Threads: any.
- * Locks: those of the pool; the order lock of a pinned buffer, for its use record. For a unified one the mirror's. None where nothing is pending.
- * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout). An allocation at the limit, for work that still
- * uses freed memory, and for other threads to free some (reclaim.h).
- * Always: hd_element takes no lock while nothing is pending. A block that work still uses goes to its next owner with the points of that work in
- * the use record.
+ * Locks: the pool's locks; the order lock of a pinned buffer, for its use record. For a unified
+ * buffer, the mirror's lock. None if nothing is pending.
+ * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout). An
+ * allocation at the limit waits for work that still uses freed memory, and for other threads to
+ * free some (reclaim.h).
+ * Always: hd_element takes no lock while nothing is pending. A block that work still uses goes to
+ * its next owner with the points of that work in the use record.
  */
 #include <heddle/unified.h>
 #include <stdatomic.h>
@@ -27,7 +31,7 @@
 #include "engine/engine.h"
 #include "memory/part.h"
 
-static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle)
+static hd_status host_buffer_fail_device(const struct hd_buffer *b, const hd_buffer *handle)
 {
     int owner = b->owner;
     if (hdi_buffer_is_gone(b, handle)) {
@@ -40,12 +44,12 @@ static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *
 }
 
 /* Bytes that are only written are replaced. */
-static unsigned for_host(hd_access access)
+static unsigned host_buffer_access(hd_access access)
 {
     return access == HD_WRITE ? HD_WRITE | HDI_ACCESS_REPLACES : (unsigned)access;
 }
 
-static int64_t deadline_of(const struct hd_buffer *b)
+static int64_t host_buffer_deadline(const struct hd_buffer *b)
 {
     return hdi_option_deadline(b->runtime->options.transfer_timeout);
 }
@@ -54,7 +58,7 @@ static int64_t deadline_of(const struct hd_buffer *b)
 
 hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
-    return hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline);
+    return hdi_buffer_settle(b, NULL, 0, b->bytes, host_buffer_access(access), deadline);
 }
 
 hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
@@ -71,12 +75,12 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
     }
     const hdi_buffer_ops *kind = b->kind;
     if (!kind || !kind->map) {
-        return fail_device_memory(b, handle);
+        return host_buffer_fail_device(b, handle);
     }
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
-    status = kind->map(b, access, deadline_of(b));
+    status = kind->map(b, access, host_buffer_deadline(b));
     if (!status) {
         *out = b->host;
     }
@@ -101,17 +105,17 @@ hd_status hd_unmap(hd_buffer *handle)
 
 /* ---- elements ---- */
 
-/* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere in it. */
-static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
+/* Notes how the program may access a pinned buffer, if nothing is pending anywhere in it. */
+static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 {
     if (!hdi_record_lock_of(b, handle)) {
         return;
     }
-    /* A record of several segments is not walked for every element. Each call prunes a part of it, so it has one segment again when all is
-     * done. */
+    /* Do not walk a record of several segments for every element. Each call prunes a part of it, so
+     * it is one segment again when all is done. */
     hdi_uses_prune(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
-    /* these pair with the acquire loads of hd_element: it sees what the work wrote */
+    /* pair with the acquire loads of hd_element: it sees the results of the work */
     if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {
         atomic_store_explicit(&b->readable, 1, memory_order_release);
         atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
@@ -122,33 +126,35 @@ static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
                          int64_t deadline)
 {
-    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline);
+    hd_status status = hdi_buffer_settle(b, handle, low, high, host_buffer_access(access), deadline);
     if (!status) {
-        note_pinned(b, handle);
+        host_buffer_note_pinned(b, handle);
     }
     return status;
 }
 
 static const hdi_buffer_ops pinned_ops = {.map = hdi_host_map, .bring = hdi_host_bring};
 
-static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
+static hd_status host_buffer_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                                   hd_access access)
 {
     const hdi_buffer_ops *kind = b->kind;
     if (!kind || !kind->bring) {
-        return fail_device_memory(b, handle);
+        return host_buffer_fail_device(b, handle);
     }
-    return kind->bring(b, handle, low, high, access, deadline_of(b));
+    return kind->bring(b, handle, low, high, access, host_buffer_deadline(b));
 }
 
-/* Whether all chunks of [low, high) are in the mask. */
-static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uint64_t high)
+/* True if all chunks of [low, high) are in the mask. */
+static bool host_buffer_has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uint64_t high)
 {
     uint64_t first = low >> b->chunk_shift, last = (high - 1) >> b->chunk_shift;
     uint64_t wanted = (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
     return (ready & wanted) == wanted;
 }
 
-static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
+static void *__attribute__((noinline))
+host_buffer_element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
     HDI_REFUSE_IN_LANE_AS("hd_element", NULL)
     HDI_IS_INSIDE(hdi_buffer_runtime(handle), "hd_element");
@@ -162,7 +168,8 @@ static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t of
         return NULL;
     }
     uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
-    if (!has_all(b, ready, offset, offset + bytes) && bring(b, handle, offset, offset + bytes, access)) {
+    if (!host_buffer_has_all(b, ready, offset, offset + bytes) &&
+        host_buffer_bring(b, handle, offset, offset + bytes, access)) {
         return NULL;
     }
     unsigned char *host = b->host;
@@ -178,13 +185,13 @@ void *hd_element(hd_buffer *handle, size_t offset, size_t bytes, hd_access acces
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (__builtin_expect(b && (offset < b->bytes) & (bytes - 1 < b->bytes - offset) & ((unsigned)access - 1 < 3), 1)) {
         uint64_t first = offset >> b->chunk_shift, last = (offset + bytes - 1) >> b->chunk_shift;
-        /* pairs with the release store that notes that nothing is pending */
+        /* pairs with the release store that marks the chunk as idle */
         uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
         if (__builtin_expect((first == last) & (ready >> first & 1), 1)) {
             return b->host + offset;
         }
     }
-    return element_slow(handle, offset, bytes, access);
+    return host_buffer_element_slow(handle, offset, bytes, access);
 }
 
 hdi_device *hdi_any_device(hd_runtime *rt)
@@ -199,8 +206,9 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* ---- the pool ---- */
 
-/* Whether the work of a point does not use its memory any more. A device that was lost in this process may still run work that counts as done. */
-static bool is_finished(void *context, hdi_point point)
+/* True if the work of a point no longer uses its memory. A device lost in this process may still
+ * run work that counts as done. */
+static bool host_memory_is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
     if (!hdi_point_done(rt, point)) {
@@ -213,7 +221,7 @@ static bool is_finished(void *context, hdi_point point)
     return !(hdi_failure_find(rt, point.lane, point.position, &failure) && failure.lost);
 }
 
-static uint64_t lost_devices(void *context)
+static uint64_t host_memory_lost_devices(void *context)
 {
     hd_runtime *rt = context;
     uint64_t lost = 0;
@@ -223,15 +231,15 @@ static uint64_t lost_devices(void *context)
     return lost;
 }
 
-static uint64_t limit_of(const hd_runtime *rt)
+static uint64_t host_memory_limit(const hd_runtime *rt)
 {
     const hdi_option_AMOUNT *limit = &rt->options.pinned_limit;
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     return limit->share != 0 ? (uint64_t)(limit->share * machine) : (uint64_t)limit->bytes;
 }
 
-/* The port of a device for pinned memory. NULL: the device cannot be used now. */
-static hdi_port *usable_port(void *context, int index)
+/* The port of a device for pinned memory. NULL: the device is unusable now. */
+static hdi_port *host_memory_usable_port(void *context, int index)
 {
     hd_runtime *rt = context;
     hdi_device *device = rt->devices[index];
@@ -239,11 +247,11 @@ static hdi_port *usable_port(void *context, int index)
     return usable ? device->port : NULL;
 }
 
-static hd_status host_ready(hd_runtime *rt)
+static hd_status host_memory_ready(hd_runtime *rt)
 {
     const hdi_pinned_config pinned = {
         .n_devices = rt->n_devices,
-        .port = usable_port,
+        .port = host_memory_usable_port,
         .context = rt,
         .everywhere = rt->is_process,
         .populate = rt->provider->pins_memory,
@@ -254,15 +262,17 @@ static hd_status host_ready(hd_runtime *rt)
     }
     const hdi_host_pool_config config = {
         .pinned = hdi_memory_of(rt)->pinned,
-        .limit_bytes = limit_of(rt),
-        .finished = is_finished,
-        .lost = rt->is_process ? NULL : lost_devices, /* a worker has ended before its device counts as lost */
+        .limit_bytes = host_memory_limit(rt),
+        .finished = host_memory_is_finished,
+        /* a worker ends before its device counts as lost */
+        .lost = rt->is_process ? NULL : host_memory_lost_devices,
         .context = rt,
     };
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
 }
 
-/* Pinned memory that a closed runtime has left to the program, since a claim of it was never ended. It stays known, so it counts as no leak. */
+/* Pinned memory that a closed runtime left to the program, which never ended a claim. The list
+ * keeps it reachable, so that it is no leak. */
 typedef struct left_pool {
     struct left_pool *next;
     hdi_host_pool *pool;
@@ -270,7 +280,7 @@ typedef struct left_pool {
 
 static _Atomic(left_pool *) left_pools;
 
-static void leave(hdi_host_pool *pool)
+static void host_memory_leave(hdi_host_pool *pool)
 {
     left_pool *left = malloc(sizeof *left);
     if (left) { /* without memory for this it is left all the same */
@@ -280,13 +290,13 @@ static void leave(hdi_host_pool *pool)
     }
 }
 
-static void host_release(hd_runtime *rt)
+static void host_memory_release(hd_runtime *rt)
 {
     if (rt->hung) {
         return; /* a kernel that goes on may still use the memory */
     }
     if (rt->claimed) {
-        leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
+        host_memory_leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
         return;
     }
     hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));
@@ -294,17 +304,17 @@ static void host_release(hd_runtime *rt)
     hdi_pinned_pool_destroy(hdi_memory_of(rt)->pinned);
 }
 
-const hdi_lifetime hdi_host_lifetime = {.ready = host_ready, .release = host_release};
+const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = host_memory_release};
 
-/* What can make memory free for an allocation at the limit. */
+/* Ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
-    bool in_use;     /* work, or the library, uses memory that it gives back without the program */
-    bool live;       /* the program has buffers that it may free */
-    uint64_t number; /* changes when memory is not used any more, or is freed */
+    bool in_use;     /* work or the library uses memory that comes back without the program */
+    bool live;       /* the program owns buffers that it may free */
+    uint64_t number; /* changes when work ends its use of memory, or memory is freed */
 } prospect;
 
-/* Gives up chunks that are not in use. `own`: for a transfer, which does not wait for the program. */
-static prospect look(hd_runtime *rt, bool own)
+/* Gives up idle chunks. `own`: for a transfer, which does not wait for the program. */
+static prospect host_memory_look(hd_runtime *rt, bool own)
 {
     hdi_shrink(rt);
     bool in_use = hdi_shrinkers_in_use(rt);
@@ -315,19 +325,19 @@ static prospect look(hd_runtime *rt, bool own)
                       .number = info.waiting_bytes + info.own_bytes + info.frees};
 }
 
-/* Waits for memory in use, or for other threads to free some. Tries again whenever there is more. */
-static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited,
-                          hdi_memory_wait *p)
+/* Waits for memory in use, or for other threads to free some. Retries whenever there is more. */
+static hd_status host_memory_wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out,
+                                      hdi_points *inherited, hdi_memory_wait *p)
 {
-    prospect seen = look(rt, own);
-    hd_status status =
-        hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited); /* what look has given up */
+    prospect seen = host_memory_look(rt, own);
+    /* takes chunks that host_memory_look gave up */
+    hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
         hdi_memory_wait_sleep(p);
-        prospect now = look(rt, own);
+        prospect now = host_memory_look(rt, own);
         if (now.number != seen.number) {
             hdi_memory_wait_moved(p);
             status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
@@ -336,31 +346,32 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
     }
     if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
         status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out,
-                                    inherited); /* what a thread has freed before it ended */
+                                    inherited); /* a thread may have freed it before it ended */
     }
     return status;
 }
 
-/* Takes a block. `wait`: waits at the limit; *p has the reason why that ended. */
-static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out, hdi_points *inherited,
-                      hdi_memory_wait *p)
+/* Takes a block. `wait`: waits at the limit; *p gives the reason why that ended. */
+static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out,
+                                  hdi_points *inherited, hdi_memory_wait *p)
 {
-    hdi_attempt attempt; /* what a wait makes good is no failure */
+    hdi_attempt attempt; /* a failure that a wait repairs does not count */
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
     hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
         status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     }
-    if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {
-        status = wait_for(rt, bytes, own, out, inherited, p);
+    if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= host_memory_limit(rt)) {
+        status = host_memory_wait_for(rt, bytes, own, out, inherited, p);
     }
     return hdi_attempt_result(&attempt, status);
 }
 
 /* ---- buffers ---- */
 
-static void settle_block(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_buffer_ops *kind)
+static void host_buffer_settle_block(struct hd_buffer *b, size_t bytes, const hdi_host_block *block,
+                                     const hdi_buffer_ops *kind)
 {
     HDI_HANDOVER_BEGIN();
     b->owner = HDI_OWNER_HOST;
@@ -375,8 +386,9 @@ static void settle_block(struct hd_buffer *b, size_t bytes, const hdi_host_block
     atomic_store_explicit(&b->losses, 0, memory_order_release);
 }
 
-/* Makes a block the buffer's. False: no host memory. */
-static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_points *inherited)
+/* Gives the buffer a block. False: no host memory. */
+static bool host_buffer_settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block,
+                                  const hdi_points *inherited)
 {
     hdi_uses_init(&b->uses, bytes);
     for (size_t i = 0; i < inherited->count; i++) {
@@ -385,7 +397,7 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
             return false;
         }
     }
-    settle_block(b, bytes, block, &pinned_ops);
+    host_buffer_settle_block(b, bytes, block, &pinned_ops);
     return true;
 }
 
@@ -393,12 +405,12 @@ void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uin
 {
     const hdi_host_block block = {.host = host, .device = address, .bytes = bytes};
     hdi_uses_init(&b->uses, bytes);
-    settle_block(b, bytes, &block, kind);
+    host_buffer_settle_block(b, bytes, &block, kind);
     b->special |= HDI_BUFFER_IMPORTED;
 }
 
-/* Fails with the pool's failure, in the name of the call, with what can be done, and with the largest holders. */
-static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
+/* Fails with the pool's failure in the name of the call. Adds a remedy and the largest holders. */
+static hd_status host_memory_fail_take(hd_runtime *rt, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {
         return hdi_closed_meanwhile();
@@ -431,7 +443,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
 }
 
 /* Makes a buffer without a handle. */
-static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct hd_buffer **out)
+static hd_status host_buffer_make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
@@ -440,15 +452,15 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct 
     hdi_host_block block;
     hdi_points inherited;
     hdi_memory_wait waited;
-    hd_status status = take(rt, bytes, own, wait, &block, &inherited, &waited);
+    hd_status status = host_memory_take(rt, bytes, own, wait, &block, &inherited, &waited);
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
             hdi_host_pool_count_failure(hdi_memory_of(rt)->host_pool);
         }
-        return fail_take(rt, &waited);
+        return host_memory_fail_take(rt, &waited);
     }
-    if (!settle_in(b, bytes, &block, &inherited)) {
+    if (!host_buffer_settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(hdi_memory_of(rt)->host_pool, &block, hdi_points_data(&inherited), inherited.count);
         hdi_buffer_give(rt, b);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
@@ -461,7 +473,7 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct 
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out)
 {
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, true, wait, &b);
+    hd_status status = host_buffer_make(rt, bytes, true, wait, &b);
     if (status) {
         return status;
     }
@@ -490,7 +502,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     }
     struct hd_buffer *b = NULL;
     int64_t began = hdi_record_began(&rt->recorder);
-    hd_status status = make(rt, bytes, false, true, &b);
+    hd_status status = host_buffer_make(rt, bytes, false, true, &b);
     if (!status) {
         b->call_site = __builtin_return_address(0);
         hdi_buffer_make_live(b);
@@ -498,6 +510,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
             hdi_record_allocation(b, bytes, began);
         }
         *out = hdi_buffer_handle(b);
+        hdi_maintenance_look_at_pinned(rt);
     }
     return status;
 }

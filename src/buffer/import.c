@@ -1,9 +1,10 @@
-/* import.c - hd_import and hd_import_host: what they check before memory of the program's own becomes a buffer.
+/* import.c - hd_import and hd_import_host: the checks before memory of the program becomes a
+ * buffer.
  *
  * Threads: any.
- * Locks: none while the driver is called.
- * Blocking: for calls of the driver. hd_import_host pins (pin.h), which waits for the driver's locks.
- * Always: what fails has changed nothing.
+ * Locks: none during driver calls.
+ * Blocking: for driver calls. hd_import_host pins (pin.h), which waits for the driver's locks.
+ * Always: a failed call changes nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,10 +21,10 @@
 #include "memory/arena.h"
 #include "memory/part.h"
 
-/* ---- what the memory is ---- */
+/* ---- checks of the memory ---- */
 
-/* The device of the runtime that a driver's number stands for; -1: none. */
-static int device_of(const hd_runtime *rt, int ordinal)
+/* The runtime's device with this number in the driver; -1: none. */
+static int import_device_of(const hd_runtime *rt, int ordinal)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         if (rt->devices[i]->ordinal == ordinal) {
@@ -33,8 +34,9 @@ static int device_of(const hd_runtime *rt, int ordinal)
     return -1;
 }
 
-/* Fails unless the byte at an address is of the device's memory. The device's context is current. */
-static hd_status check_at(hdi_device *device, uint64_t address)
+/* Fails unless the byte at an address belongs to the device's memory. The device's context is
+ * current. */
+static hd_status import_check_at(hdi_device *device, uint64_t address)
 {
     const hd_runtime *rt = device->runtime;
     int type = 0, ordinal = -1;
@@ -51,7 +53,7 @@ static hd_status check_at(hdi_device *device, uint64_t address)
     if (!hdi_address_ask(rt->driver, &ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &r)) {
         return hdi_driver_failed(device, r, "cuPointerGetAttribute");
     }
-    int owner = device_of(rt, ordinal);
+    int owner = import_device_of(rt, ordinal);
     if (owner != device->index) {
         return owner < 0 ? hdi_fail(HD_ERROR_ARGUMENT,
                                     "0x%" PRIx64 " is memory of the driver's device %d, which the runtime has not",
@@ -62,15 +64,15 @@ static hd_status check_at(hdi_device *device, uint64_t address)
     return HD_OK;
 }
 
-/* Fails unless all bytes of the range are. A range may have several mappings. */
-static hd_status check_range(hdi_device *device, uint64_t low, uint64_t high)
+/* Fails unless all bytes of the range do. A range may consist of several mappings. */
+static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t high)
 {
     const hdi_driver *driver = device->runtime->driver;
     uint64_t at = low;
     while (at < high) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        hd_status status = hdi_attempt_result(&attempt, check_at(device, at));
+        hd_status status = hdi_attempt_result(&attempt, import_check_at(device, at));
         if (status == HD_ERROR_ARGUMENT && at != low) {
             return hdi_fail(HD_ERROR_ARGUMENT,
                             "%" PRIu64 " bytes at 0x%" PRIx64 ", but the memory of device %d there ends after %" PRIu64,
@@ -80,7 +82,8 @@ static hd_status check_range(hdi_device *device, uint64_t low, uint64_t high)
             return status;
         }
         uint64_t end = hdi_address_end(driver, at);
-        at = end > at ? end : high - 1 > at ? high - 1 : high; /* where that is unknown: the last byte */
+        /* if the end is unknown: the last byte */
+        at = end > at ? end : high - 1 > at ? high - 1 : high;
     }
     return HD_OK;
 }
@@ -93,7 +96,7 @@ typedef struct label_search {
     char label[HD_LABEL_BYTES];
 } label_search;
 
-static bool find_label(void *context, struct hd_buffer *b)
+static bool import_find_label(void *context, struct hd_buffer *b)
 {
     label_search *s = context;
     uint64_t at = b->owner == HDI_OWNER_HOST ? (uint64_t)(uintptr_t)b->host : b->address;
@@ -104,31 +107,31 @@ static bool find_label(void *context, struct hd_buffer *b)
     return !s->found;
 }
 
-static hd_status refuse_own(hd_runtime *rt, uint64_t low, uint64_t high)
+static hd_status import_refuse_own(hd_runtime *rt, uint64_t low, uint64_t high)
 {
     label_search s = {.low = low, .high = high};
-    hdi_buffers_each(rt, find_label, &s);
+    hdi_buffers_each(rt, import_find_label, &s);
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "%" PRIu64 " bytes at 0x%" PRIx64 " are memory of Heddle's own%s%s%s; use the buffer that has them",
                     high - low, low, s.label[0] ? ", of buffer '" : "", s.label, s.label[0] ? "'" : "");
 }
 
-/* Fails where some of the bytes are memory of the library's. */
-static hd_status check_own(hd_runtime *rt, uint64_t low, uint64_t high)
+/* Fails if some of the bytes are memory of the library. */
+static hd_status import_check_own(hd_runtime *rt, uint64_t low, uint64_t high)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         if (hdi_arena_overlaps(rt->devices[i]->arena, low, high - low)) {
-            return refuse_own(rt, low, high);
+            return import_refuse_own(rt, low, high);
         }
     }
     return hdi_pinned_pool_has(hdi_memory_of(rt)->pinned, (const void *)(uintptr_t)low, high - low)
-               ? refuse_own(rt, low, high)
+               ? import_refuse_own(rt, low, high)
                : HD_OK;
 }
 
-/* The checks that both calls begin with. */
-static hd_status check_call(hd_runtime *rt, bool address, size_t bytes, const hd_import_options **options,
-                            hd_import_options *room, hd_buffer *const *out)
+/* The first checks of both calls. */
+static hd_status import_check_call(hd_runtime *rt, bool address, size_t bytes, const hd_import_options **options,
+                                   hd_import_options *room, hd_buffer *const *out)
 {
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
@@ -144,16 +147,16 @@ static hd_status check_call(hd_runtime *rt, bool address, size_t bytes, const hd
 
 /* ---- device memory ---- */
 
-static hd_status check_memory(hdi_device *device, uint64_t low, size_t bytes)
+static hd_status import_check_memory(hdi_device *device, uint64_t low, size_t bytes)
 {
     if (bytes > UINT64_MAX - low) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%zu bytes at 0x%" PRIx64 " go past the last address", bytes, low);
     }
-    hd_status status = check_own(device->runtime, low, low + bytes);
+    hd_status status = import_check_own(device->runtime, low, low + bytes);
     hdi_scope scope;
     status = status ? status : hdi_scope_enter(device, &scope);
     if (!status) {
-        status = check_range(device, low, low + bytes);
+        status = import_check_range(device, low, low + bytes);
         hdi_scope_leave(&scope);
     }
     return status;
@@ -163,7 +166,7 @@ hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, 
                      const void *call_site, hd_buffer **out)
 {
     hd_import_options room;
-    hd_status status = check_call(rt, address != 0, bytes, &options, &room, out);
+    hd_status status = import_check_call(rt, address != 0, bytes, &options, &room, out);
     if (status) {
         return status;
     }
@@ -172,7 +175,7 @@ hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, 
     }
     if (rt->is_process) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
-                        "with placement=process the device's memory is another process's, which has no such address; "
+                        "with placement=process the device's memory belongs to another process without that address; "
                         "open the runtime with placement=thread, or use hd_import_descriptor");
     }
     hdi_device *device = rt->devices[index];
@@ -180,7 +183,7 @@ hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, 
     if (hdi_device_lost(device)) {
         return hdi_loss_fail(rt, index, "its memory cannot be imported");
     }
-    status = check_memory(device, address, bytes);
+    status = import_check_memory(device, address, bytes);
     hdi_region *e = NULL;
     status = status ? status : hdi_region_make(rt, index, address, bytes, options, &e);
     if (status) {
@@ -213,7 +216,7 @@ hd_status hd_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, 
 
 /* ---- memory of the host ---- */
 
-static void unpin(hdi_region *e, bool closing)
+static void import_unpin(hdi_region *e, bool closing)
 {
     (void)closing;
     hdi_pin_drop(e->runtime, e->pin);
@@ -224,7 +227,7 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
 {
     hd_import_options room;
     uint64_t low = (uint64_t)(uintptr_t)memory, address = 0;
-    hd_status status = check_call(rt, memory != NULL, bytes, &options, &room, out);
+    hd_status status = import_check_call(rt, memory != NULL, bytes, &options, &room, out);
     if (status) {
         return status;
     }
@@ -237,7 +240,7 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
         return hdi_fail(HD_ERROR_ARGUMENT, "%zu bytes at %p go past the last address", bytes, memory);
     }
     hdi_region *e = NULL;
-    status = check_own(rt, low, low + bytes);
+    status = import_check_own(rt, low, low + bytes);
     status = status ? status : hdi_region_make(rt, HDI_OWNER_HOST, low, bytes, options, &e);
     if (status) {
         return status;
@@ -255,7 +258,7 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
         hdi_region_drop(e);
         return status;
     }
-    e->give_back = e->pin ? unpin : NULL;
+    e->give_back = e->pin ? import_unpin : NULL;
     e->buffer->address = address;
     e->buffer->of_kind = e;
     status = inherited ? hdi_region_mark(e) : HD_OK;
@@ -263,7 +266,7 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
         hdi_region_unlist(e);
         if (e->pin) {
             hdi_pin_freed(rt, e->pin);
-            unpin(e, false);
+            import_unpin(e, false);
         }
         hdi_region_drop(e);
         return status;

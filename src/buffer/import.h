@@ -1,6 +1,6 @@
 /* import.h - imports of the program's memory, for callers inside a call on the runtime.
  *
- * Threads: any. Locks: none while the driver is called. Blocking: for calls of the driver.
+ * Threads: any. Locks: none during driver calls. Blocking: for driver calls.
  */
 #ifndef HDI_BUFFER_IMPORT_H
 #define HDI_BUFFER_IMPORT_H
@@ -8,7 +8,7 @@
 #include <heddle/import.h>
 #include "buffer/buffer.h"
 
-/* hd_import and hd_import_host. Errors: theirs. */
+/* hd_import and hd_import_host. Errors: the same. */
 hd_status hdi_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, const hd_import_options *options,
                      const void *call_site, hd_buffer **out);
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,

@@ -1,197 +1,329 @@
 /* parked.c - see parked.h.
  *
- * A parking lane is made when no other one is free or waits for the same claims. So there are about as many as claims that copies wait for.
- * Where all are taken, they take turns: claims that end in the order of their copies' submission still hold up nothing else.
+ * A lane's list gets an entry for each root further than the ones before it. The entry stores the
+ * position of the first operation that waits for the root.
+ * Entries are in the order of these positions. So the entries up to a position give the lane's
+ * roots up to there.
+ * `last` stores the furthest root of each lane of the program. One look at it decides whether an
+ * operation may stand behind all others.
+ *
+ * A parking lane is made when no other one fits. So their number is about the number of sets of
+ * roots that transfers wait for at the same time.
  */
 #include "buffer/parked.h"
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/lock.h"
+#include "engine/claims.h"
 #include "engine/engine.h"
 
 #define ROOM_FIRST 4
+#define POINTS_MOST 8   /* unfinished uses of a buffer to look at */
+#define WITHOUT_ROOTS 0 /* hdi_parking_without_roots */
 
-static hd_lane *lane_of(hd_runtime *rt, uint32_t global)
+static hd_lane *parked_lane_of(hd_runtime *rt, uint32_t global)
 {
     return hdi_lane_at(hdi_lane_owner(rt, global), global % HDI_LANES_MAX);
 }
 
-/* Whether the entry of the lane's list counts. The lists' lock is held. */
-static bool counts(const hd_lane *lane, const hdi_parked_at *e)
+/* True if work of the program is over, so that nothing waits for it any more. */
+static bool parked_root_is_over(hd_runtime *rt, hdi_point root)
 {
-    return hdi_claim_is_awaited(lane_of(lane->runtime, e->claim.lane), e->claim.position) &&
-           !hdi_point_done(lane->runtime, e->claim) &&
-           atomic_load_explicit(&lane->shared->done, memory_order_acquire) < e->position;
+    const hd_lane *other = parked_lane_of(rt, root.lane);
+    return hdi_point_done(rt, root) ||
+           (atomic_load_explicit(&other->claim, memory_order_relaxed) && hdi_claim_is_over(other, root.position));
 }
 
-static uint32_t length(const hd_lane *lane)
+static bool parked_make_room(void **at, uint32_t *room, uint32_t wanted, size_t bytes)
 {
-    return atomic_load_explicit(&lane->parked.n, memory_order_relaxed);
-}
-
-static void set_length(hd_lane *lane, uint32_t n)
-{
-    bool claims = n != 0 || atomic_load_explicit(&lane->claim, memory_order_relaxed) != NULL;
-    atomic_store_explicit(&lane->parked.n, n, memory_order_relaxed);
-    atomic_store_explicit(&lane->claims, claims, memory_order_relaxed);
-}
-
-static bool is_among(const hdi_parked_at *at, uint32_t n, hdi_point claim)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < n && !found; i++) {
-        found = at[i].claim.lane == claim.lane && at[i].claim.position == claim.position;
-    }
-    return found;
-}
-
-/* ---- the list of a lane: the order lock and the lists' lock are held ---- */
-
-static void prune(hd_lane *lane)
-{
-    hdi_parked *p = &lane->parked;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < length(lane); i++) {
-        if (counts(lane, &p->at[i])) {
-            p->at[kept++] = p->at[i];
-        }
-    }
-    set_length(lane, kept);
-}
-
-/* Puts the claim behind the list and those found before. False: no memory. */
-static bool add(hd_lane *lane, hdi_point claim, uint32_t *found)
-{
-    hdi_parked *p = &lane->parked;
-    uint32_t n = length(lane), end = n + *found;
-    if (is_among(p->at + n, *found, claim)) {
+    if (wanted <= *room) {
         return true;
     }
-    if (end == p->room) {
-        uint32_t room = p->room ? 2 * p->room : ROOM_FIRST;
-        hdi_parked_at *more = realloc(p->at, room * sizeof *more);
-        if (!more) {
-            return false;
-        }
-        p->at = more;
-        p->room = room;
+    uint32_t more = *room ? *room : ROOM_FIRST;
+    while (more < wanted) {
+        more *= 2;
     }
-    p->at[end] = (hdi_parked_at){claim, 0};
-    ++*found;
-    return true;
+    void *grown = realloc(*at, more * bytes);
+    if (grown) {
+        *at = grown;
+        *room = more;
+    }
+    return grown != NULL;
 }
 
-/* The claims that a wait for the position is for. */
-static bool add_those_of(hd_lane *lane, const hdi_wait_entry *e, uint32_t *found)
-{
-    const hd_lane *other = lane_of(lane->runtime, e->lane);
-    bool room = true;
-    if (hdi_claim_is_awaited(other, e->position)) {
-        room = add(lane, (hdi_point){e->lane, e->position}, found);
-    }
-    for (uint32_t i = 0; other != lane && i < length(other) && room; i++) {
-        const hdi_parked_at *at = &other->parked.at[i];
-        if (at->position <= e->position && counts(other, at)) {
-            room = add(lane, at->claim, found);
-        }
-    }
-    return room;
-}
+/* ---- the list of a lane; the order lock is held ---- */
 
-uint32_t hdi_parked_find(hd_lane *lane)
+/* Drops the roots that are over. */
+static void parked_prune(hd_lane *lane)
 {
-    hdi_lock *lists = &hdi_buffer_of(lane->runtime)->parked_lock;
-    uint32_t found = 0;
-    bool room = true;
-    hdi_lock_take(lists);
-    prune(lane);
-    for (uint32_t i = 0; i < lane->waits.n && room; i++) {
-        room = add_those_of(lane, &lane->waits.entries[i], &found);
+    hdi_parked *p = &lane->parked;
+    hd_runtime *rt = lane->runtime;
+    if (!hdi_parked_any(lane)) {
+        return;
     }
-    hdi_lock_release(lists);
-    return room ? found : HDI_PARKED_NO_MEMORY;
-}
-
-void hdi_parked_note(hd_lane *lane, uint32_t found, uint64_t position)
-{
-    hdi_lock *lists = &hdi_buffer_of(lane->runtime)->parked_lock;
-    hdi_lock_take(lists);
-    hdi_parked_at *at = lane->parked.at;
-    uint32_t first = length(lane), n = first;
-    for (uint32_t i = first; i < first + found; i++) {
-        if (!is_among(at, first, at[i].claim)) {
-            at[n++] = (hdi_parked_at){at[i].claim, position};
+    hdi_lock_take(&p->lock);
+    while (p->n && parked_root_is_over(rt, p->at[p->first].root)) {
+        p->first++;
+        p->n--;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->n_last; i++) {
+        if (!parked_root_is_over(rt, p->last[i])) {
+            p->last[kept++] = p->last[i];
         }
     }
-    set_length(lane, n);
-    hdi_lock_release(lists);
+    p->n_last = kept;
+    if (kept == 0) {
+        p->first = p->n = 0;
+        atomic_store_explicit(&lane->has_roots, false, memory_order_relaxed);
+        lane->failures_known = p->failures_known;
+    }
+    hdi_lock_release(&p->lock);
 }
 
-/* ---- parking lanes ---- */
+/* The root found for a lane of the program. NULL: none. */
+static hdi_point *parked_root_found(const hdi_roots *found, uint32_t lane)
+{
+    uint32_t i = found->index[lane];
+    return i < found->n && found->at[i].lane == lane ? &found->at[i] : NULL;
+}
 
-/* Whether half of the ring is free, so that the submission does not wait for room, and that for a claim. */
-static bool is_roomy(const hd_lane *lane)
+static void parked_add_root(hdi_roots *found, hdi_point root)
+{
+    hdi_point *same = parked_root_found(found, root.lane);
+    if (same) {
+        same->position = same->position > root.position ? same->position : root.position;
+    } else {
+        found->index[root.lane] = found->n;
+        found->at[found->n++] = root;
+    }
+}
+
+/* Adds the roots of an earlier operation: the operation itself if it is work of the program, else
+ * its roots. */
+static void parked_add_roots_of(hd_lane *lane, hdi_point point)
+{
+    hd_runtime *rt = lane->runtime;
+    hdi_roots *found = &lane->device->roots;
+    hd_lane *other = parked_lane_of(rt, point.lane);
+    if (!hdi_parked_may_be_in(other)) {
+        if (!parked_root_is_over(rt, point)) {
+            parked_add_root(found, point);
+        }
+        return;
+    }
+    if (!hdi_parked_any(other)) {
+        return;
+    }
+    hdi_parked *p = &other->parked;
+    hdi_lock_take(&p->lock);
+    bool any = false;
+    for (uint32_t i = p->n; i-- > 0 && !(any && p->n_last == 1);) {
+        const hdi_root *at = &p->at[p->first + i];
+        if (at->position <= point.position && !parked_root_is_over(rt, at->root)) {
+            any = true;
+            parked_add_root(found, at->root);
+        }
+    }
+    hdi_lock_release(&p->lock);
+}
+
+void hdi_parked_find(hd_lane *lane)
+{
+    parked_prune(lane);
+    lane->device->roots.n = 0;
+    for (uint32_t i = 0; i < lane->waits.n; i++) {
+        parked_add_roots_of(lane, (hdi_point){lane->waits.entries[i].lane, lane->waits.entries[i].position});
+    }
+}
+
+/* True if half of the ring is free, so that the submission does not wait for room. */
+static bool parked_lane_is_roomy(const hd_lane *lane)
 {
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask / 2;
 }
 
-/* Whether all that is parked in a parking lane waits for claims that are among those found in a lane. *empty: nothing is. The lists' lock is held. */
-static bool fits(const hd_lane *to, const hd_lane *lane, uint32_t found, bool *empty)
+/* True if an operation with the roots found may stand behind everything in a lane. */
+static bool parked_lane_fits(const hd_lane *to)
 {
     const hdi_parked *p = &to->parked;
-    bool fit = is_roomy(to);
-    *empty = true;
-    for (uint32_t i = 0; i < length(to) && fit; i++) {
-        if (counts(to, &p->at[i])) {
-            *empty = false;
-            fit = is_among(lane->parked.at + length(lane), found, p->at[i].claim);
-        }
+    const hdi_roots *found = &to->device->roots;
+    bool fit = true;
+    for (uint32_t i = 0; i < p->n_last && fit; i++) {
+        const hdi_point *own = parked_root_found(found, p->last[i].lane);
+        fit = (own && own->position >= p->last[i].position) || parked_root_is_over(to->runtime, p->last[i]);
     }
     return fit;
 }
 
-hd_lane *hdi_parking_choose(hd_lane *lane, uint32_t found, bool any)
+bool hdi_parked_fits(hd_lane *lane)
 {
-    hdi_device *device = lane->device;
-    hd_lane *same = NULL, *free_one = NULL;
-    hdi_lock *lists = &hdi_buffer_of(lane->runtime)->parked_lock;
-    hdi_lock_take(lists);
-    for (uint32_t i = 0; i < device->n_parking && !same; i++) {
-        bool empty;
-        if (fits(device->parking[i], lane, found, &empty)) {
-            free_one = empty && !free_one ? device->parking[i] : free_one;
-            same = empty ? NULL : device->parking[i];
+    return (parked_lane_is_roomy(lane) || !hdi_parked_any(lane)) && parked_lane_fits(lane);
+}
+
+bool hdi_parked_reserve(hd_lane *lane)
+{
+    hdi_parked *p = &lane->parked;
+    uint32_t more = lane->device->roots.n;
+    hdi_lock_take(&p->lock);
+    if (p->first && p->first + p->n + more > p->room) {
+        memmove(p->at, p->at + p->first, p->n * sizeof *p->at);
+        p->first = 0;
+    }
+    bool room = parked_make_room((void **)&p->at, &p->room, p->first + p->n + more, sizeof *p->at) &&
+                parked_make_room((void **)&p->last, &p->last_room, p->n_last + more, sizeof *p->last);
+    hdi_lock_release(&p->lock);
+    return room;
+}
+
+void hdi_parked_note(hd_lane *lane, uint64_t position)
+{
+    hdi_parked *p = &lane->parked;
+    hdi_roots *found = &lane->device->roots;
+    hdi_lock_take(&p->lock);
+    for (uint32_t i = 0; i < p->n_last; i++) {
+        hdi_point *root = parked_root_found(found, p->last[i].lane);
+        if (root && root->position > p->last[i].position) {
+            p->at[p->first + p->n++] = (hdi_root){*root, position};
+            p->last[i] = *root;
+        }
+        if (root) {
+            root->position = 0; /* earlier work waits for it, or it is noted */
         }
     }
-    hdi_lock_release(lists);
-    hd_lane *chosen = same ? same : free_one;
-    if (!chosen && any && device->n_parking) {
-        chosen = device->parking[device->parking_turn++ % device->n_parking];
+    for (uint32_t i = 0; i < found->n; i++) {
+        if (found->at[i].position) {
+            p->at[p->first + p->n++] = (hdi_root){found->at[i], position};
+            p->last[p->n_last++] = found->at[i];
+        }
     }
-    return chosen;
+    if (p->n_last && !hdi_parked_any(lane)) {
+        atomic_store_explicit(&lane->has_roots, true, memory_order_relaxed);
+        p->failures_known = lane->failures_known;
+        lane->failures_known = HDI_FAILURES_UNKNOWN;
+    }
+    hdi_lock_release(&p->lock);
+}
+
+bool hdi_parked_has_root(hd_runtime *rt, hdi_point point)
+{
+    hd_lane *lane = parked_lane_of(rt, point.lane);
+    hdi_parked *p = &lane->parked;
+    bool found = false;
+    if (hdi_point_done(rt, point)) {
+        return false;
+    }
+    hdi_lock_take(&p->lock);
+    for (uint32_t i = 0; i < p->n && p->at[p->first + i].position <= point.position && !found; i++) {
+        found = !parked_root_is_over(rt, p->at[p->first + i].root);
+    }
+    hdi_lock_release(&p->lock);
+    return found;
+}
+
+bool hdi_buffer_has_root(struct hd_buffer *b)
+{
+    hdi_point points[POINTS_MOST];
+    hd_runtime *rt = b->runtime;
+    hdi_record_lock(b);
+    size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
+    hdi_record_unlock(b);
+    bool found = n > POINTS_MOST; /* among so many, some may have one */
+    for (size_t i = 0; i < n && !found; i++) {
+        found = hdi_parked_may_be_in(parked_lane_of(rt, points[i].lane)) ? hdi_point_is_parked(rt, points[i])
+                                                                         : !parked_root_is_over(rt, points[i]);
+    }
+    return found;
+}
+
+/* ---- parking lanes ---- */
+
+static bool parked_lane_is_idle(const hd_lane *lane)
+{
+    return lane->head == atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+}
+
+/* For an operation without roots: an idle lane, else one without roots. */
+static hd_lane *parking_choose_without_roots(const hdi_device *device)
+{
+    hd_lane *idle = NULL, *busy = NULL;
+    for (uint32_t i = WITHOUT_ROOTS + 1; i < device->n_parking && !idle; i++) {
+        hd_lane *to = device->parking[i];
+        if (!hdi_parked_any(to) || parked_lane_fits(to)) {
+            idle = parked_lane_is_idle(to) ? to : NULL;
+            busy = busy || !parked_lane_is_roomy(to) ? busy : to;
+        }
+    }
+    return idle ? idle : busy;
+}
+
+/* For an operation with roots: a lane that already waits for some of them, else one without
+ * roots. */
+static hd_lane *parking_choose_with_roots(const hdi_device *device)
+{
+    hd_lane *same = NULL, *blank = NULL;
+    for (uint32_t i = WITHOUT_ROOTS + 1; i < device->n_parking && !same; i++) {
+        hd_lane *to = device->parking[i];
+        bool any = hdi_parked_any(to);
+        if (!parked_lane_is_roomy(to) || (any && !parked_lane_fits(to))) {
+            continue;
+        }
+        if (any) {
+            same = to;
+        } else if (!blank || (parked_lane_is_idle(to) && !parked_lane_is_idle(blank))) {
+            blank = to;
+        }
+    }
+    return same ? same : blank;
+}
+
+hd_lane *hdi_parking_choose(hdi_device *device, bool made)
+{
+    if (device->roots.n) {
+        return parking_choose_with_roots(device);
+    }
+    hd_lane *to = parking_choose_without_roots(device);
+    return to || !made ? to : device->parking[WITHOUT_ROOTS];
+}
+
+/* Errors: as hdi_lane_make_parking. */
+static hd_status parking_make_lane(hdi_device *device)
+{
+    hd_lane *lane = NULL;
+    hd_status status = hdi_lane_make_parking(device, &lane);
+    if (!status) {
+        hdi_lock_take(&device->order);
+        lane->is_copy = lane->parks = true;
+        device->parking[device->n_parking++] = lane;
+        hdi_lock_release(&device->order);
+    }
+    return status;
 }
 
 bool hdi_parking_make(hdi_device *device)
 {
-    hd_lane *lane = NULL;
-    hdi_lock_take(&device->order);
-    bool may = device->parking_begun < HDI_PARKING_LANES;
-    device->parking_begun += may;
-    hdi_lock_release(&device->order);
-    if (!may) {
-        return false;
-    }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    bool made = hdi_lane_make(device, true, false, &lane) == HD_OK;
+    bool made = parking_make_lane(device) == HD_OK;
     hdi_attempt_end(&attempt);
-    hdi_lock_take(&device->order);
-    if (made) {
-        lane->is_copy = lane->parks = true;
-        device->parking[device->n_parking++] = lane;
-    } else {
-        device->parking_begun--;
-    }
-    hdi_lock_release(&device->order);
     return made;
+}
+
+hd_status hdi_parking_open(hdi_device *device)
+{
+    size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
+    device->roots.at = malloc(n_lanes * sizeof *device->roots.at);
+    device->roots.index = calloc(n_lanes, sizeof *device->roots.index);
+    if (!device->roots.at || !device->roots.index) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    return parking_make_lane(device);
+}
+
+void hdi_parking_release(hdi_device *device)
+{
+    free(device->roots.at);
+    free(device->roots.index);
+    device->roots = (hdi_roots){.n = 0};
 }

@@ -1,67 +1,95 @@
-/* parked.h - operations that wait for an open claim, and the lanes of the library in which they stand.
+/* parked.h - operations of the library that wait for work of the program, and the lanes in which
+ * they stand.
  *
- * An operation is parked where it cannot begin before the program ends a claim.
- * It waits for the claim itself, or for a position of a lane at or behind an operation that is parked.
- * A lane of the application is in order, and the program sees it. A copy lane serves transfers that have nothing to do with each other.
- * If one of them were parked there, others would wait for the same claim. The thread that has to end it could be among those that wait.
- * So what would be parked in a copy lane goes to a parking lane of the device instead.
- * All that is parked in front of it there waits for claims that it waits for itself.
+ * Work of the program stands in its own lanes: launches, products, calls and claims. A claim uses a
+ * lane of its own. The program decides how long such work lasts. A *root* of an operation is
+ * unfinished work of the program that the operation waits for, directly or through operations of
+ * the library.
  *
- * Each lane has a list of the open claims that its work waits for, with the first position that does.
- * Where a claim was ended, or the lane is done with the position, the entry does not count any more.
+ * The program sees its own lanes and their order. It does not see the library's lanes, which serve
+ * unrelated transfers. Therefore an operation enters a library lane only if it shares all roots of
+ * that lane.
+ * Then it never waits for anything but its own dependencies. An operation without roots never
+ * stands behind one with roots.
+ * If an operation does not fit into its lane, it goes to a parking lane of the device. One parking
+ * lane takes only operations without roots, so these always find a lane. If no lane is left for an
+ * operation with roots, its submission waits for one of them.
+ *
+ * Each library lane lists the roots of its unfinished work. A root is a lane of the program and a
+ * position in it. A later position includes the earlier ones, since lanes of the program are in
+ * order.
  *
  * Threads: those that submit.
- * Locks: the order lock of a lane's device where its list changes. Another one of the runtime for all lists, since submissions to other devices read them.
+ * Locks: a lane's list changes under the order lock of its device. The list's own lock guards it,
+ * too, since submissions to other devices read it.
  * Blocking: making a parking lane calls the driver, or waits for a worker.
- * Always: without an open claim that something waits for, no list is looked at. A list names all open claims that the lane's work waits for, and each once.
+ * Always: a submission adds its roots to the list before its position becomes visible. One load
+ * finds out that a list is empty.
  */
 #ifndef HDI_BUFFER_PARKED_H
 #define HDI_BUFFER_PARKED_H
 
+#include "buffer/buffer.h"
 #include "buffer/part.h"
 #include "engine/runtime.h"
 
-#define HDI_PARKED_NO_MEMORY UINT32_MAX
-
-/* Whether the program has not ended the claim that ends at the point, or had not a moment ago. False for a point of another lane. */
-static inline bool hdi_claim_is_awaited(const hd_lane *other, uint64_t position)
+/* True if operations in the lane belong to the library, so that they may be parked. */
+static inline bool hdi_parked_may_be_in(const hd_lane *lane)
 {
-    return atomic_load_explicit(&other->claim, memory_order_relaxed) != NULL &&
-           atomic_load_explicit(&other->claim_ended, memory_order_acquire) < position;
+    return lane->is_copy && !atomic_load_explicit(&lane->claim, memory_order_relaxed);
 }
 
-/* Whether an operation of the lane may be a claim, or parked. */
-static inline bool hdi_parked_may_be(const hd_lane *other)
+/* True if operations in a library lane have roots, or had some a moment ago. */
+static inline bool hdi_parked_any(const hd_lane *lane)
 {
-    /* Relaxed: what parks the operation was noted before its position could be seen. */
-    return atomic_load_explicit(&other->claims, memory_order_relaxed);
+    /* Relaxed: the caller holds the order lock, or saw a position that makes this visible. */
+    return atomic_load_explicit(&lane->has_roots, memory_order_relaxed);
 }
 
-/* Finds the open claims that the collected waits are for. Returns how many; they stand behind the lane's list until the next call. The order lock is
- * held. */
-uint32_t hdi_parked_find(hd_lane *lane);
+/* Finds the roots behind the lane's waits. Leaves them in the device's `roots` while the order lock
+ * is held. */
+void hdi_parked_find(hd_lane *lane);
 
-/* Adds those `found` to the list, for an operation that ends at the position. The order lock has been held since they were found. */
-void hdi_parked_note(hd_lane *lane, uint32_t found, uint64_t position);
+/* True if an operation with the roots found may stand in the lane. If the lane has roots, half of
+ * its ring must be free. The order lock is held. */
+bool hdi_parked_fits(hd_lane *lane);
 
-/* Whether what is submitted to the lane goes to a parking lane where it would be parked. */
-static inline bool hdi_parked_moves(const hd_lane *lane)
+/* Makes room in the lane's list for the roots found, so that noting them cannot fail. False: no
+ * memory. */
+bool hdi_parked_reserve(hd_lane *lane);
+
+/* Adds the roots found to the list, for an operation that ends at the position. Hold the order lock
+ * from finding them until here. */
+void hdi_parked_note(hd_lane *lane, uint64_t position);
+
+/* A parking lane for an operation with the roots found. NULL: none fits. `made`: no more can be
+ * made. The order lock is held. */
+hd_lane *hdi_parking_choose(hdi_device *device, bool made);
+
+/* The parking lane for operations without roots only. */
+static inline hd_lane *hdi_parking_without_roots(const hdi_device *device)
 {
-    return lane->is_copy && !lane->parks && !atomic_load_explicit(&lane->claim, memory_order_relaxed);
+    return device->parking[0];
 }
 
-/* The parking lane for an operation that waits for the claims `found` in the lane. NULL: none. `any`: one in which it may wait for other claims, too.
- * The order lock is held. */
-hd_lane *hdi_parking_choose(hd_lane *lane, uint32_t found, bool any);
-
-/* Makes one more. False: it cannot be made, or there are enough. The thread's message stays as it was. No lock is held. */
+/* Makes one more. False: this failed, or there are enough. Leaves the thread's message alone. No
+ * lock is held. */
 bool hdi_parking_make(hdi_device *device);
 
-/* Whether the operation of a point may still be parked in a parking lane. */
+/* Makes the one for operations without roots, for hd_open. Errors: as hdi_lane_make. */
+hd_status hdi_parking_open(hdi_device *device);
+void hdi_parking_release(hdi_device *device);
+
+/* True if the operation of a point may still wait for work of the program. */
+bool hdi_parked_has_root(hd_runtime *rt, hdi_point point);
+
+/* True if the next use of a buffer may wait for work of the program. Takes the record's lock. */
+bool hdi_buffer_has_root(struct hd_buffer *b);
+
 static inline bool hdi_point_is_parked(hd_runtime *rt, hdi_point point)
 {
-    return point.position && hdi_lane_at(hdi_lane_owner(rt, point.lane), point.lane % HDI_LANES_MAX)->parks &&
-           !hdi_point_done(rt, point);
+    return point.position && hdi_parked_any(hdi_lane_at(hdi_lane_owner(rt, point.lane), point.lane % HDI_LANES_MAX)) &&
+           hdi_parked_has_root(rt, point);
 }
 
 #endif

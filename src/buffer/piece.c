@@ -1,18 +1,21 @@
-/* piece.c - buffers that are one piece of physical memory: their allocation, their export, and imports of what another process exported.
+/* piece.c - buffers that are one piece of physical memory: their allocation, their export, and
+ * imports of another process's exports.
  *
- * A piece has an address range and one mapping of its own, made by the device's port. So it works with worker processes, too.
- * There its addresses are the same in every process (share.h), and peers map it by descriptor, as they do with an arena's mappings.
- * The end of its use is that of a region: the keeper gives the range back with all that is mapped in it.
+ * The device's port makes an address range and one mapping for each piece. So pieces work with
+ * worker processes, too.
+ * There a piece keeps the same address in every process (share.h), and peers map it by descriptor,
+ * like an arena's mappings.
+ * Its use ends like that of a region: the keeper gives back the range and all mappings in it.
  *
  * Threads: any.
- * Locks: `linking` while a peer gets access, or its mapping ends.
+ * Locks: `linking` while a peer gains access, or its mapping ends.
  * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (reclaim.h).
- * Always: what fails has changed nothing. A piece of a device that was lost since is not given back to its successor.
+ * Always: a failed call changes nothing. A piece of a lost device is never given back to the
+ * device's successor.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <heddle/import.h>
 #include "base/error.h"
@@ -29,14 +32,15 @@
 
 /* ---- addresses and their end ---- */
 
-static bool is_of_now(const hdi_region *r)
+static bool piece_is_of_now(const hdi_region *r)
 {
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* Reserves addresses for a piece. With worker processes they are such that other workers may have the piece there, too. A driver need not heed
- * that. Then the piece lies where the driver wants it, and a device reaches it if its worker has these addresses free. */
-static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
+/* Reserves addresses for a piece. With worker processes it asks for addresses that other workers
+ * can use for the piece, too. A driver may ignore that and put the piece elsewhere. A device then
+ * reaches it if these addresses are free in its worker. */
+static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
     uint64_t wanted = rt->is_process ? hdi_regions_take_addresses(rt, bytes) : 0;
@@ -47,7 +51,7 @@ static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->reserve(port, wanted, bytes, at);
     if (hdi_answered(answer) && wanted && *at != wanted && hdi_regions_have_addresses(*at)) {
-        port->calls->unreserve(port, *at, bytes); /* those may be another piece's */
+        port->calls->unreserve(port, *at, bytes); /* another piece may own those */
         answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
     if (wanted && (!hdi_answered(answer) || *at != wanted)) {
@@ -56,8 +60,8 @@ static hd_status reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
 }
 
-/* Gives the addresses back with what is mapped there. */
-static void unreserve(hdi_device *device, uint64_t at, uint64_t bytes)
+/* Gives the addresses and their mappings back. */
+static void piece_unreserve(hdi_device *device, uint64_t at, uint64_t bytes)
 {
     device->port->calls->unreserve(device->port, at, bytes);
     if (device->runtime->is_process) {
@@ -65,7 +69,7 @@ static void unreserve(hdi_device *device, uint64_t at, uint64_t bytes)
     }
 }
 
-static void give_back(hdi_region *r, bool closing)
+static void piece_give_back(hdi_region *r, bool closing)
 {
     hd_runtime *rt = r->runtime;
     hdi_device *device = rt->devices[r->owner];
@@ -80,7 +84,7 @@ static void give_back(hdi_region *r, bool closing)
     }
     r->mapped_for = 0;
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
-    bool now = is_of_now(r);
+    bool now = piece_is_of_now(r);
     if (now || !rt->is_process) {
         device->port->calls->unreserve(device->port, r->low, r->high - r->low);
     }
@@ -95,26 +99,28 @@ static void give_back(hdi_region *r, bool closing)
     }
 }
 
-/* A piece was freed. It counts as leaving until the keeper has given it back, so that an allocation at the limit waits for it. */
-static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+/* A piece was freed. It counts as leaving until the keeper gives it back, so that an allocation at
+ * the limit waits for it. */
+static void piece_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hdi_memory_leaves(b->runtime->devices[b->owner]);
     hdi_region_device_ops.leave(b, points, n_points);
 }
 
-static const hdi_buffer_ops piece_ops = {.leave = leave};
+static const hdi_buffer_ops piece_ops = {.leave = piece_leave};
 
 /* ---- peers ---- */
 
 /* Maps the piece in the peer's worker at the same address. */
-static bool map_for_peer(hdi_region *r, hdi_device *peer)
+static hdi_answer piece_map_for_peer(hdi_region *r, hdi_device *peer)
 {
     hdi_device *owner = r->runtime->devices[r->owner];
     uint64_t at = 0, bytes = r->high - r->low;
     int descriptor = -1;
+    HDI_UNCANCELLED;
     hdi_answer answer = owner->port->calls->export(owner->port, r->low, bytes, &descriptor);
     if (!hdi_answered(answer)) {
-        return false;
+        return answer;
     }
     hdi_port *port = peer->port;
     answer = port->calls->reserve(port, r->low, bytes, &at);
@@ -126,29 +132,30 @@ static bool map_for_peer(hdi_region *r, hdi_device *peer)
         }
     }
     close(descriptor);
-    return hdi_answered(answer);
+    return answer;
 }
 
-static bool grant(hdi_region *r, int from)
+static hdi_answer piece_grant(hdi_region *r, int from)
 {
     hd_runtime *rt = r->runtime;
-    if (!is_of_now(r)) {
-        return false;
+    if (!piece_is_of_now(r)) {
+        return (hdi_answer){HDCU_ERROR_INVALID_VALUE, ""};
     }
     if (!rt->is_process) {
         hdi_port *port = rt->devices[r->owner]->port;
-        return hdi_answered(port->calls->grant(port, from, r->low, r->high - r->low));
+        return port->calls->grant(port, from, r->low, r->high - r->low);
     }
-    bool mapped = map_for_peer(r, rt->devices[from]);
-    r->mapped_for |= (uint64_t)mapped << from;
-    return mapped;
+    hdi_answer answer = piece_map_for_peer(r, rt->devices[from]);
+    r->mapped_for |= (uint64_t)hdi_answered(answer) << from;
+    return answer;
 }
 
 /* ---- buffers ---- */
 
-/* Makes the memory at [at, at + piece) a buffer of `bytes` at `offset` in it. On failure the caller gives the memory back. */
-static hd_status settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
-                        uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
+/* Makes the memory at [at, at + piece) a buffer of `bytes` at `offset` in it. On failure the caller
+ * gives the memory back. */
+static hd_status piece_settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
+                              uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
 {
     hdi_region *r = NULL;
     hd_status status = hdi_region_make(device->runtime, device->index, at, piece, options, &r);
@@ -158,8 +165,8 @@ static hd_status settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_
     r->own = (special & HDI_BUFFER_PIECE) != 0;
     r->losses = losses;
     r->charged = r->own ? piece : 0;
-    r->give_back = give_back;
-    r->grant = grant;
+    r->give_back = piece_give_back;
+    r->grant = piece_grant;
     bool inherited = false;
     status = hdi_buffer_borrow(r->buffer, device, at + offset, bytes, losses, HDI_BUFFER_IMPORTED | special);
     status = status ? status : hdi_region_enlist(r, &inherited);
@@ -172,14 +179,14 @@ static hd_status settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_
     return HD_OK;
 }
 
-static uint64_t whole_granules(const hdi_device *device, uint64_t bytes)
+static uint64_t piece_whole_granules(const hdi_device *device, uint64_t bytes)
 {
     uint64_t granule = device->facts.granule;
     return bytes > UINT64_MAX - granule ? 0 : (bytes + granule - 1) / granule * granule;
 }
 
-/* Maps a piece. Where the device has no memory left, idle memory goes first. */
-static hd_status map(hdi_device *device, uint64_t at, uint64_t piece)
+/* Maps a piece. If the device has no memory left, frees idle memory first. */
+static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
 {
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->map_piece(port, at, piece);
@@ -196,43 +203,44 @@ static hd_status map(hdi_device *device, uint64_t at, uint64_t piece)
 }
 
 /* hdi_take: counts the piece against the limit, and maps it at the address in `context`. */
-static hd_status take(hdi_device *device, size_t piece, void *context)
+static hd_status piece_take(hdi_device *device, size_t piece, void *context)
 {
     hd_status status = hdi_arena_count_piece(device->arena, piece);
     if (status) {
         return status;
     }
-    status = map(device, *(const uint64_t *)context, piece);
+    status = piece_map(device, *(const uint64_t *)context, piece);
     if (status) {
         hdi_arena_uncount_piece(device->arena, piece, false);
     }
     return status;
 }
 
-/* Allocates a piece. Where there is no room for it, what hd_alloc tries is tried for it, too. */
-static hd_status make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
-                      hdi_region **out)
+/* Allocates a piece. If there is no room, tries all that hd_alloc tries. */
+static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
+                            hdi_region **out)
 {
     uint64_t at = 0;
-    bool possible = piece <= hdi_arena_limit(device->arena); /* else it needs no addresses to be refused */
-    hd_status status = possible ? reserve(device, piece, &at) : HD_OK;
+    /* otherwise a refusal needs no addresses */
+    bool possible = piece <= hdi_arena_limit(device->arena);
+    hd_status status = possible ? piece_reserve(device, piece, &at) : HD_OK;
     if (status) {
         return status;
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    status = take(device, piece, &at);
-    status = status == HD_ERROR_MEMORY ? hdi_fallback(device, piece, take, &at) : status;
+    status = piece_take(device, piece, &at);
+    status = status == HD_ERROR_MEMORY ? hdi_fallback(device, piece, piece_take, &at) : status;
     status = hdi_attempt_result(&attempt, status);
     const hd_import_options options = {.size = sizeof options, .label = label};
     if (!status) {
-        status = settle(device, at, piece, 0, bytes, losses, &options, HDI_BUFFER_PIECE, out);
+        status = piece_settle(device, at, piece, 0, bytes, losses, &options, HDI_BUFFER_PIECE, out);
         if (status) {
             hdi_arena_uncount_piece(device->arena, piece, true);
         }
     }
     if (status && possible) {
-        unreserve(device, at, piece);
+        piece_unreserve(device, at, piece);
     }
     return status;
 }
@@ -255,13 +263,13 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
     if (hdi_device_lost(device)) {
         return hdi_lane_refuses(lane);
     }
-    uint64_t piece = whole_granules(device, bytes);
+    uint64_t piece = piece_whole_granules(device, bytes);
     if (!piece) {
         return hdi_fail(HD_ERROR_MEMORY, "device %d has no piece of %zu bytes", device->index, bytes);
     }
     hdi_region *r = NULL;
     int64_t began = hdi_record_began(&device->runtime->recorder);
-    hd_status status = make(device, piece, bytes, losses, label, &r);
+    hd_status status = piece_make(device, piece, bytes, losses, label, &r);
     if (status) {
         hdi_counts_add(&device->memory->failures, 1);
         return status;
@@ -278,10 +286,10 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
 /* ---- export ---- */
 
 /* The buffer is in a hold. */
-static hd_status refuse_kind(const struct hd_buffer *b)
+static hd_status piece_refuse_kind(const struct hd_buffer *b)
 {
     const char *what = b->owner == HDI_OWNER_HOST  ? "is memory of the host"
-                       : hdi_buffer_is_imported(b) ? "was imported, and is its owner's to export"
+                       : hdi_buffer_is_imported(b) ? "was imported, and only its owner can export it"
                                                    : "may be in several pieces of memory";
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "the buffer%s%s%s %s; allocate what is exported with hd_alloc_with and HD_ALLOC_ONE_PIECE",
@@ -289,11 +297,11 @@ static hd_status refuse_kind(const struct hd_buffer *b)
 }
 
 /* The piece is in a hold. */
-static hd_status export_piece(const hdi_region *r, hd_export_kind kind, hd_export *e)
+static hd_status piece_export(const hdi_region *r, hd_export_kind kind, hd_export *e)
 {
     hdi_device *device = r->runtime->devices[r->owner];
     hdi_port *port = device->port;
-    if (!is_of_now(r)) {
+    if (!piece_is_of_now(r)) {
         return hdi_loss_fail(r->runtime, r->owner, "the buffer's content was lost (hd_free it)");
     }
     hdi_answer answer = kind == HD_EXPORT_DESCRIPTOR
@@ -323,7 +331,7 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
         return hdi_buffer_refused(buffer);
     }
     if (!hdi_buffer_is_piece(b)) {
-        status = refuse_kind(b);
+        status = piece_refuse_kind(b);
         hdi_hold_end(b);
         return status;
     }
@@ -332,7 +340,7 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
     e.piece_bytes = r->high - r->low;
     e.offset = b->address - r->low;
     memcpy(e.uuid, b->runtime->devices[b->owner]->facts.uuid, sizeof e.uuid);
-    status = export_piece(r, kind, &e);
+    status = piece_export(r, kind, &e);
     hdi_hold_end(b);
     if (!status) {
         HDI_SIZED_OUT(hd_export, out, &e);
@@ -342,8 +350,8 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
 
 /* ---- import ---- */
 
-/* Names the device of the runtime that has the memory. */
-static hd_status refuse_device(const hdi_device *device, const hd_export *e)
+/* Names the device of the runtime that owns the memory. */
+static hd_status piece_refuse_device(const hdi_device *device, const hd_export *e)
 {
     const hd_runtime *rt = device->runtime;
     for (int i = 0; i < rt->n_devices; i++) {
@@ -358,21 +366,21 @@ static hd_status refuse_device(const hdi_device *device, const hd_export *e)
                     device->index);
 }
 
-/* Refuses a descriptor of another size, where it has one: a file. The driver's own descriptors have none. */
-static hd_status check_size(const hd_export *e)
+/* Refuses a descriptor of another size, if the provider can find out its size. */
+static hd_status piece_check_size(const hd_runtime *rt, const hd_export *e)
 {
-    struct stat facts;
-    if (e->kind != HD_EXPORT_DESCRIPTOR || fstat(e->descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) ||
-        (uint64_t)facts.st_size == e->piece_bytes) {
-        return HD_OK;
+    bool asks = e->kind == HD_EXPORT_DESCRIPTOR && rt->provider->export_bytes;
+    uint64_t bytes = asks ? rt->provider->export_bytes(e->descriptor) : 0;
+    if (bytes == 0 || bytes == e->piece_bytes) {
+        return HD_OK; /* the driver refuses a descriptor that is no export */
     }
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "descriptor %d is of %" PRIu64 " bytes, and piece_bytes is %" PRIu64
                     ": that is not what hd_buffer_export wrote",
-                    e->descriptor, (uint64_t)facts.st_size, e->piece_bytes);
+                    e->descriptor, bytes, e->piece_bytes);
 }
 
-static hd_status check_export(const hdi_device *device, const hd_export *e)
+static hd_status piece_check_export(const hdi_device *device, const hd_export *e)
 {
     if (e->kind != HD_EXPORT_DESCRIPTOR && e->kind != HD_EXPORT_FABRIC) {
         return hdi_fail(HD_ERROR_ARGUMENT, "unknown kind %d of export", e->kind);
@@ -386,10 +394,10 @@ static hd_status check_export(const hdi_device *device, const hd_export *e)
                         e->bytes, e->offset, e->piece_bytes);
     }
     bool here = memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) == 0;
-    return here ? check_size(e) : refuse_device(device, e);
+    return here ? piece_check_size(device->runtime, e) : piece_refuse_device(device, e);
 }
 
-static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)
+static hd_status piece_map_export(hdi_device *device, const hd_export *e, uint64_t at)
 {
     hdi_port *port = device->port;
     hdi_answer answer = e->kind == HD_EXPORT_DESCRIPTOR
@@ -412,19 +420,19 @@ static hd_status map_export(hdi_device *device, const hd_export *e, uint64_t at)
                            e->piece_bytes, answer.call, hdi_driver_code_name(answer.code));
 }
 
-static hd_status import_export(hdi_device *device, const hd_export *e, uint64_t losses,
-                               const hd_import_options *options, hdi_region **out)
+static hd_status piece_import_export(hdi_device *device, const hd_export *e, uint64_t losses,
+                                     const hd_import_options *options, hdi_region **out)
 {
     uint64_t at = 0;
-    hd_status status = check_export(device, e);
-    status = status ? status : reserve(device, e->piece_bytes, &at);
+    hd_status status = piece_check_export(device, e);
+    status = status ? status : piece_reserve(device, e->piece_bytes, &at);
     if (status) {
         return status;
     }
-    status = map_export(device, e, at);
-    status = status ? status : settle(device, at, e->piece_bytes, e->offset, e->bytes, losses, options, 0, out);
+    status = piece_map_export(device, e, at);
+    status = status ? status : piece_settle(device, at, e->piece_bytes, e->offset, e->bytes, losses, options, 0, out);
     if (status) {
-        unreserve(device, at, e->piece_bytes);
+        piece_unreserve(device, at, e->piece_bytes);
     }
     return status;
 }
@@ -454,7 +462,7 @@ hd_status hd_import_descriptor(hd_runtime *rt, int index, const hd_export *from,
         return hdi_loss_fail(rt, index, "memory cannot be imported there");
     }
     hdi_region *r = NULL;
-    hd_status status = import_export(device, from, losses, options, &r);
+    hd_status status = piece_import_export(device, from, losses, options, &r);
     if (!status) {
         hdi_region_give_out(r, __builtin_return_address(0), out);
     }

@@ -1,16 +1,28 @@
 /* pin.c - pins of the program's memory, which imports share.
  *
- * A freed import stays pinned until its work is done, and the keeper unpins it a little later. The same bytes may be imported meanwhile.
- * So the driver's answer that memory is pinned leaves open whose pin it is; the list here has Heddle's.
- * An import of bytes that a pin has all of uses that pin, and the last user unpins. One that has a part of them waits until freed imports are done.
- * A pin that is being made or ended is busy: an import that needs pages of it waits for that.
+ * A freed import stays pinned until its work is done, and the keeper unpins it a little later. The
+ * program may import the same bytes again meanwhile.
+ * The driver only reports that memory is pinned. This list records the pins that Heddle made.
+ * An import whose bytes lie inside one pin uses that pin, and the last user unpins. An import that
+ * shares only a part of them waits until freed imports are done.
+ * While a thread makes or ends a pin, the pin is busy: an import that needs pages of it waits.
  *
- * A pin whose device was lost since may be gone with its context. It is used only where the driver answers that the memory is pinned.
+ * The list belongs to the process, since runtimes of one process share their driver's pins: the
+ * last user of all runtimes unpins.
+ * A pin ends with the context in which it was made. If that runtime closes first, the pin retains
+ * the context.
+ * Bytes count against the limit of each runtime that uses them.
+ *
+ * A pin whose device was lost since may be gone with its context. It is used only if the driver
+ * reports that the memory is pinned.
  *
  * Threads: any; the keeper ends uses.
- * Locks: the list's, under which nothing else is taken. The driver is called without it.
+ * Locks: the list's lock, also held across fork(). Inside it only a pool's lock is taken, to count.
+ * Driver calls run without it, except for retaining.
  * Blocking: see pin.h.
- * Always: pins that are not busy and whose device was not lost since do not overlap. Only the thread that made a pin busy changes its bytes.
+ * Always: pins do not overlap, except busy ones and those whose device was lost since. Only the
+ * thread that made a pin busy changes its bytes.
+ * In a child made by fork() the list is empty.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,29 +35,41 @@
 #include "buffer/pin.h"
 #include "engine/engine.h"
 #include "memory/part.h"
+/* a waiting thread checks at least this often if the runtime closes */
 
-#define LOOK_NS INT64_C(10000000) /* a thread that waits looks at least so often whether the runtime closes */
+#define LOOK_NS INT64_C(10000000)
+
+/* One runtime's share of a pin. */
+typedef struct share {
+    struct share *next;
+    hd_runtime *runtime;
+    int users, live; /* imports; those of them that are not freed */
+} share;
 
 struct hdi_pin {
     hdi_pin *next;
+    const hdi_provider *provider;
     uint64_t low, high;
     uint64_t address; /* of `low`, as devices see it */
-    uint64_t charged; /* bytes that count against the limit */
+    /* whose context made it; NULL: its runtime closed, and no other one has the device */
     hdi_device *device;
     uint64_t losses; /* of the device, when it was pinned */
-    int users, live; /* imports; those of them that are not freed */
+    share *shares;
     bool busy;
-    char label[HD_LABEL_BYTES]; /* of the import that uses it last */
+    bool stays;                 /* work of a closed runtime may use it for ever */
+    bool retains;               /* it retains the context */
+    hdcu_device in;             /* the device of that context */
+    char label[HD_LABEL_BYTES]; /* of the last import that uses it */
 };
 
-struct hdi_pins {
+static struct hdi_pins {
     hdi_mutex lock;
     pthread_cond_t changed;
     hdi_pin *list;
     uint64_t ended; /* pins, ever */
-};
+} pins = {.lock = HDI_MUTEX_INIT(PINS)};
 
-/* ---- what the driver has ---- */
+/* ---- the driver's answers ---- */
 
 bool hdi_address_ask(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r)
 {
@@ -73,16 +97,16 @@ uint64_t hdi_address_end(const hdi_driver *driver, uint64_t address)
     return end == UINT64_MAX ? address : end;
 }
 
-/* -1: no memory that the driver has. */
-static int type_at(const hdi_driver *driver, uint64_t address)
+/* -1: the driver does not know the memory. */
+static int pin_type_at(const hdi_driver *driver, uint64_t address)
 {
     int type = 0;
     hdcu_result r;
     return hdi_address_ask(driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r) ? type : -1;
 }
 
-/* A device whose driver calls can be made. NULL: there is none. */
-static hdi_device *enter_any(hd_runtime *rt, hdi_scope *scope)
+/* Enters a device that can make driver calls. NULL: none. */
+static hdi_device *pin_enter_any(hd_runtime *rt, hdi_scope *scope)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         if (!hdi_device_lost(rt->devices[i]) && hdi_scope_enter(rt->devices[i], scope) == HD_OK) {
@@ -93,10 +117,10 @@ static hdi_device *enter_any(hd_runtime *rt, hdi_scope *scope)
 }
 
 /* Fails unless all of the memory is pinned. */
-static hd_status check_pinned(const hdi_driver *driver, uint64_t low, uint64_t high)
+static hd_status pin_check_pinned(const hdi_driver *driver, uint64_t low, uint64_t high)
 {
     for (uint64_t at = low; at < high;) {
-        uint64_t end = type_at(driver, at) == HDCU_MEMORYTYPE_HOST ? hdi_address_end(driver, at) : at;
+        uint64_t end = pin_type_at(driver, at) == HDCU_MEMORYTYPE_HOST ? hdi_address_end(driver, at) : at;
         if (end == at) {
             return hdi_fail(HD_ERROR_ARGUMENT,
                             "%" PRIu64 " bytes at 0x%" PRIx64 " are pinned in part: not from byte %" PRIu64
@@ -110,57 +134,83 @@ static hd_status check_pinned(const hdi_driver *driver, uint64_t low, uint64_t h
 
 /* ---- the list: the lock is held ---- */
 
-static uint64_t page_down(uint64_t address)
+static uint64_t pin_page_down(uint64_t address)
 {
     return address / (uint64_t)sysconf(_SC_PAGESIZE) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t page_up(uint64_t address)
+static uint64_t pin_page_up(uint64_t address)
 {
-    return page_down(address + (uint64_t)sysconf(_SC_PAGESIZE) - 1);
+    return pin_page_down(address + (uint64_t)sysconf(_SC_PAGESIZE) - 1);
 }
 
-static bool is_stale(const hdi_pin *p)
+static bool pin_is_stale(const hdi_pin *p)
 {
-    return p->losses != atomic_load_explicit(&p->device->losses, memory_order_acquire);
+    return p->device && p->losses != atomic_load_explicit(&p->device->losses, memory_order_acquire);
 }
 
-/* A pin that has bytes of the range. With `pinned` the driver has answered that the range is pinned. Then pins count that share a page with it,
- * and those that may be gone with a lost device. `except`: none is returned that is this one. */
-static hdi_pin *find(const struct hdi_pins *all, const hdi_pin *except, uint64_t low, uint64_t high, bool pinned)
+/* A pin that overlaps the range, and is not `except`. `pinned`: the driver reported the range as
+ * pinned. Then a pin counts if it shares a page, or may be gone with a lost device. */
+static hdi_pin *pin_find(const hd_runtime *rt, const hdi_pin *except, uint64_t low, uint64_t high, bool pinned)
 {
-    for (hdi_pin *p = all->list; p; p = p->next) {
-        bool near = page_down(p->low) < page_up(high) && page_down(low) < page_up(p->high);
+    for (hdi_pin *p = pins.list; p; p = p->next) {
+        bool near = pin_page_down(p->low) < pin_page_up(high) && pin_page_down(low) < pin_page_up(p->high);
         bool overlaps = p->low < high && low < p->high;
-        if (p != except && near && (p->busy || pinned || (overlaps && !is_stale(p)))) {
+        if (p != except && p->provider == rt->provider && near &&
+            (p->busy || pinned || (overlaps && !pin_is_stale(p)))) {
             return p;
         }
     }
     return NULL;
 }
 
-static void remove_pin(struct hdi_pins *all, hdi_pin *pin)
+static void pin_remove(hdi_pin *pin)
 {
-    hdi_pin **link = &all->list;
+    hdi_pin **link = &pins.list;
     while (*link != pin) {
         link = &(*link)->next;
     }
     *link = pin->next;
-    all->ended++;
-    pthread_cond_broadcast(&all->changed);
+    pins.ended++;
+    pthread_cond_broadcast(&pins.changed);
+}
+
+static share *pin_share_of(const hdi_pin *p, const hd_runtime *rt)
+{
+    share *s = p->shares;
+    while (s && s->runtime != rt) {
+        s = s->next;
+    }
+    return s;
+}
+
+static bool pin_is_live(const hdi_pin *p)
+{
+    bool live = false;
+    for (const share *s = p->shares; s && !live; s = s->next) {
+        live = s->live > 0;
+    }
+    return live;
+}
+
+/* The bytes that count against the limit of each runtime with a share. */
+static uint64_t pin_charge_of(const hdi_pin *p)
+{
+    return pin_page_up(p->high) - pin_page_down(p->low);
 }
 
 /* ---- the driver's pins ---- */
 
-static hd_status no_device(hd_runtime *rt)
+static hd_status pin_fail_no_device(hd_runtime *rt)
 {
     return hdi_loss_fail(rt, hdi_any_device(rt)->index, "no device is left that could pin memory");
 }
 
-/* Why the driver refuses to pin bytes that are not pinned. The device's context is current. */
-static hd_status refuse_bytes(hdi_device *device, uint64_t low, uint64_t high)
+/* Reports why the driver refuses to pin bytes that are not pinned. The device's context is
+ * current. */
+static hd_status pin_refuse_bytes(hdi_device *device, uint64_t low, uint64_t high)
 {
-    if (type_at(device->runtime->driver, low) == HDCU_MEMORYTYPE_DEVICE) {
+    if (pin_type_at(device->runtime->driver, low) == HDCU_MEMORYTYPE_DEVICE) {
         return hdi_fail_driver(HD_ERROR_ARGUMENT, HDCU_ERROR_INVALID_VALUE, "cuMemHostRegister", device->index,
                                "0x%" PRIx64 " is memory of a device; hd_import takes it", low);
     }
@@ -170,7 +220,7 @@ static hd_status refuse_bytes(hdi_device *device, uint64_t low, uint64_t high)
                            high - low, low);
 }
 
-static hd_status get_address(hdi_device *device, uint64_t low, uint64_t *address)
+static hd_status pin_get_address(hdi_device *device, uint64_t low, uint64_t *address)
 {
     hdcu_deviceptr at = 0;
     hdcu_result r = device->runtime->driver->cuMemHostGetDevicePointer(&at, (void *)(uintptr_t)low, 0);
@@ -179,29 +229,31 @@ static hd_status get_address(hdi_device *device, uint64_t low, uint64_t *address
 }
 
 /* Pins the bytes of a busy pin. *pinned: they are pinned already, at least the first one. */
-static hd_status make(hd_runtime *rt, hdi_pin *p, bool *pinned)
+static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
 {
     const hdi_driver *driver = rt->driver;
     hdi_scope scope;
-    hdi_device *device = enter_any(rt, &scope);
+    hdi_device *device = pin_enter_any(rt, &scope);
     if (!device) {
-        return no_device(rt);
+        return pin_fail_no_device(rt);
     }
     void *memory = (void *)(uintptr_t)p->low;
     p->device = device;
+    p->in = device->handle;
     p->losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     hdcu_result r = driver->cuMemHostRegister(memory, p->high - p->low,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
     hd_status status = HD_OK;
-    /* What is pinned in part, or is not all there, is INVALID_VALUE of NVIDIA's driver. */
+    /* NVIDIA's driver returns INVALID_VALUE for memory that is pinned in part, or does not all
+     * exist. */
     *pinned = r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
-              (r == HDCU_ERROR_INVALID_VALUE && type_at(driver, p->low) == HDCU_MEMORYTYPE_HOST);
+              (r == HDCU_ERROR_INVALID_VALUE && pin_type_at(driver, p->low) == HDCU_MEMORYTYPE_HOST);
     if (r == HDCU_ERROR_INVALID_VALUE && !*pinned) {
-        status = refuse_bytes(device, p->low, p->high);
+        status = pin_refuse_bytes(device, p->low, p->high);
     } else if (r != HDCU_SUCCESS && !*pinned) {
         status = hdi_driver_failed(device, r, "cuMemHostRegister");
     } else if (!*pinned) {
-        status = get_address(device, p->low, &p->address);
+        status = pin_get_address(device, p->low, &p->address);
         if (status) {
             driver->cuMemHostUnregister(memory);
         }
@@ -210,16 +262,16 @@ static hd_status make(hd_runtime *rt, hdi_pin *p, bool *pinned)
     return status;
 }
 
-/* Whether the program has pinned all the bytes. */
-static hd_status use_theirs(hd_runtime *rt, uint64_t low, uint64_t high, uint64_t *address)
+/* Uses pins of the program, if they cover all the bytes. */
+static hd_status pin_use_theirs(hd_runtime *rt, uint64_t low, uint64_t high, uint64_t *address)
 {
     hdi_scope scope;
-    hdi_device *device = enter_any(rt, &scope);
+    hdi_device *device = pin_enter_any(rt, &scope);
     if (!device) {
-        return no_device(rt);
+        return pin_fail_no_device(rt);
     }
-    hd_status status = check_pinned(rt->driver, low, high);
-    status = status ? status : get_address(device, low, address);
+    hd_status status = pin_check_pinned(rt->driver, low, high);
+    status = status ? status : pin_get_address(device, low, address);
     hdi_scope_leave(&scope);
     return status;
 }
@@ -231,29 +283,46 @@ typedef struct request {
     uint64_t low, high;
     const char *label;
     int64_t deadline;
-    uint64_t ended; /* pins, before the driver was called */
+    uint64_t ended; /* pins that had ended before the driver was called */
+    share *room;    /* for the first use of a pin */
     hdi_pin *pin;
     uint64_t address;
 } request;
 
-static bool has_all(const hdi_pin *p, const request *q, bool pages)
+static bool pin_has_all(const hdi_pin *p, const request *q, bool pages)
 {
-    return pages ? page_down(p->low) <= q->low && q->high <= page_up(p->high) : p->low <= q->low && q->high <= p->high;
+    return pages ? pin_page_down(p->low) <= q->low && q->high <= pin_page_up(p->high)
+                 : p->low <= q->low && q->high <= p->high;
 }
 
-static void use(hdi_pin *p, request *q)
+/* `counted`: the bytes already count for the runtime. Fails at the limit, and then changes nothing.
+ * The lock is held. */
+static hd_status pin_use(hdi_pin *p, request *q, bool counted)
 {
-    p->users++;
-    p->live++;
+    share *s = pin_share_of(p, q->runtime);
+    if (!s) {
+        hd_status status =
+            counted ? HD_OK : hdi_host_pool_count_pinned(hdi_memory_of(q->runtime)->host_pool, pin_charge_of(p));
+        if (status) {
+            return status;
+        }
+        s = q->room;
+        q->room = NULL;
+        *s = (share){.next = p->shares, .runtime = q->runtime};
+        p->shares = s;
+    }
+    s->users++;
+    s->live++;
     hdi_utf8_copy(p->label, sizeof p->label, q->label ? q->label : "");
     q->pin = p;
     q->address = p->address + (q->low - p->low);
+    return HD_OK;
 }
 
-/* The bytes are in part those of a pin. The lock is held, and released meanwhile. */
-static hd_status await_end(struct hdi_pins *all, const hdi_pin *p, const request *q)
+/* A pin covers a part of the bytes: waits for its end. The lock is held, and released meanwhile. */
+static hd_status pin_await_end(const hdi_pin *p, const request *q)
 {
-    if (!p->busy && p->live) {
+    if (!p->busy && (pin_is_live(p) || p->stays)) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at 0x%" PRIx64 " share pages in part with %" PRIu64 " bytes at 0x%" PRIx64
                         " that are pinned for the import%s%s%s; hd_free that one first, or import bytes with pages of "
@@ -261,7 +330,8 @@ static hd_status await_end(struct hdi_pins *all, const hdi_pin *p, const request
                         q->high - q->low, q->low, p->high - p->low, p->low, p->label[0] ? " '" : "", p->label,
                         p->label[0] ? "'" : "");
     }
-    if (!p->busy && hdi_thread_is_own()) { /* the keeper, which would unpin them, may be what waits */
+    /* the keeper, which would unpin them, may be this thread */
+    if (!p->busy && hdi_thread_is_own()) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at 0x%" PRIx64 " share pages in part with a freed import of %" PRIu64
                         " bytes at 0x%" PRIx64
@@ -272,7 +342,7 @@ static hd_status await_end(struct hdi_pins *all, const hdi_pin *p, const request
         return hdi_closed_meanwhile();
     }
     int64_t look = hdi_deadline(LOOK_NS);
-    if (!hdi_cond_wait(&all->changed, &all->lock, look < q->deadline ? look : q->deadline) &&
+    if (!hdi_cond_wait(&pins.changed, &pins.lock, look < q->deadline ? look : q->deadline) &&
         hdi_clock_ns() >= q->deadline) {
         return hdi_fail(HD_ERROR_TIMEOUT,
                         "%" PRIu64 " bytes at 0x%" PRIx64
@@ -282,17 +352,17 @@ static hd_status await_end(struct hdi_pins *all, const hdi_pin *p, const request
     return HD_OK;
 }
 
-/* Uses a pin that has the bytes, or waits until none has a part of them. q->pin NULL: there is none. `pinned`: see find. *again: a pin was waited for,
- * or has ended since the driver was asked. The lock is held. */
-static hd_status search(struct hdi_pins *all, request *q, bool pinned, bool *again)
+/* Uses a pin that covers the bytes, or waits until no pin covers a part of them. q->pin NULL: none.
+ * `pinned`: see pin_find. *again: this waited for a pin, or a pin ended since the driver was asked.
+ * The lock is held. */
+static hd_status pin_search(request *q, bool pinned, bool *again)
 {
-    *again = pinned && all->ended != q->ended;
-    for (hdi_pin *p; !*again && (p = find(all, NULL, q->low, q->high, pinned)) != NULL;) {
-        if (!p->busy && has_all(p, q, pinned)) {
-            use(p, q);
-            return HD_OK;
+    *again = pinned && pins.ended != q->ended;
+    for (hdi_pin *p; !*again && (p = pin_find(q->runtime, NULL, q->low, q->high, pinned)) != NULL;) {
+        if (!p->busy && pin_has_all(p, q, pinned)) {
+            return pin_use(p, q, false);
         }
-        hd_status status = await_end(all, p, q);
+        hd_status status = pin_await_end(p, q);
         if (status) {
             return status;
         }
@@ -302,52 +372,53 @@ static hd_status search(struct hdi_pins *all, request *q, bool pinned, bool *aga
 }
 
 /* The bytes are pinned. */
-static hd_status take_pinned(struct hdi_pins *all, request *q, bool *again)
+static hd_status pin_take_pinned(request *q, bool *again)
 {
-    hdi_mutex_lock(&all->lock);
-    hd_status status = search(all, q, true, again);
-    hdi_mutex_unlock(&all->lock);
-    return status || q->pin || *again ? status : use_theirs(q->runtime, q->low, q->high, &q->address);
+    hdi_mutex_lock(&pins.lock);
+    hd_status status = pin_search(q, true, again);
+    hdi_mutex_unlock(&pins.lock);
+    return status || q->pin || *again ? status : pin_use_theirs(q->runtime, q->low, q->high, &q->address);
 }
 
-/* The limit lets nothing be pinned. Whether the program has pinned the bytes, and no import. While `p` is busy no other thread pins them. */
-static bool take_at_limit(struct hdi_pins *all, request *q, const hdi_pin *p)
+/* The limit allows no new pin. True if the program pinned the bytes, rather than an import. While
+ * `p` is busy no other thread pins them. */
+static bool pin_take_at_limit(request *q, const hdi_pin *p)
 {
-    hdi_mutex_lock(&all->lock);
-    bool ours = find(all, p, q->low, q->high, true) != NULL;
-    hdi_mutex_unlock(&all->lock);
+    hdi_mutex_lock(&pins.lock);
+    bool ours = pin_find(q->runtime, p, q->low, q->high, true) != NULL;
+    hdi_mutex_unlock(&pins.lock);
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    bool taken = !ours && use_theirs(q->runtime, q->low, q->high, &q->address) == HD_OK;
+    bool taken = !ours && pin_use_theirs(q->runtime, q->low, q->high, &q->address) == HD_OK;
     hdi_attempt_end(&attempt);
     return taken;
 }
 
-/* Makes a pin. No lock is held, and the pin is in the list as busy. Counts the pages first, so that the limit is never exceeded. */
-static hd_status take_new(struct hdi_pins *all, request *q, hdi_pin *p, bool *again)
+/* Makes a pin. No lock is held, and the list contains the pin as busy. Counts the pages first, so
+ * that the limit is never exceeded. */
+static hd_status pin_take_new(request *q, hdi_pin *p, bool *again)
 {
     hdi_host_pool *pool = hdi_memory_of(q->runtime)->host_pool;
-    p->charged = page_up(p->high) - page_down(p->low);
-    uint64_t charged = p->charged;
+    uint64_t charged = pin_charge_of(p);
     bool pinned = false;
     hd_status status = hdi_host_pool_count_pinned(pool, charged);
     bool counted = !status;
     if (counted) {
-        status = make(q->runtime, p, &pinned);
-    } else if (take_at_limit(all, q, p)) {
+        status = pin_make(q->runtime, p, &pinned);
+    } else if (pin_take_at_limit(q, p)) {
         status = HD_OK;
     }
     bool made = counted && !status && !pinned;
-    hdi_mutex_lock(&all->lock);
+    hdi_mutex_lock(&pins.lock);
     if (made) {
         p->busy = false;
-        use(p, q);
-        pthread_cond_broadcast(&all->changed);
+        pin_use(p, q, true);
+        pthread_cond_broadcast(&pins.changed);
     } else {
-        remove_pin(all, p);
-        q->ended++; /* this one is none of those that end */
+        pin_remove(p);
+        q->ended++; /* do not count this one as ended */
     }
-    hdi_mutex_unlock(&all->lock);
+    hdi_mutex_unlock(&pins.lock);
     if (made) {
         return HD_OK;
     }
@@ -355,36 +426,47 @@ static hd_status take_new(struct hdi_pins *all, request *q, hdi_pin *p, bool *ag
     if (counted) {
         hdi_host_pool_count_unpinned(pool, charged);
     }
-    return pinned ? take_pinned(all, q, again) : status;
+    return pinned ? pin_take_pinned(q, again) : status;
+}
+
+/* One try. *again: the state has changed meanwhile. */
+static hd_status pin_try_take(request *q, bool *again)
+{
+    hdi_pin *p = calloc(1, sizeof *p);
+    if (!p) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of pins");
+    }
+    *p = (hdi_pin){.provider = q->runtime->provider,
+                   .low = q->low,
+                   .high = q->high,
+                   .device = q->runtime->devices[0],
+                   .busy = true};
+    hdi_mutex_lock(&pins.lock);
+    hd_status status = pin_search(q, false, again);
+    bool makes = !status && !q->pin;
+    if (makes) {
+        p->next = pins.list;
+        pins.list = p;
+        q->ended = pins.ended;
+    }
+    hdi_mutex_unlock(&pins.lock);
+    if (makes) {
+        return pin_take_new(q, p, again);
+    }
+    free(p);
+    return status;
 }
 
 hd_status hdi_pin_take(hd_runtime *rt, uint64_t low, uint64_t high, const char *label, hdi_pin **out, uint64_t *address)
 {
-    struct hdi_pins *all = hdi_buffer_of(rt)->pins;
     request q = {.runtime = rt, .low = low, .high = high, .label = label};
     q.deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    hd_status status = HD_OK;
+    q.room = malloc(sizeof *q.room);
+    hd_status status = q.room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of pins");
     for (bool again = true; again && !status && !q.pin;) {
-        hdi_pin *p = calloc(1, sizeof *p);
-        if (!p) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of pins");
-        }
-        *p = (hdi_pin){.low = low, .high = high, .device = rt->devices[0], .busy = true};
-        hdi_mutex_lock(&all->lock);
-        status = search(all, &q, false, &again);
-        bool makes = !status && !q.pin;
-        if (makes) {
-            p->next = all->list;
-            all->list = p;
-            q.ended = all->ended;
-        }
-        hdi_mutex_unlock(&all->lock);
-        if (makes) {
-            status = take_new(all, &q, p, &again);
-        } else {
-            free(p);
-        }
+        status = pin_try_take(&q, &again);
     }
+    free(q.room);
     *out = q.pin;
     *address = q.address;
     return status;
@@ -394,77 +476,147 @@ hd_status hdi_pin_take(hd_runtime *rt, uint64_t low, uint64_t high, const char *
 
 void hdi_pin_freed(hd_runtime *rt, hdi_pin *pin)
 {
-    struct hdi_pins *all = hdi_buffer_of(rt)->pins;
-    hdi_mutex_lock(&all->lock);
-    pin->live--;
-    hdi_mutex_unlock(&all->lock);
+    hdi_mutex_lock(&pins.lock);
+    pin_share_of(pin, rt)->live--;
+    hdi_mutex_unlock(&pins.lock);
 }
 
-/* Whether a newer pin has bytes of one that a lost device may have unpinned. The lock is held. */
-static bool is_replaced(const struct hdi_pins *all, const hdi_pin *pin)
+/* True if a newer pin covers bytes of one that a lost device may have unpinned. The lock is
+ * held. */
+static bool pin_is_replaced(const hdi_pin *pin)
 {
-    for (const hdi_pin *p = all->list; p; p = p->next) {
-        if (p != pin && p->low < pin->high && pin->low < p->high) {
+    for (const hdi_pin *p = pins.list; p; p = p->next) {
+        if (p != pin && p->provider == pin->provider && p->low < pin->high && pin->low < p->high) {
             return true;
         }
     }
     return false;
 }
 
-void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin)
+/* Unpins as far as the driver allows. If all devices are lost, it does not: the pages are unpinned
+ * with the contexts. */
+static void pin_unpin(hd_runtime *rt, const hdi_pin *pin, bool replaced)
 {
-    struct hdi_pins *all = hdi_buffer_of(rt)->pins;
-    hdi_mutex_lock(&all->lock);
-    bool last = --pin->users == 0;
-    bool replaced = last && is_replaced(all, pin);
-    pin->busy = last;
-    hdi_mutex_unlock(&all->lock);
-    if (!last) {
-        return;
-    }
     hdi_scope scope;
-    /* As far as the driver lets it. Where all devices are lost it does not: the pages are unpinned with the contexts. */
-    if (!replaced && enter_any(rt, &scope)) {
+    if (!replaced && pin_enter_any(rt, &scope)) {
         rt->driver->cuMemHostUnregister((void *)(uintptr_t)pin->low);
         hdi_scope_leave(&scope);
     }
-    /* before the wake-up, so that a thread that waited finds the limit as it is then */
-    hdi_host_pool_count_unpinned(hdi_memory_of(rt)->host_pool, pin->charged);
-    hdi_mutex_lock(&all->lock);
-    remove_pin(all, pin);
-    hdi_mutex_unlock(&all->lock);
-    free(pin);
+    if (pin->retains) {
+        rt->driver->cuDevicePrimaryCtxRelease(pin->in);
+    }
+}
+
+/* Takes the runtime's share out. The lock is held. */
+static void pin_remove_share(hdi_pin *pin, share *own)
+{
+    share **link = &pin->shares;
+    while (*link != own) {
+        link = &(*link)->next;
+    }
+    *link = own->next;
+}
+
+void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin)
+{
+    hdi_mutex_lock(&pins.lock);
+    share *own = pin_share_of(pin, rt);
+    bool gone = --own->users == 0;
+    if (gone) {
+        pin_remove_share(pin, own);
+    }
+    bool last = !pin->shares && !pin->stays;
+    bool replaced = last && pin_is_replaced(pin);
+    uint64_t charged = pin_charge_of(pin);
+    pin->busy = last;
+    hdi_mutex_unlock(&pins.lock);
+    if (last) {
+        pin_unpin(rt, pin, replaced);
+    }
+    if (gone) {
+        free(own);
+        /* before the wake-up, so that a thread that waited sees the lower count */
+        hdi_host_pool_count_unpinned(hdi_memory_of(rt)->host_pool, charged);
+    }
+    if (last) {
+        hdi_mutex_lock(&pins.lock);
+        pin_remove(pin);
+        hdi_mutex_unlock(&pins.lock);
+        free(pin);
+    }
 }
 
 /* ---- the life of the list ---- */
 
+static void pins_before_fork(void)
+{
+    hdi_mutex_lock_at_fork(&pins.lock);
+}
+
+static void pins_in_parent(void)
+{
+    hdi_mutex_unlock(&pins.lock);
+}
+
+/* The child uses no runtime of the parent. */
+static void pins_in_child(void)
+{
+    pins.list = NULL;
+    hdi_cond_init(&pins.changed);
+    hdi_mutex_unlock(&pins.lock);
+}
+
+static void pins_begin(void)
+{
+    hdi_cond_init(&pins.changed);
+    pthread_atfork(pins_before_fork, pins_in_parent, pins_in_child);
+}
+
 static hd_status pins_create(hd_runtime *rt)
 {
-    struct hdi_pins *all = calloc(1, sizeof *all);
-    if (!all) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&all->lock, HDI_RANK_PINS);
-    hdi_cond_init(&all->changed);
-    hdi_buffer_of(rt)->pins = all;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)rt;
+    pthread_once(&once, pins_begin);
     return HD_OK;
 }
 
-/* Where work did not end, what it may use stays pinned. */
+/* The runtime whose device made the pin closes, and other runtimes use the pin. The lock is
+ * held. */
+static void pin_hand_over(hd_runtime *rt, hdi_pin *p)
+{
+    hdcu_context context;
+    if (!p->retains) {
+        p->retains = rt->driver->cuDevicePrimaryCtxRetain(&context, p->in) == HDCU_SUCCESS;
+    }
+    bool stale = pin_is_stale(p);
+    int ordinal = p->device->ordinal;
+    p->device = NULL;
+    for (const share *s = p->shares; s && !p->device && !stale; s = s->next) {
+        for (int i = 0; i < s->runtime->n_devices && !p->device; i++) {
+            hdi_device *d = s->runtime->devices[i];
+            p->device = d->ordinal == ordinal ? d : NULL;
+        }
+    }
+    p->losses = p->device ? atomic_load_explicit(&p->device->losses, memory_order_acquire) : 0;
+}
+
+/* Pins that unfinished work of the runtime may use stay. */
 static void pins_release(hd_runtime *rt)
 {
-    struct hdi_pins *all = hdi_buffer_of(rt)->pins;
-    if (!all) {
-        return;
+    hdi_mutex_lock(&pins.lock);
+    for (hdi_pin *p = pins.list; p; p = p->next) {
+        share *own = pin_share_of(p, rt);
+        if (own) {
+            p->stays = true;
+            pin_remove_share(p, own);
+            free(own);
+        }
+        if (!p->busy && p->device &&
+            p->device->runtime == rt) { /* another thread ends a busy pin, or makes it elsewhere */
+            pin_hand_over(rt, p);
+        }
     }
-    for (hdi_pin *p; (p = all->list) != NULL;) {
-        all->list = p->next;
-        free(p);
-    }
-    pthread_cond_destroy(&all->changed);
-    hdi_mutex_destroy(&all->lock);
-    free(all);
-    hdi_buffer_of(rt)->pins = NULL;
+    hdi_mutex_unlock(&pins.lock);
 }
 
 const hdi_lifetime hdi_pins_lifetime = {.create = pins_create, .release = pins_release};

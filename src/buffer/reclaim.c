@@ -1,33 +1,44 @@
-/* reclaim.c - what is done when memory is scarce: the program's reclaim callback, the out-of-memory fallback, and the maintenance thread ahead of
- * need.
+/* reclaim.c - steps when memory is scarce: the program's reclaim callback, the out-of-memory
+ * fallback, and the maintenance thread ahead of need.
  *
- * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc).
- * The fallback tries these in order, with another allocation after each:
+ * The arena first tries mapped memory, idle granules and fresh memory up to the limit
+ * (hdi_arena_alloc).
+ * The fallback then tries these in order, with another allocation after each:
  *   - the magazines of all threads
- *   - waiting for the work that is in flight now, and for freed pieces to be given back (piece.c)
+ *   - waiting for the work in flight, and for freed pieces to come back (piece.c)
  *   - the program's callback, as long as it frees something
- *   - waiting for other threads, as long as they free something or work is finished (reclaim.h)
+ *   - waiting for other threads, as long as they free something or work finishes (reclaim.h)
  *
- * So a producer that is faster than its consumer is slowed down.
+ * This slows down a producer that is faster than its consumer.
  *
- * The rule for early calls of the callback is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
- * They begin at a pressure of 0.75, or 0.50 where the thread is about to block.
- * They get a share of time that grows with the pressure, and when the last call freed much.
- * Here the share is measured per device. The limit follows what other programs leave free.
+ * The rule for early calls of the callback comes from CUDA.jl (CUDACore/src/memory.jl,
+ * maybe_collect).
+ * They begin at a pressure of 0.75, or 0.50 if the thread is about to block.
+ * Their share of time grows with the pressure, and after a call that freed much.
+ * Here the share is measured per device. The limit follows the memory that other programs leave
+ * free.
  *
  * The maintenance thread does three things:
- *   - It maps more memory for a growing device whose free memory gets scarce, so that the program does not wait for it.
- *   - It gives back the idle granules of a device that has not grown for a while (option memory_idle). Magazines go first if nothing was
- *     allocated in that time either.
- *   - It publishes figures for other processes. It asks the driver for its free memory where there is a reclaim callback.
+ *   - It maps more memory for a growing device whose free memory gets scarce, so that the program
+ *     does not wait for it.
+ *   - It gives back the idle granules of a device that has not grown for a while (option
+ *     memory_idle). If nothing was allocated in that time either, magazines go first. Pinned memory
+ *     goes back in the same way.
+ *   - It publishes figures for other processes. If there is a reclaim callback, it asks the driver
+ *     for its free memory.
  *
- * Threads: any; one early call per device at a time. The maintenance thread is one per runtime, started when memory is first allocated. It looks
- * around four times a second, less often when nothing changes.
- * With placement=inline there is none: allocating threads publish figures, and the program does the rest.
- * Locks: the hook's; one per device for its figures. A mutex for what the maintenance thread is to do. None is held during a call or a request.
- * Blocking: for the callback, and in the fallback as above: each of the two waits has the limit of reclaim.h.
- * The stop of the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
- * Always: the callback does not run inside of itself on one thread. It is called at most CALLS_MOST times for one allocation.
+ * Threads: any; one early call per device at a time. Each runtime uses one maintenance thread,
+ * which starts with the first allocation. It looks around four times a second, or less often if
+ * nothing changes.
+ * With placement=inline there is none: allocating threads publish figures, and the program does the
+ * rest.
+ * Locks: the lock of the hook; one per device for its figures. A mutex for the tasks of the
+ * maintenance thread. None is held during a call or a request.
+ * Blocking: for the callback, and in the fallback as above: each of its two waits obeys the limit
+ * of reclaim.h.
+ * Stopping the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
+ * Always: the callback does not run inside itself on one thread. One allocation calls it at most
+ * CALLS_MOST times.
  * After its stop the maintenance thread makes no request.
  */
 #include <heddle/memory.h>
@@ -55,8 +66,8 @@
 
 #define SLEEP_LEAST_NS 50000
 #define SLEEP_MOST_NS 1000000
-#define SLEEP_SHARE 64        /* of the time without anything that moves */
-#define ASK_AGAIN_NS 10000000 /* a look at all threads takes a lock */
+#define SLEEP_SHARE 64        /* of the time since the last move */
+#define ASK_AGAIN_NS 10000000 /* looking at all threads takes a lock */
 
 hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt)
 {
@@ -70,14 +81,14 @@ void hdi_memory_wait_moved(hdi_memory_wait *p)
     p->moved = hdi_clock_ns();
 }
 
-/* Whether it has been waited for as long as it is in all, or the runtime is being closed. */
-static bool has_waited_too_long(const hdi_memory_wait *p)
+/* True if the wait used up its time in all, or the runtime is being closed. */
+static bool memory_wait_is_too_long(const hdi_memory_wait *p)
 {
     return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
 }
 
-/* Whether something has moved within the time of the option. */
-static bool moves(const hdi_memory_wait *p)
+/* True if something moved within the time of the option. */
+static bool memory_wait_moves(const hdi_memory_wait *p)
 {
     return hdi_clock_ns() - p->moved < p->allowed;
 }
@@ -89,7 +100,7 @@ bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
         p->end = HDI_MEMORY_WAIT_CLOSED;
     } else if (now - p->moved >= p->allowed) {
         p->end = HDI_MEMORY_WAIT_STILL;
-    } else if (has_waited_too_long(p)) {
+    } else if (memory_wait_is_too_long(p)) {
         p->end = HDI_MEMORY_WAIT_LONG;
     } else if (quiet && now - p->asked >= ASK_AGAIN_NS) {
         p->asked = now;
@@ -164,7 +175,7 @@ bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
     }
     hdi_mutex_lock(&hook->lock);
     hdi_installed *before = hook->current;
-    hook->current = next; /* no thread enters the one before from here on */
+    hook->current = next; /* from here on no thread enters the earlier one */
     if (hook->changed) {
         hook->changed(hook->owner, function != NULL);
     }
@@ -203,17 +214,19 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called)
 #define PRESSURE_HIGH 0.90
 #define PRESSURE_VERY_HIGH 0.95
 #define SHARE_MOST 0.80
-#define WORTHWHILE 0.10  /* share of the most that may be held: a call that frees more was worth its time */
-#define COST_MEMORY 0.75 /* weight of the calls before when the cost of a new call is averaged in */
+/* a call that freed more than this share of the maximum was worth its time */
+#define WORTHWHILE 0.10
+#define COST_MEMORY 0.75 /* weight of earlier calls in the average cost */
 
 /* The record of a device's early calls. */
 typedef struct history {
     hdi_mutex lock;
     bool running;
-    bool worthwhile;             /* the last call */
-    double cost_ns;              /* average of a call */
-    int64_t last_end;            /* clock; 0: none yet */
-    _Atomic uint64_t free_bytes; /* free memory as the driver last reported it; UINT64_MAX: it was not requested yet */
+    bool worthwhile;  /* the last call */
+    double cost_ns;   /* average of a call */
+    int64_t last_end; /* clock; 0: none yet */
+    /* free memory in the driver's last report; UINT64_MAX: no report yet */
+    _Atomic uint64_t free_bytes;
 } history;
 
 struct hdi_reclaim {
@@ -223,7 +236,7 @@ struct hdi_reclaim {
 
 static _Thread_local bool inside;
 
-static void before_blocking(hd_runtime *rt)
+static void reclaim_before_blocking(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_reclaim_early_now(rt, rt->devices[i], 0, true);
@@ -231,10 +244,10 @@ static void before_blocking(hd_runtime *rt)
 }
 
 /* For the hook: a callback was installed, or removed. */
-static void changed(void *owner, bool there)
+static void reclaim_hook_changed(void *owner, bool there)
 {
     hd_runtime *rt = owner;
-    atomic_store_explicit(&rt->on_block, there ? before_blocking : NULL, memory_order_relaxed);
+    atomic_store_explicit(&rt->on_block, there ? reclaim_before_blocking : NULL, memory_order_relaxed);
 }
 
 static hd_status reclaim_create(hd_runtime *rt)
@@ -243,7 +256,7 @@ static hd_status reclaim_create(hd_runtime *rt)
     if (!r) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_hook_init(&r->hook, changed, rt);
+    hdi_hook_init(&r->hook, reclaim_hook_changed, rt);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         hdi_mutex_init(&r->devices[i].lock, HDI_RANK_RECLAIM);
         atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
@@ -267,9 +280,10 @@ static void reclaim_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
 
-/* The most physical memory that a device's pool can hold now: its limit, or what it holds and what the driver has free. The figure is the
- * maintenance thread's last one; the driver is never asked here. */
-static uint64_t budget_of(hd_runtime *rt, hdi_device *device)
+/* The most physical memory that a device's pool can hold now: its limit, or the sum of its own
+ * memory and the driver's free memory. The latter is the maintenance thread's last figure; this
+ * never asks the driver. */
+static uint64_t reclaim_budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);
     uint64_t free_bytes =
@@ -278,28 +292,30 @@ static uint64_t budget_of(hd_runtime *rt, hdi_device *device)
     return free_bytes < limit && mapped + free_bytes < limit ? mapped + free_bytes : limit;
 }
 
-/* For the maintenance thread: the driver has so much free on the device, beside what its pool holds. */
-static void set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
+/* For the maintenance thread: sets the driver's free memory on the device, without the pool's
+ * own. */
+static void reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
 {
     atomic_store_explicit(&hdi_buffer_of(rt)->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
 }
 
-/* Whether there is a callback that this thread may run now, which is so unless it is inside of one. One load where there is none. */
-static bool is_reclaim_possible(hd_runtime *rt)
+/* True if a callback exists and this thread is not inside one. One load if none exists. */
+static bool reclaim_is_possible(hd_runtime *rt)
 {
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* Bytes in blocks that are not freed. Magazines have taken theirs from the arena, but no buffer of the program uses them. */
-static uint64_t live_of(hd_runtime *rt, hdi_device *device)
+/* Bytes in blocks that are not freed. Excludes magazines, which took theirs from the arena without
+ * a buffer of the program. */
+static uint64_t reclaim_live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
     uint64_t cached = hdi_thread_caches_cached(rt, device->index);
     return taken > cached ? taken - cached : 0;
 }
 
-/* Calls the callback, if there still is one. */
-static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, size_t wanted, unsigned attempt)
+/* Calls the callback, if it still exists. */
+static bool reclaim_call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, size_t wanted, unsigned attempt)
 {
     struct hdi_reclaim *r = hdi_buffer_of(rt)->reclaim;
     HDI_SIZED_TOLD(hd_reclaim)
@@ -308,11 +324,11 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
                       .reason = reason,
                       .attempt = attempt,
                       .wanted = wanted,
-                      .live_bytes = live_of(rt, device),
+                      .live_bytes = reclaim_live_of(rt, device),
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
-                      .limit_bytes = budget_of(rt, device)}};
+                      .limit_bytes = reclaim_budget_of(rt, device)}};
     bool freed = false;
-    hdi_attempt calls; /* failures of the callback's own calls are not the allocation's */
+    hdi_attempt calls; /* failures inside the callback are not failures of the allocation */
     hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
@@ -336,14 +352,14 @@ void hdi_reclaim_forbid(bool forbid)
     inside = forbid;
 }
 
-static double pressure_of(hd_runtime *rt, hdi_device *device)
+static double reclaim_pressure_of(hd_runtime *rt, hdi_device *device)
 {
-    uint64_t budget = budget_of(rt, device);
-    return budget ? (double)live_of(rt, device) / (double)budget : 1;
+    uint64_t budget = reclaim_budget_of(rt, device);
+    return budget ? (double)reclaim_live_of(rt, device) / (double)budget : 1;
 }
 
-/* Whether the cost of the last calls leaves time for another one. */
-static bool has_time(const hd_runtime *rt, const history *h, double pressure, bool about_to_block, int64_t now)
+/* True if the cost of the last calls leaves time for another one. */
+static bool reclaim_has_time(const hd_runtime *rt, const history *h, double pressure, bool about_to_block, int64_t now)
 {
     double share = (double)rt->options.memory_reclaim / 100;
     share *= h->worthwhile ? 2 : 1;
@@ -356,30 +372,30 @@ static bool has_time(const hd_runtime *rt, const history *h, double pressure, bo
 
 void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block)
 {
-    if (rt->options.memory_reclaim == 0 || !is_reclaim_possible(rt)) {
+    if (rt->options.memory_reclaim == 0 || !reclaim_is_possible(rt)) {
         return;
     }
-    double pressure = pressure_of(rt, device);
+    double pressure = reclaim_pressure_of(rt, device);
     if (pressure < (about_to_block ? PRESSURE_LEAST_BLOCKING : PRESSURE_LEAST)) {
         return;
     }
     history *h = &hdi_buffer_of(rt)->reclaim->devices[device->index];
     int64_t begin = hdi_clock_ns();
     hdi_mutex_lock(&h->lock);
-    bool go = !h->running && has_time(rt, h, pressure, about_to_block, begin);
+    bool go = !h->running && reclaim_has_time(rt, h, pressure, about_to_block, begin);
     h->running = h->running || go;
     hdi_mutex_unlock(&h->lock);
     if (!go) {
         return;
     }
-    uint64_t before = live_of(rt, device);
-    call(rt, device, HD_RECLAIM_EARLY, wanted, 0);
-    uint64_t after = live_of(rt, device);
+    uint64_t before = reclaim_live_of(rt, device);
+    reclaim_call(rt, device, HD_RECLAIM_EARLY, wanted, 0);
+    uint64_t after = reclaim_live_of(rt, device);
     int64_t end = hdi_clock_ns();
     double cost = (double)(end - begin);
     hdi_mutex_lock(&h->lock);
     h->cost_ns = h->last_end ? COST_MEMORY * h->cost_ns + (1 - COST_MEMORY) * cost : cost;
-    h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)budget_of(rt, device);
+    h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)reclaim_budget_of(rt, device);
     h->last_end = end;
     h->running = false;
     hdi_mutex_unlock(&h->lock);
@@ -387,14 +403,15 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     hdi_counts_add(&device->memory->early_reclaim_ns, (uint64_t)(end - begin));
 }
 
-/* Runs the callback because an allocation fails otherwise. False: there is none, or it has freed nothing. */
+/* Runs the callback because an allocation fails otherwise. False: there is none, or it freed
+ * nothing. */
 static bool reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
 {
-    if (!is_reclaim_possible(rt)) {
+    if (!reclaim_is_possible(rt)) {
         return false;
     }
     int64_t begin = hdi_clock_ns();
-    bool freed = call(rt, device, HD_RECLAIM_LIMIT, wanted, attempt);
+    bool freed = reclaim_call(rt, device, HD_RECLAIM_LIMIT, wanted, attempt);
     hdi_counts_add(&device->memory->limit_reclaims, 1);
     hdi_counts_add(&device->memory->limit_reclaim_ns, (uint64_t)(hdi_clock_ns() - begin));
     return freed;
@@ -415,8 +432,9 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 }
 
 /* ---- the out-of-memory fallback ---- */
+/* most calls for one allocation, in case the callback always returns true */
 
-#define CALLS_MOST 1000 /* of the callback, for one allocation: the limit for a callback that always returns true */
+#define CALLS_MOST 1000
 
 typedef struct climb {
     hdi_device *device;
@@ -424,16 +442,18 @@ typedef struct climb {
     hdi_take take;
     void *context;        /* of `take` */
     bool possible;        /* no more bytes than the limit */
+    bool hopeless;        /* the driver refused, and even all memory of the device is too little */
     hdi_memory_wait wait; /* of the wait for other threads; empty before that */
 } climb;
 
-static hd_status try_again(const climb *c)
+static hd_status fallback_try_again(const climb *c)
 {
     return c->take(c->device, c->bytes, c->context);
 }
 
-/* A number that changes when work is finished or anything is freed. It covers all devices, since all may use this one's memory. */
-static uint64_t look(const climb *c)
+/* A number that changes when work finishes or memory is freed. It covers all devices, since all may
+ * use this device's memory. */
+static uint64_t fallback_look(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
     uint64_t sum = hdi_arena_freed(c->device->arena);
@@ -446,8 +466,9 @@ static uint64_t look(const climb *c)
     return sum;
 }
 
-/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes that do not exist. */
-static void note_heads(hd_runtime *rt, uint64_t *heads)
+/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes
+ * that do not exist. */
+static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
@@ -457,8 +478,9 @@ static void note_heads(hd_runtime *rt, uint64_t *heads)
     }
 }
 
-/* Whether work up to `heads` is unfinished. Requests completion from the lanes of such work. Inline, it runs the engines. */
-static bool press(hd_runtime *rt, const uint64_t *heads)
+/* True if work up to `heads` is unfinished. Requests completion from the lanes of such work. With
+ * placement inline it runs the engines. */
+static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
 {
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
         hdi_engine_run_inline(rt->devices[i]);
@@ -474,60 +496,74 @@ static bool press(hd_runtime *rt, const uint64_t *heads)
     return unfinished;
 }
 
-static hd_status drain_and_try(const climb *c)
+static hd_status fallback_drain_and_try(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
     hdi_counts_add(&c->device->memory->drains, 1);
     hdi_thread_caches_drain(rt, c->device->index);
     hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_CACHES);
     if (rt->is_process) {
-        hdi_shares_reap(rt); /* a peer may have released memory that this device had before it was restarted */
+        /* a peer may have released memory that this device held before its restart */
+        hdi_shares_reap(rt);
     }
-    return try_again(c);
+    return fallback_try_again(c);
 }
 
-/* Whether memory of the device was freed that is given back once its work is done.
- * Acquire: pairs with the release of hdi_memory_left. So what has been given back is found by the next look. */
-static bool is_memory_leaving(const climb *c)
+/* True if freed memory of the device will come back once its work is done. Acquire: pairs with the
+ * release of hdi_memory_left, so the next look finds memory that came back. */
+static bool fallback_memory_leaves(const climb *c)
 {
     return atomic_load_explicit(&c->device->memory->leaving, memory_order_acquire) != 0;
 }
 
-/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again whenever anything was freed or finished. */
-static hd_status wait_for(climb *c, bool others)
+/* True if no finished work and no hd_free can make room: the driver refused the last attempt, and
+ * the device holds less than is wanted. */
+static bool fallback_is_hopeless(const climb *c)
+{
+    hd_error error;
+    hdi_arena_info info;
+    hdi_error_get(&error);
+    hdi_arena_get_info(c->device->arena, &info);
+    return error.driver_code == HDCU_ERROR_OUT_OF_MEMORY && c->bytes > info.mapped_bytes;
+}
+
+/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again
+ * whenever anything was freed or finished. */
+static hd_status fallback_wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
     uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
     if (!heads) {
         return HD_ERROR_MEMORY; /* the message is set */
     }
-    uint64_t before = look(c);
-    note_heads(rt, heads);
+    uint64_t before = fallback_look(c);
+    fallback_note_heads(rt, heads);
     hdi_memory_wait p = hdi_memory_wait_begin(rt);
     hd_status status = HD_ERROR_MEMORY;
     bool waited = false;
     for (;;) {
-        bool working = press(rt, heads), leaving = is_memory_leaving(c);
-        uint64_t seen = look(c);
+        bool working = fallback_press(rt, heads), leaving = fallback_memory_leaves(c);
+        uint64_t seen = fallback_look(c);
         if (seen != before) {
             before = seen;
             hdi_memory_wait_moved(&p);
-            status = try_again(c);
+            status = fallback_try_again(c);
         }
         if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
             (others ? hdi_memory_wait_over(&p, !working && !leaving)
-                    : !(working || (leaving && moves(&p))) || has_waited_too_long(&p))) {
+                    : !(working || (leaving && memory_wait_moves(&p))) || memory_wait_is_too_long(&p))) {
             break;
         }
         waited = true;
         hdi_memory_wait_sleep(&p);
         if (hdi_thread_caches_cached(rt, c->device->index)) {
-            hdi_thread_caches_drain(rt, c->device->index); /* another thread's hd_free usually puts a buffer there */
+            /* another thread's hd_free usually puts a buffer there */
+            hdi_thread_caches_drain(rt, c->device->index);
         }
     }
     free(heads);
     if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
-        status = drain_and_try(c); /* for what was freed after the last try of this wait */
+        status = fallback_drain_and_try(c); /* for memory freed after the last try of this wait */
     }
     if (waited) {
         hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
@@ -538,10 +574,10 @@ static hd_status wait_for(climb *c, bool others)
     return status;
 }
 
-/* ---- its message ---- */
+/* ---- the fallback's message ---- */
 
-/* Writes what the program can do, or the reason why it can do nothing. */
-static void advise(const climb *c, char *out, size_t room)
+/* Writes a remedy for the program, or the reason why there is none. */
+static void fallback_advise(const climb *c, char *out, size_t room)
 {
     hd_runtime *rt = c->device->runtime;
     hdi_arena *arena = c->device->arena;
@@ -549,8 +585,9 @@ static void advise(const climb *c, char *out, size_t room)
     hdi_thread_caches_sum(rt, c->device->index, &sums);
     size_t limit = hdi_arena_limit(arena);
     bool is_device = limit >= c->device->facts.memory_bytes;
-    bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit; /* by the driver */
-    bool frees = c->possible && sums.allocated_bytes > sums.freed_bytes;
+    /* by the driver */
+    bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit;
+    bool frees = c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
     bool raises = !is_device && !refused;
     bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
     char raise[HDI_AMOUNT_BYTES + 40] = "";
@@ -565,14 +602,15 @@ static void advise(const climb *c, char *out, size_t room)
              waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
 }
 
-/* Fails with the arena's message, the reason why the wait ended, what to do, and the largest holders. */
-static hd_status fail_full(const climb *c)
+/* Fails with the arena's message, the reason why the wait ended, a remedy, and the largest
+ * holders. */
+static hd_status fallback_fail_full(const climb *c)
 {
     hd_error error;
     hdi_error_get(&error);
     char why[HDI_MEMORY_WAIT_TEXT], advice[320], text[sizeof error.message * 2];
     hdi_memory_wait_text(&c->wait, why);
-    advise(c, advice, sizeof advice);
+    fallback_advise(c, advice, sizeof advice);
     int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
     if (length > 0 && (size_t)length < sizeof error.message) {
         memcpy(error.message, text, (size_t)length + 1);
@@ -583,37 +621,39 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-static hd_status fall_back(hdi_device *device, size_t bytes, hdi_take take, void *context)
+static hd_status fallback_climb(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
     climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
-    hd_status status = drain_and_try(&c);
+    hd_status status = fallback_drain_and_try(&c);
     c.possible = bytes <= hdi_arena_limit(device->arena);
-    if (status == HD_ERROR_MEMORY && c.possible) {
-        status = wait_for(&c, false);
+    c.hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(&c);
+    if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
+        status = fallback_wait_for(&c, false);
     }
     for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
          attempt++) {
         if (!reclaim_at_limit(device->runtime, device, bytes, attempt)) {
             break;
         }
-        status = drain_and_try(&c);
-        if (status == HD_ERROR_MEMORY && c.possible) {
-            status = wait_for(&c, false); /* what was freed may still be in use */
+        status = fallback_drain_and_try(&c);
+        c.hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(&c);
+        if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
+            status = fallback_wait_for(&c, false); /* freed memory may still be in use */
         }
     }
-    if (status == HD_ERROR_MEMORY && c.possible) {
-        status = wait_for(&c, true);
+    if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
+        status = fallback_wait_for(&c, true);
     }
     if (status == HD_ERROR_MEMORY && hdi_is_closing(device->runtime)) {
         return hdi_closed_meanwhile();
     }
-    return status == HD_ERROR_MEMORY ? fail_full(&c) : status;
+    return status == HD_ERROR_MEMORY ? fallback_fail_full(&c) : status;
 }
 
 hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
     int64_t began = hdi_record_began(&device->runtime->recorder);
-    hd_status status = fall_back(device, bytes, take, context);
+    hd_status status = fallback_climb(device, bytes, take, context);
     hdi_pause_end(&device->runtime->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
     return status;
@@ -622,11 +662,11 @@ hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *co
 /* ---- the maintenance thread ---- */
 
 #define TICK_NS ((int64_t)250000000)
-#define SLEEP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
+/* if nothing changed: magazines do not wake it, nor does freed pinned memory */
+#define SLEEP_NS ((int64_t)2000000000)
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
-#define RETURN_AT_ONCE                                                                                                 \
-    ((size_t)256 << 20) /* so much is given back between two checks whether the program grows again */
+#define RETURN_AT_ONCE ((size_t)256 << 20) /* bytes given back between two checks for new growth */
 
 typedef struct watched {
     bool wanted; /* growth is wanted; under the lock */
@@ -642,6 +682,7 @@ struct hdi_maintenance {
     pthread_t thread;
     _Atomic int64_t published; /* clock of the last time; only with placement inline */
     watched devices[HDI_DEVICES_MAX];
+    watched pinned;
 };
 
 static hd_status maintenance_create(hd_runtime *rt)
@@ -690,19 +731,20 @@ const hdi_lifetime hdi_maintenance_lifetime = {
 
 /* ---- the thread ---- */
 
-static void grow(hdi_device *device)
+static void maintenance_grow(hdi_device *device)
 {
     size_t mapped = hdi_arena_mapped_bytes(device->arena);
     size_t want = mapped >= HDI_MAINTENANCE_FROM ? hdi_maintenance_headroom(mapped) : 0;
     size_t have = hdi_arena_free_bytes(device->arena);
     if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
         hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
-        /* The program gets the failure itself if it needs the memory. More requests now would only delay it. */
+        /* The program gets the failure itself if it needs the memory. More requests now would only
+         * delay it. */
         atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
     }
 }
 
-static void forget_refusal(hdi_device *device, int64_t now)
+static void maintenance_forget_refusal(hdi_device *device, int64_t now)
 {
     int64_t again = atomic_load_explicit(&device->ahead_again, memory_order_relaxed);
     if (again != 0 && now >= again) {
@@ -710,20 +752,25 @@ static void forget_refusal(hdi_device *device, int64_t now)
     }
 }
 
-/* Gives back what is idle. False: nothing has changed for so long that the thread may sleep longer. */
-static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+/* Notes the mapped total and the number of allocations of a kind of memory. */
+static void maintenance_note(watched *w, uint64_t mapped_total, uint64_t allocations, int64_t now)
+{
+    if (mapped_total != w->mapped_total || w->grew == 0) {
+        w->mapped_total = mapped_total;
+        w->grew = now;
+    }
+    if (allocations != w->allocations || w->allocated == 0) {
+        w->allocations = allocations;
+        w->allocated = now;
+    }
+}
+
+/* Gives idle memory back. False: nothing changed for so long that the thread may sleep longer. */
+static bool maintenance_watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
 {
     hdi_thread_cache_sums sums;
     hdi_thread_caches_sum(rt, device->index, &sums);
-    uint64_t total = hdi_arena_mapped_total(device->arena);
-    if (total != w->mapped_total || w->grew == 0) {
-        w->mapped_total = total;
-        w->grew = now;
-    }
-    if (sums.allocations != w->allocations || w->allocated == 0) {
-        w->allocations = sums.allocations;
-        w->allocated = now;
-    }
+    maintenance_note(w, hdi_arena_mapped_total(device->arena), sums.allocations, now);
     int64_t idle = rt->options.memory_idle * 1000000;
     bool returning = idle != 0 && hdi_arena_mapped_bytes(device->arena) != 0;
     if (returning && now - w->grew >= idle) {
@@ -738,19 +785,42 @@ static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
     return returning || now - w->allocated < TICK_NS;
 }
 
-static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+/* The same for pinned memory. Chunks of transfers stay: they are few, and pinning them again would
+ * delay a transfer. */
+static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, int64_t now)
 {
-    if (is_reclaim_possible(rt) && now - w->asked >= ASK_DRIVER_NS) {
+    hdi_host_pool *pool = hdi_memory_of(rt)->host_pool;
+    hdi_host_pool_info info;
+    int64_t idle = rt->options.memory_idle * 1000000;
+    if (pool == NULL) {
+        return false; /* hd_open still runs */
+    }
+    hdi_host_pool_get_info(pool, &info);
+    maintenance_note(w, info.pinned_bytes, info.allocations, now);
+    if (idle == 0 || info.reserved_bytes == 0 || now - w->grew < idle) {
+        return idle != 0 && info.reserved_bytes != 0;
+    }
+    uint64_t keep = now - w->allocated >= idle ? 0 : hdi_maintenance_headroom(info.reserved_bytes);
+    uint64_t most = info.idle_bytes > RETURN_AT_ONCE ? info.idle_bytes - RETURN_AT_ONCE : 0, returned = 0;
+    if (info.idle_bytes > keep) {
+        hdi_host_pool_trim(pool, keep > most ? keep : most, &returned);
+    }
+    return returned != 0 || now - w->allocated < idle;
+}
+
+static void maintenance_ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+{
+    if (reclaim_is_possible(rt) && now - w->asked >= ASK_DRIVER_NS) {
         uint64_t free_bytes = 0;
         w->asked = now;
         if (hdi_answered(device->port->calls->memory_free(device->port, &free_bytes))) {
-            set_free(rt, device, free_bytes);
+            reclaim_set_free(rt, device, free_bytes);
         }
     }
 }
 
-/* One round over the devices. Whether there is something to look at again soon. */
-static bool look_around(hd_runtime *rt, const bool *wanted)
+/* One round over the devices. True: look again soon. */
+static bool maintenance_look_around(hd_runtime *rt, const bool *wanted)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     int64_t now = hdi_clock_ns();
@@ -760,17 +830,18 @@ static bool look_around(hd_runtime *rt, const bool *wanted)
         if (hdi_device_lost(device)) {
             continue;
         }
-        forget_refusal(device, now);
+        maintenance_forget_refusal(device, now);
         if (wanted[i]) {
-            grow(device);
+            maintenance_grow(device);
         }
-        ask_driver(rt, device, &k->devices[i], now);
-        busy |= watch(rt, device, &k->devices[i], now);
+        maintenance_ask_driver(rt, device, &k->devices[i], now);
+        busy |= maintenance_watch(rt, device, &k->devices[i], now);
     }
+    busy |= maintenance_watch_pinned(rt, &k->pinned, now);
     return !hdi_buffer_of(rt)->on_tick(rt) || busy;
 }
 
-static void *run(void *context)
+static void *maintenance_run(void *context)
 {
     hd_runtime *rt = context;
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
@@ -784,7 +855,7 @@ static void *run(void *context)
         }
         k->woken = false;
         hdi_mutex_unlock(&k->lock);
-        busy = look_around(rt, wanted);
+        busy = maintenance_look_around(rt, wanted);
         hdi_mutex_lock(&k->lock);
         if (k->woken || k->stop) {
             continue;
@@ -799,7 +870,7 @@ static void *run(void *context)
 }
 
 /* With placement inline: on the thread that allocates. */
-static void publish_at_times(hd_runtime *rt)
+static void maintenance_publish(hd_runtime *rt)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     int64_t now = hdi_clock_ns();
@@ -810,21 +881,41 @@ static void publish_at_times(hd_runtime *rt)
     }
 }
 
+/* Starts the thread if it does not run yet, and wakes it. The lock is held. */
+static void maintenance_wake_thread(hd_runtime *rt, struct hdi_maintenance *k)
+{
+    k->woken = true;
+    if (!k->started && !k->stop) {
+        /* else nothing happens ahead of need */
+        k->started = hdi_thread_start(&k->thread, maintenance_run, rt) == 0;
+    }
+    pthread_cond_signal(&k->wish);
+}
+
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (rt->is_inline) {
-        publish_at_times(rt); /* no thread may be started */
+        maintenance_publish(rt); /* inline, no thread may be started */
         return;
     }
     hdi_mutex_lock(&k->lock);
     if (!k->devices[device->index].wanted || !k->woken) {
         k->devices[device->index].wanted = true;
-        k->woken = true;
-        if (!k->started && !k->stop) {
-            k->started = hdi_thread_start(&k->thread, run, rt) == 0; /* else nothing is done ahead of need */
-        }
-        pthread_cond_signal(&k->wish);
+        maintenance_wake_thread(rt, k);
+    }
+    hdi_mutex_unlock(&k->lock);
+}
+
+void hdi_maintenance_look_at_pinned(hd_runtime *rt)
+{
+    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
+    if (rt->is_inline || !atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed)) {
+        return;
+    }
+    hdi_mutex_lock(&k->lock);
+    if (!k->woken) {
+        maintenance_wake_thread(rt, k);
     }
     hdi_mutex_unlock(&k->lock);
 }
@@ -841,7 +932,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
-        hdi_engine_run_inline(rt->devices[i]); /* no other thread notices what is finished */
+        hdi_engine_run_inline(rt->devices[i]); /* no other thread notices finished work */
     }
     size_t returned = 0;
     hd_status status = HD_OK;

@@ -1,13 +1,17 @@
-/* reclaim.h - what is done when memory is scarce, and ahead of that: waits, callbacks of the program, shrinkers, the out-of-memory fallback, and the
- * maintenance thread. See heddle/memory.h for the rule of the program's reclaim callback.
+/* reclaim.h - actions when memory is scarce, and ahead of that: waits, callbacks of the program,
+ * shrinkers, the out-of-memory fallback, the maintenance thread.
+ * See heddle/memory.h for the rule of the program's reclaim callback.
  *
- * Threads: any. One thread per wait. Shrinkers are registered while hd_open runs, before other threads have the runtime.
- * Locks: a hook's, one per device for the figures of its callback, and one for what the maintenance thread is to do. None is held during a
- * call. A caller of the reclaim callback holds no lock of the library.
- * Blocking: for the callback, and in hdi_memory_wait_sleep. hdi_hook_install, until no call of the callback before is under way. A shrinker
- * waits for nothing.
- * Always: the reclaim callback does not run on a thread that is inside of it, or for which it is forbidden. After hdi_hook_install has
- * returned, what the callback before needs may go.
+ * Threads: any. One thread per wait. Shrinkers are registered while hd_open runs, before other
+ * threads use the runtime.
+ * Locks: one per hook, one per device for the figures of its callback, and one for the tasks of the
+ * maintenance thread. None is held during a call. A caller of the reclaim callback holds no lock of
+ * the library.
+ * Blocking: for the callback, and in hdi_memory_wait_sleep. hdi_hook_install waits until no call of
+ * the earlier callback is under way. A shrinker waits for nothing.
+ * Always: the reclaim callback does not run on a thread that is already inside it, or that forbids
+ * it. Once hdi_hook_install returns, the program may free everything that the earlier callback
+ * needs.
  */
 #ifndef HDI_BUFFER_RECLAIM_H
 #define HDI_BUFFER_RECLAIM_H
@@ -20,48 +24,54 @@
 #include "engine/runtime.h"
 #include "memory/arena.h"
 
-/* ---- how long an allocation at a limit waits for others to free something (option memory_timeout) ---- */
+/* ---- how long an allocation at a limit waits for others to free something (option memory_timeout)
+ * ---- */
 
-/* The wait ends when nothing has moved for the time of the option. It takes at most HDI_MEMORY_WAIT_TIMES that time in all.
- * So an allocation fails in the end even where other threads take the freed memory each time.
- * The wait ends earlier where nothing can be freed any more. Then nothing is unfinished, and no other live thread of the program has made a call.
- * The caller decides what counts as moving (hdi_memory_wait_moved). */
-#define HDI_MEMORY_WAIT_TIMES 20 /* so many times the option memory_timeout is waited in all, whatever moves */
+/* The wait ends when nothing moves for the time of the option. In all it takes at most
+ * HDI_MEMORY_WAIT_TIMES that time. So an allocation fails in the end even if other threads take the
+ * freed memory each time.
+ * The wait ends earlier if nothing can be freed any more: nothing is unfinished, and no other live
+ * thread ever made a call.
+ * The caller decides which events count as moving (hdi_memory_wait_moved). */
+/* the longest wait in all, in units of the option memory_timeout */
+#define HDI_MEMORY_WAIT_TIMES 20
 
 typedef enum hdi_memory_wait_end {
-    HDI_MEMORY_WAIT_NONE,  /* it was not waited */
-    HDI_MEMORY_WAIT_STILL, /* nothing has moved */
-    HDI_MEMORY_WAIT_LONG,  /* something has, again and again */
+    HDI_MEMORY_WAIT_NONE,  /* no wait */
+    HDI_MEMORY_WAIT_STILL, /* nothing moved */
+    HDI_MEMORY_WAIT_LONG,  /* something did, again and again */
     HDI_MEMORY_WAIT_ALONE, /* nothing is unfinished, and no other thread could free anything */
     HDI_MEMORY_WAIT_CLOSED /* the runtime is being closed */
 } hdi_memory_wait_end;
 
 typedef struct hdi_memory_wait {
     hd_runtime *runtime;
-    int64_t allowed; /* ns without anything that moves */
+    int64_t allowed; /* ns without any move */
     int64_t begin, moved, asked;
     hdi_memory_wait_end end;
 } hdi_memory_wait;
 
-/* Begins to wait. */
+/* Starts a wait. */
 hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt);
 
-/* Something has been freed or finished. */
+/* Something was freed or finished. */
 void hdi_memory_wait_moved(hdi_memory_wait *p);
 
-/* Whether it is time to give up, and why (p->end). `quiet`: nothing is unfinished whose end could free anything. */
+/* True if it is time to give up; p->end gives the reason. `quiet`: no unfinished work could free
+ * anything by its end. */
 bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet);
 
-/* Sleeps until it makes sense to look again: a small part of the time without anything that moves. */
+/* Sleeps until another look makes sense: a small part of the time since the last move. */
 void hdi_memory_wait_sleep(const hdi_memory_wait *p);
 
-/* Why it was given up, for a message: "nothing was freed or finished for 5 s (option memory_timeout)". "" where it was not waited. */
+/* Why the wait ended, for a message: "nothing was freed or finished for 5 s (option
+ * memory_timeout)". "" if there was no wait. */
 #define HDI_MEMORY_WAIT_TEXT 160
 const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_WAIT_TEXT]);
 
-/* ---- a callback of the program's that can be replaced while other threads call it ---- */
+/* ---- a callback of the program that can be replaced while other threads call it ---- */
 
-typedef void (*hdi_hooked)(void); /* cast to what it is */
+typedef void (*hdi_hooked)(void); /* cast to its true type */
 
 typedef struct hdi_installed {
     hdi_hooked function;
@@ -71,7 +81,7 @@ typedef struct hdi_installed {
 
 typedef struct hdi_hook {
     hdi_mutex lock;
-    pthread_cond_t ended;                     /* the last call of a callback that was replaced */
+    pthread_cond_t ended;                     /* the last call of a replaced callback */
     hdi_installed *current;                   /* NULL: none */
     void (*changed)(void *owner, bool there); /* under the lock; may be NULL */
     void *owner;
@@ -80,10 +90,10 @@ typedef struct hdi_hook {
 void hdi_hook_init(hdi_hook *hook, void (*changed)(void *owner, bool there), void *owner);
 void hdi_hook_destroy(hdi_hook *hook);
 
-/* NULL: none from here on. False: no host memory, nothing has changed. */
+/* NULL: no callback from here on. False: no host memory, and nothing changed. */
 bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context);
 
-/* What to call, NULL: nothing. To be ended with hdi_hook_leave. */
+/* Returns the function to call; NULL: none. End the call with hdi_hook_leave. */
 hdi_installed *hdi_hook_enter(hdi_hook *hook);
 void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
@@ -91,36 +101,39 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
 extern const hdi_lifetime hdi_reclaim_lifetime;
 
-/* Forbids the callback on this thread, or allows it again: the thread holds what the callback's own calls may wait for. */
+/* Forbids the callback on this thread, or allows it again: the thread holds something that calls
+ * from the callback may wait for. */
 void hdi_reclaim_forbid(bool forbid);
 
-/* Runs the callback if memory of the device is getting scarce and the share of time allows it. No lock is held. */
+/* Runs the callback if memory of the device is getting scarce and the share of time allows it. No
+ * lock is held. */
 void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block);
 static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block)
 {
-    /* Set while a callback is installed. Relaxed: the callback itself is read under the hook's lock. */
+    /* Set while a callback is installed. Relaxed: the hook's lock guards the callback itself. */
     if (__builtin_expect(atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL, 0)) {
         hdi_reclaim_early_now(rt, device, wanted, about_to_block);
     }
 }
 
-/* ---- parts of the library that keep pinned memory for later register how it is freed when such memory is short ---- */
+/* ---- parts of the library that keep pinned memory for later register how to free it when such
+ * memory is short ---- */
 
 typedef struct hdi_shrinker {
-    bool (*shrink)(hd_runtime *rt); /* frees what is idle. False: there was none */
-    bool (*in_use)(
-        const hd_runtime *rt); /* whether it still has pinned memory, which it gives back without the program's help */
+    bool (*shrink)(hd_runtime *rt); /* frees idle memory. False: there was none */
+    /* true if it still uses pinned memory that it gives back without the program's help */
+    bool (*in_use)(const hd_runtime *rt);
     struct hdi_shrinker *next;
 } hdi_shrinker;
 
-/* hd_open. The structure stays where it is until hd_close. */
+/* For hd_open. The structure must stay in place until hd_close. */
 static inline void hdi_shrinker_register(hd_runtime *rt, hdi_shrinker *shrinker)
 {
     shrinker->next = hdi_buffer_of(rt)->shrinkers;
     hdi_buffer_of(rt)->shrinkers = shrinker;
 }
 
-/* Frees what is idle of all. False: there was none. */
+/* Frees all idle memory. False: there was none. */
 static inline bool hdi_shrink(hd_runtime *rt)
 {
     bool any = false;
@@ -130,7 +143,7 @@ static inline bool hdi_shrink(hd_runtime *rt)
     return any;
 }
 
-/* Whether memory is in use that comes back by itself. After hdi_shrink. */
+/* True if memory is in use that comes back by itself. Call hdi_shrink first. */
 static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 {
     bool any = false;
@@ -140,40 +153,50 @@ static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
     return any;
 }
 
-/* ---- what is tried before an allocation of device memory fails ---- */
+/* ---- steps before an allocation of device memory fails ---- */
 
-/* One try to get `bytes` of the device's memory. MEMORY: there is none, and its message has the figures. */
+/* One try to get `bytes` of the device's memory. MEMORY: there is none, and its message gives the
+ * figures. */
 typedef hd_status (*hdi_take)(hdi_device *device, size_t bytes, void *context);
 
-/* After a try has returned MEMORY. It is called again after each step, until it does not. */
+/* Call after a try returned MEMORY. Repeats the try after each step, until it returns something
+ * else. */
 hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context);
 
-/* ---- the maintenance thread looks after memory ahead of need: grows, gives back, publishes figures ---- */
+/* ---- the maintenance thread manages memory ahead of need: grows, gives back, publishes figures
+ * ---- */
 
 /* Stop ends the thread. It makes no request afterwards. */
 extern const hdi_lifetime hdi_maintenance_lifetime;
 
-/* Wakes the thread, which is started when it is first needed. */
+/* Wakes the thread, or starts it if needed. */
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device);
 
-/* How much free memory a growing device should have at hand: a hundredth of what is mapped, 4 to 256 MiB. */
+/* After an allocation of pinned memory: starts or wakes the thread, which gives the memory back
+ * some time after it is freed. */
+void hdi_maintenance_look_at_pinned(hd_runtime *rt);
+
+/* Free memory that a growing device should keep at hand: a hundredth of the mapped memory, 4 to 256
+ * MiB. */
 static inline size_t hdi_maintenance_headroom(size_t mapped)
 {
     size_t least = (size_t)4 << 20, most = (size_t)256 << 20;
     size_t part = mapped / 100;
     return part < least ? least : part < most ? part : most;
 }
+/* below this much mapped memory, the program is not seen as growing */
 
-#define HDI_MAINTENANCE_FROM ((size_t)32 << 20) /* with less mapped than this a program is not what grows */
+#define HDI_MAINTENANCE_FROM ((size_t)32 << 20)
 
-/* Something was allocated from the arena, or given back to it. */
+/* Call after memory was allocated from the arena, or given back to it. */
 static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
 {
     size_t mapped = hdi_arena_mapped_bytes(device->arena);
     bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
-    /* Asleep, it has seen everything that there was; a wish that crosses with its going to sleep is there at the next look. */
+    /* Asleep, the thread has seen everything so far. A wish that comes just as it falls asleep is
+     * found at the next look. */
     if (scarce ||
         __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {
         hdi_maintenance_wake(rt, device);

@@ -1,4 +1,4 @@
-/* recorded.c - see recorded.h for threads, locks and what always holds. */
+/* recorded.c - see recorded.h for threads, locks and guarantees. */
 #include "buffer/recorded.h"
 #include <string.h>
 #include "buffer/buffer.h"
@@ -6,16 +6,16 @@
 #include "memory/arena.h"
 #include "record/record.h"
 
-/* No driver call maps or unmaps memory in less. */
+/* Every driver call that maps or unmaps memory takes longer. */
 #define MAPPING_NS 15000
 
-static uint8_t device_of(const struct hd_buffer *b)
+static uint8_t recorded_device_of(const struct hd_buffer *b)
 {
     return b->owner < 0 ? HDI_RECORD_NO_DEVICE : (uint8_t)b->owner;
 }
 
-/* A label that ends: another thread may be writing it. */
-static void copy_label(const struct hd_buffer *b, char out[HD_LABEL_BYTES])
+/* Copies a label and terminates it: another thread may be writing it. */
+static void recorded_copy_label(const struct hd_buffer *b, char out[HD_LABEL_BYTES])
 {
     memcpy(out, b->label, HD_LABEL_BYTES);
     out[HD_LABEL_BYTES - 1] = 0;
@@ -23,7 +23,7 @@ static void copy_label(const struct hd_buffer *b, char out[HD_LABEL_BYTES])
 
 /* ---- submissions ---- */
 
-static uint8_t op_of(unsigned op)
+static uint8_t recorded_op_of(unsigned op)
 {
     static const uint8_t ops[HDI_OPS] = {
         [HDI_OP_LAUNCH] = HDI_RECORD_OP_LAUNCH, [HDI_OP_COPY] = HDI_RECORD_OP_COPY,
@@ -35,7 +35,7 @@ static uint8_t op_of(unsigned op)
     return ops[op];
 }
 
-static uint8_t way_of(unsigned kind)
+static uint8_t recorded_way_of(unsigned kind)
 {
     static const uint8_t ways[] = {
         [HDI_COPY_TO_DEVICE] = HDI_RECORD_WAY_TO_DEVICE, [HDI_COPY_TO_HOST] = HDI_RECORD_WAY_TO_HOST,
@@ -46,30 +46,31 @@ static uint8_t way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* The devices of a copy. Of several uses the first one counts. Pinned memory that is no buffer of the program is a chunk. */
-static void take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
+/* The devices of a copy. Of several uses the first one counts. Pinned memory that is no buffer of
+ * the program is a chunk. */
+static void recorded_take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
     r->submit.src = r->submit.dst = 254;
     for (size_t i = n_uses; i-- > 0;) {
-        r->submit.src = uses[i].read && !uses[i].write ? device_of(uses[i].buffer) : r->submit.src;
-        r->submit.dst = uses[i].write ? device_of(uses[i].buffer) : r->submit.dst;
+        r->submit.src = uses[i].read && !uses[i].write ? recorded_device_of(uses[i].buffer) : r->submit.src;
+        r->submit.dst = uses[i].write ? recorded_device_of(uses[i].buffer) : r->submit.dst;
         r->submit.blocks |= uses[i].word == 0 && uses[i].buffer->owner < 0;
     }
 }
 
-/* What the command itself has of an operation that is no launch. */
-static void take_command(hdi_record *r, const hdi_use *uses, size_t n_uses, const hdi_command *c)
+/* Data from the command itself, for operations other than launches. */
+static void recorded_take_command(hdi_record *r, const hdi_use *uses, size_t n_uses, const hdi_command *c)
 {
     switch (c->op) {
     case HDI_OP_COPY:
-        r->submit.kernel = way_of(c->kind);
+        r->submit.kernel = recorded_way_of(c->kind);
         r->submit.bytes = c->copy.bytes;
-        take_places(r, uses, n_uses);
+        recorded_take_places(r, uses, n_uses);
         break;
     case HDI_OP_COPY_BOX:
-        r->submit.kernel = way_of(c->kind);
+        r->submit.kernel = recorded_way_of(c->kind);
         r->submit.bytes = c->box.row * c->box.rows;
-        take_places(r, uses, n_uses);
+        recorded_take_places(r, uses, n_uses);
         break;
     case HDI_OP_FILL:
         r->submit.bytes = c->fill.words * sizeof(uint32_t);
@@ -79,13 +80,13 @@ static void take_command(hdi_record *r, const hdi_use *uses, size_t n_uses, cons
     }
 }
 
-/* All but the thread. */
-static inline __attribute__((always_inline)) void fill_in(hdi_record *r, const hd_lane *lane, const hdi_use *uses,
-                                                          size_t n_uses, const hdi_command *c,
-                                                          const hdi_submitted *submitted)
+/* Sets everything but the thread. */
+static inline __attribute__((always_inline)) void recorded_fill_in(hdi_record *r, const hd_lane *lane,
+                                                                   const hdi_use *uses, size_t n_uses,
+                                                                   const hdi_command *c, const hdi_submitted *submitted)
 {
     r->type = HDI_RECORD_SUBMIT;
-    r->kind = op_of(c->op);
+    r->kind = recorded_op_of(c->op);
     r->device = (uint8_t)lane->device->index;
     r->texts = 0;
     r->time = submitted->time;
@@ -104,16 +105,16 @@ static inline __attribute__((always_inline)) void fill_in(hdi_record *r, const h
         r->submit.blocks = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
         r->submit.threads = hdi_block_x(c->launch.block) * hdi_block_y(c->launch.block) * hdi_block_z(c->launch.block);
     } else {
-        take_command(r, uses, n_uses, c);
+        recorded_take_command(r, uses, n_uses, c);
     }
 }
 
-/* By a thread that has no ring yet, or shares one. */
-static __attribute__((noinline)) void record_apart(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                   const hdi_command *command, const hdi_submitted *submitted)
+/* For a thread without a ring yet, or with a shared one. */
+static __attribute__((noinline)) void recorded_put_apart(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                         const hdi_command *command, const hdi_submitted *submitted)
 {
     hdi_record r;
-    fill_in(&r, lane, uses, n_uses, command, submitted);
+    recorded_fill_in(&r, lane, uses, n_uses, command, submitted);
     hdi_record_put_slow(&lane->runtime->recorder, &r, 1);
 }
 
@@ -122,20 +123,20 @@ void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
 {
     const hdi_record_thread *here = hdi_record_ring_here(&lane->runtime->recorder);
     if (__builtin_expect(!here, 0)) {
-        record_apart(lane, uses, n_uses, command, submitted);
+        recorded_put_apart(lane, uses, n_uses, command, submitted);
         return;
     }
     hdi_record *r = hdi_record_begin(here);
     if (r) {
-        fill_in(r, lane, uses, n_uses, command, submitted);
+        recorded_fill_in(r, lane, uses, n_uses, command, submitted);
         hdi_record_end(here);
     }
 }
 
-/* ---- what a submission waits for ---- */
+/* ---- the waits of a submission ---- */
 
-/* Whether the use's record has that point. */
-static bool has_point(const hdi_use *use, uint32_t lane, uint64_t position)
+/* True if the use's record contains that point. */
+static bool recorded_has_point(const hdi_use *use, uint32_t lane, uint64_t position)
 {
     hdi_uses *u = &use->buffer->uses;
     hdi_segment_place place;
@@ -156,7 +157,7 @@ static bool has_point(const hdi_use *use, uint32_t lane, uint64_t position)
     return found;
 }
 
-static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry *e, uint64_t position)
+static void recorded_put_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry *e, uint64_t position)
 {
     hdi_record r = {.wait = {.time = hdi_record_now(&lane->runtime->recorder),
                              .lane = lane->global,
@@ -172,7 +173,7 @@ static void record_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_entry 
         while (use->high / unit > UINT32_MAX) {
             unit *= 2;
         }
-        copy_label(use->buffer, label);
+        recorded_copy_label(use->buffer, label);
         r.wait.buffer = hdi_record_buffer(use->buffer);
         r.wait.label = label[0] ? hdi_record_label_number(label) : 0;
         r.wait.low_unit = (uint32_t)(use->low / unit);
@@ -193,25 +194,25 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
         }
         const hdi_use *why = NULL;
         for (size_t u = 0; u < n_uses && !why; u++) {
-            why = has_point(&uses[u], e->lane, e->position) ? &uses[u] : NULL;
+            why = recorded_has_point(&uses[u], e->lane, e->position) ? &uses[u] : NULL;
         }
-        record_wait(lane, why, e, position);
+        recorded_put_wait(lane, why, e, position);
         lane->waits.recorded++;
     }
 }
 
 /* ---- memory ---- */
 
-static hdi_record memory_record(struct hd_buffer *b, uint8_t type, size_t bytes, char label[HD_LABEL_BYTES])
+static hdi_record recorded_memory(struct hd_buffer *b, uint8_t type, size_t bytes, char label[HD_LABEL_BYTES])
 {
     hdi_record r = {.alloc = {.time = hdi_record_now(&b->runtime->recorder),
                               .buffer = hdi_record_buffer(b),
                               .bytes = bytes,
                               .address = b->address}};
-    copy_label(b, label);
+    recorded_copy_label(b, label);
     r.type = type;
     r.kind = b->owner < 0 ? 1 : b->host ? 2 : 0;
-    r.device = device_of(b);
+    r.device = recorded_device_of(b);
     r.alloc.label = label[0] ? hdi_record_label_number(label) : 0;
     return r;
 }
@@ -220,7 +221,7 @@ void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
 {
     char label[HD_LABEL_BYTES];
     hdi_recorder *recorder = &b->runtime->recorder;
-    hdi_record r = memory_record(b, HDI_RECORD_ALLOC, bytes, label);
+    hdi_record r = recorded_memory(b, HDI_RECORD_ALLOC, bytes, label);
     if (began) {
         r.alloc.took = r.time - began;
         r.alloc.rungs = HDI_RECORD_RUNG_ARENA | hdi_record_take_rungs();
@@ -256,12 +257,12 @@ void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t 
                               .bytes = now > mapped ? now - mapped : bytes});
 }
 
-static hdi_record text_of(const struct hd_buffer *b, uint32_t *number)
+static hdi_record recorded_text_of(const struct hd_buffer *b, uint32_t *number)
 {
     hdi_record r = {.text = {.type = HDI_RECORD_TEXT}};
     char label[HD_LABEL_BYTES] = "";
     if (b) {
-        copy_label(b, label);
+        recorded_copy_label(b, label);
     }
     r.text.bytes = (uint8_t)strlen(label);
     memcpy(r.text.text, label, r.text.bytes);
@@ -277,8 +278,8 @@ void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct 
     hdi_record all[3] = {{.transfer = {.time = began,
                                        .lane = point.lane,
                                        .position = point.position,
-                                       .src = src ? device_of(src) : HDI_RECORD_NO_DEVICE,
-                                       .dst = dst ? device_of(dst) : HDI_RECORD_NO_DEVICE,
+                                       .src = src ? recorded_device_of(src) : HDI_RECORD_NO_DEVICE,
+                                       .dst = dst ? recorded_device_of(dst) : HDI_RECORD_NO_DEVICE,
                                        .bytes = bytes,
                                        .returned = hdi_record_now(&rt->recorder)}}};
     all[0].type = HDI_RECORD_TRANSFER;
@@ -288,15 +289,15 @@ void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct 
         return;
     }
     all[0].texts = 2; /* the labels */
-    all[1] = text_of(src, &all[0].transfer.src_label);
-    all[2] = text_of(dst, &all[0].transfer.dst_label);
+    all[1] = recorded_text_of(src, &all[0].transfer.src_label);
+    all[2] = recorded_text_of(dst, &all[0].transfer.dst_label);
     hdi_record_put_slow(&rt->recorder, all, 3);
 }
 
 void hdi_record_free(struct hd_buffer *b)
 {
     char label[HD_LABEL_BYTES];
-    hdi_record r = memory_record(b, HDI_RECORD_FREE, b->bytes, label);
+    hdi_record r = recorded_memory(b, HDI_RECORD_FREE, b->bytes, label);
     if (label[0]) {
         hdi_record_put_text(&b->runtime->recorder, &r, label);
     } else {
@@ -307,6 +308,6 @@ void hdi_record_free(struct hd_buffer *b)
 void hdi_record_label(struct hd_buffer *b)
 {
     char label[HD_LABEL_BYTES];
-    hdi_record r = memory_record(b, HDI_RECORD_LABEL, b->bytes, label);
+    hdi_record r = recorded_memory(b, HDI_RECORD_LABEL, b->bytes, label);
     hdi_record_put_text(&b->runtime->recorder, &r, label);
 }

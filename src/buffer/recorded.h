@@ -1,9 +1,10 @@
-/* recorded.h - what a trace has of submissions, allocations and frees (record/format.h).
+/* recorded.h - records submissions, allocations and frees in a trace (record/format.h).
  *
  * Threads: any.
- * Locks: for what a submission waits for, the order locks of the operation; else none.
+ * Locks: to record the waits of a submission, the order locks of the operation; else none.
  * Blocking: never.
- * Always: called only while a trace is written. What an operation waits for is recorded in front of the operation.
+ * Always: called only while a trace is written. The waits of an operation are recorded before the
+ * operation.
  */
 #ifndef HDI_BUFFER_RECORDED_H
 #define HDI_BUFFER_RECORDED_H
@@ -12,19 +13,20 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
-/* Slots of the ring that unfinished work takes. The lane's `done_seen` may be old, and shows a full ring while a submission waits for room.
- * A worker process may report anything, so what is impossible does not count. The lane's lock is held. */
+/* Slots of the ring that unfinished work fills. The lane's `done_seen` may be old, and shows a full
+ * ring while a submission waits for room. A worker process may report anything, so impossible
+ * values do not count. The lane's lock is held. */
 static inline uint32_t hdi_lane_taken(const hd_lane *lane)
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed), taken = lane->head - done;
     return (uint32_t)(taken <= lane->mask + 1 ? taken : lane->head - lane->done_seen);
 }
 
-/* What is noted of an operation just before it is published, with the locks held. */
+/* Facts about an operation, noted just before it is published, with the locks held. */
 typedef struct hdi_submitted {
     int64_t time;
-    uint64_t before, position; /* where the operation before it ended, and where it ends */
-    uint32_t ring;             /* slots that are taken */
+    uint64_t before, position; /* end of the operation before it, and its own end */
+    uint32_t ring;             /* slots in use */
     uint32_t waits;            /* WAIT records */
 } hdi_submitted;
 
@@ -37,26 +39,29 @@ static inline void hdi_submitted_note(const hd_lane *lane, int64_t time, hdi_sub
                            .waits = lane->waits.recorded_of == lane->head ? lane->waits.recorded : 0};
 }
 
-/* An operation that was published, without locks: so other threads do not wait for that. `command`: its own, not the ring's. */
+/* Records a published operation, without locks, so that other threads do not wait. `command`: a
+ * copy, not the one in the ring. */
 void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            const hdi_submitted *submitted);
-/* What is in `lane->waits`, before the uses are noted. `position`: where the operation is going to end. */
+/* Records `lane->waits`, before the uses are noted. `position`: the operation's future end. */
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 
-/* An allocation that began at `began`; 0: out of the thread's own store. */
+/* Records an allocation that began at `began`; 0: from the thread's own store. */
 void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
-/* One that failed. */
+/* Records a failed one. */
 void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
 void hdi_record_free(struct hd_buffer *b);
-/* It has a new label. The list's lock is held. */
+/* Records a new label. The list's lock is held. */
 void hdi_record_label(struct hd_buffer *b);
-/* Memory of a device was taken, where so much was mapped before: a pause if the driver had to map some. */
+/* Records that device memory was taken, with so many bytes mapped before. It is a pause if the
+ * driver had to map some. */
 void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
-/* A call that moved bytes, or submitted that. `way`: HDI_RECORD_WAY_*. A side that is NULL is the program's memory. */
+/* Records a call that moved bytes, or submitted such work. `way`: HDI_RECORD_WAY_*. A side that is
+ * NULL is the program's memory. */
 void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
                          int64_t began, hd_ticket ticket);
-/* The same of a call with the program's memory, once it has returned `status`: HDI_RECORD_WAY_WRITE or READ. Only what succeeded is recorded.
- * `began`: hdi_record_began at its begin. */
+/* The same for a call with the program's memory, after it returned `status`: HDI_RECORD_WAY_WRITE
+ * or READ. Records successful calls only. `began`: hdi_record_began at its start. */
 static inline void hdi_record_own_transfer(hd_status status, uint8_t way, const struct hd_buffer *b, uint64_t bytes,
                                            int64_t began)
 {

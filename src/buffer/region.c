@@ -1,18 +1,22 @@
 /* region.c - memory that is in no arena and no pool: its list, its buffers, and the end of its use.
  *
- * A region is what an import has, or a piece of physical memory. Each has a buffer.
- * Those that are not freed are in a table, sorted by address, which finds what overlaps.
- * hd_free takes the region out. Where work still uses the memory, the region waits in a list with the points of that work.
- * The keeper ends such regions: it gives back what the library has of them, and calls the program.
- * Giving back waits for devices, so hd_free leaves it to the keeper always.
+ * A region is the memory of an import, or a piece of physical memory. Each belongs to one buffer.
+ * A table holds the regions that are not freed, sorted by address, so that overlaps are found.
+ * hd_free takes the region out. If work still uses the memory, the region waits in a list with the
+ * points of that work.
+ * The keeper ends such regions: it gives back the library's hold on them, and calls the program.
+ * Giving back waits for devices, so hd_free always leaves it to the keeper.
  *
- * The content of an import is the program's, so reads of it wait, too. Where a freed import of the same bytes is still in use, its points become
- * readers of the new buffer. Behind them a fill of nothing is noted as a writer, for which readers wait.
+ * The program owns the content of an import, so reads of it wait, too. If a freed import of the
+ * same bytes is still in use, its points become readers of the new buffer. A fill of nothing
+ * follows them as a writer, so that readers wait for it.
  *
  * Threads: any; the keeper.
- * Locks: the list's; below it that of buffers, for labels, and order locks. `linking` while a peer gets access to a region, or loses it.
- * Blocking: see region.h. hd_free waits for the work only where there is no host memory for its points, or no thread can be started.
- * Always: a region belongs to the table, the list of leaving ones, or one thread.
+ * Locks: the list's lock; inside it the buffer list's lock, for labels, and order locks. `linking`
+ * while a peer gains or loses access to a region.
+ * Blocking: see region.h. hd_free waits for the work only if there is no host memory for its
+ * points, or no thread can be started.
+ * Always: a region belongs to the table, to the list of leaving ones, or to one thread.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,8 +29,9 @@
 #include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/share.h"
+/* while entries exist, the keeper checks all of them at least this often */
 
-#define LOOK_NS INT64_C(10000000) /* the keeper looks at all entries at least so often while there are any */
+#define LOOK_NS INT64_C(10000000)
 
 struct hdi_regions {
     hd_runtime *runtime;
@@ -36,7 +41,8 @@ struct hdi_regions {
     size_t count, room;
     hdi_region *leaving;
     hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner, the host last */
-    hdi_blocks *addresses;                     /* placement=process: of pieces; NULL: none was needed yet */
+    /* placement=process: for pieces; NULL: not needed yet */
+    hdi_blocks *addresses;
     bool started, stop;
     pthread_t keeper;
 };
@@ -46,7 +52,7 @@ static struct hdi_regions *regions_of(const hd_runtime *rt)
     return hdi_buffer_of(rt)->regions;
 }
 
-static hdi_region_info *info_of(struct hdi_regions *all, int owner)
+static hdi_region_info *regions_info_of(struct hdi_regions *all, int owner)
 {
     return &all->info[owner == HDI_OWNER_HOST ? HDI_DEVICES_MAX : owner];
 }
@@ -55,14 +61,14 @@ void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out)
 {
     struct hdi_regions *all = regions_of(rt);
     hdi_mutex_lock(&all->lock);
-    *out = *info_of(all, owner);
+    *out = *regions_info_of(all, owner);
     hdi_mutex_unlock(&all->lock);
 }
 
 /* ---- the table: the lock is held ---- */
 
-/* The number of the first entry that ends behind an address. */
-static size_t seek(const struct hdi_regions *all, uint64_t address)
+/* The index of the first entry that ends after an address. */
+static size_t regions_seek(const struct hdi_regions *all, uint64_t address)
 {
     size_t low = 0, high = all->count;
     while (low < high) {
@@ -76,13 +82,13 @@ static size_t seek(const struct hdi_regions *all, uint64_t address)
     return low;
 }
 
-static const hdi_region *overlapping(const struct hdi_regions *all, uint64_t low, uint64_t high)
+static const hdi_region *regions_overlapping(const struct hdi_regions *all, uint64_t low, uint64_t high)
 {
-    size_t i = seek(all, low);
+    size_t i = regions_seek(all, low);
     return i < all->count && all->table[i]->low < high ? all->table[i] : NULL;
 }
 
-static bool insert(struct hdi_regions *all, hdi_region *e)
+static bool regions_insert(struct hdi_regions *all, hdi_region *e)
 {
     if (all->count == all->room) {
         size_t room = all->room ? all->room * 2 : 16;
@@ -93,28 +99,28 @@ static bool insert(struct hdi_regions *all, hdi_region *e)
         all->table = table;
         all->room = room;
     }
-    size_t i = seek(all, e->low);
+    size_t i = regions_seek(all, e->low);
     memmove(&all->table[i + 1], &all->table[i], (all->count - i) * sizeof(hdi_region *));
     all->table[i] = e;
     all->count++;
     if (!e->own) {
-        info_of(all, e->owner)->count++;
-        info_of(all, e->owner)->bytes += e->high - e->low;
+        regions_info_of(all, e->owner)->count++;
+        regions_info_of(all, e->owner)->bytes += e->high - e->low;
     }
     return true;
 }
 
-static void take_out(struct hdi_regions *all, const hdi_region *e)
+static void regions_take_out(struct hdi_regions *all, const hdi_region *e)
 {
-    size_t i = seek(all, e->low);
+    size_t i = regions_seek(all, e->low);
     all->count--;
     memmove(&all->table[i], &all->table[i + 1], (all->count - i) * sizeof(hdi_region *));
 }
 
 /* ---- addresses that are the same in every process ---- */
 
-/* The allocator of addresses has no points to wait for. */
-static bool always_finished(void *context, hdi_point point)
+/* The allocator of addresses waits for no points. */
+static bool regions_always_finished(void *context, hdi_point point)
 {
     (void)context;
     (void)point;
@@ -122,9 +128,9 @@ static bool always_finished(void *context, hdi_point point)
 }
 
 /* The lock is held. */
-static bool make_addresses(struct hdi_regions *all)
+static bool regions_make_addresses(struct hdi_regions *all)
 {
-    const hdi_blocks_config config = {.limit = HDI_PIECES_BYTES, .finished = always_finished};
+    const hdi_blocks_config config = {.limit = HDI_PIECES_BYTES, .finished = regions_always_finished};
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     if (!all->addresses && hdi_blocks_create(&config, &all->addresses) == HD_OK &&
@@ -142,9 +148,10 @@ uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
     size_t offset = 0;
     hdi_points none = {0};
     hdi_mutex_lock(&all->lock);
-    /* all sizes are whole granules of the device, so offsets are, too; what is behind is free for an access past the end to fault */
-    bool taken =
-        make_addresses(all) && hdi_blocks_alloc(all->addresses, bytes + HDI_RANGE_GAP, 0, &offset, &none) == HD_OK;
+    /* all sizes, and so all offsets, are whole granules of the device; the gap makes an access past
+     * the end fault */
+    bool taken = regions_make_addresses(all) &&
+                 hdi_blocks_alloc(all->addresses, bytes + HDI_RANGE_GAP, 0, &offset, &none) == HD_OK;
     hdi_mutex_unlock(&all->lock);
     hdi_points_release(&none);
     return taken ? HDI_PIECES_AT + offset : 0;
@@ -167,25 +174,25 @@ void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at)
 
 /* ---- the end of a region ---- */
 
-static void count_end(struct hdi_regions *all, const hdi_region *e)
+static void regions_count_end(struct hdi_regions *all, const hdi_region *e)
 {
     hdi_mutex_lock(&all->lock);
     if (!e->own) {
-        info_of(all, e->owner)->count--;
-        info_of(all, e->owner)->bytes -= e->high - e->low;
+        regions_info_of(all, e->owner)->count--;
+        regions_info_of(all, e->owner)->bytes -= e->high - e->low;
     }
     hdi_mutex_unlock(&all->lock);
 }
 
-/* Nothing uses the memory any more. No lock is held, and the entry is this thread's. */
-static void finish(hdi_region *e, bool closing)
+/* Nothing uses the memory any more. No lock is held, and this thread owns the entry. */
+static void region_finish(hdi_region *e, bool closing)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     if (e->give_back) {
         e->give_back(e, closing);
     }
-    count_end(regions_of(e->runtime), e);
+    regions_count_end(regions_of(e->runtime), e);
     if (e->released) {
         hdi_apart apart = hdi_presence_apart();
         e->released(e->context);
@@ -198,8 +205,9 @@ static void finish(hdi_region *e, bool closing)
 
 /* ---- the keeper ---- */
 
-/* Whether a lost device of this process goes on with work that counts as finished. Calls the driver. */
-static bool lost_work_goes_on(const hd_runtime *rt)
+/* True if a lost device of this process still runs work that counts as finished. Calls the
+ * driver. */
+static bool regions_lost_work_goes_on(const hd_runtime *rt)
 {
     bool busy = false;
     for (int i = 0; i < rt->n_devices && !busy; i++) {
@@ -209,7 +217,7 @@ static bool lost_work_goes_on(const hd_runtime *rt)
 }
 
 /* The first point that is not done; NULL: all are. */
-static const hdi_point *pending(const hdi_region *e)
+static const hdi_point *region_pending(const hdi_region *e)
 {
     for (size_t i = 0; i < e->n_points; i++) {
         if (!hdi_point_done(e->runtime, e->points[i])) {
@@ -219,13 +227,13 @@ static const hdi_point *pending(const hdi_region *e)
     return NULL;
 }
 
-/* Takes an entry out of the list whose work is done. NULL: there is none, and *wait is what the first one waits for; position 0: a lost
- * device. The lock is held. */
-static hdi_region *take_due(struct hdi_regions *all, bool busy, hdi_point *wait)
+/* Takes an entry whose work is done out of the list. NULL: none, and *wait is a point that the
+ * first entry waits for; position 0: it waits for a lost device. The lock is held. */
+static hdi_region *region_take_due(struct hdi_regions *all, bool busy, hdi_point *wait)
 {
     *wait = (hdi_point){0, 0};
     for (hdi_region **link = &all->leaving; *link; link = &(*link)->next) {
-        const hdi_point *point = pending(*link);
+        const hdi_point *point = region_pending(*link);
         if (!point && !busy) {
             hdi_region *e = *link;
             *link = e->next;
@@ -238,7 +246,7 @@ static hdi_region *take_due(struct hdi_regions *all, bool busy, hdi_point *wait)
     return NULL;
 }
 
-static void *keep(void *context)
+static void *regions_run_keeper(void *context)
 {
     struct hdi_regions *all = context;
     hd_runtime *rt = all->runtime;
@@ -249,14 +257,14 @@ static void *keep(void *context)
             continue;
         }
         hdi_mutex_unlock(&all->lock);
-        bool busy = lost_work_goes_on(rt);
+        bool busy = regions_lost_work_goes_on(rt);
         hdi_point wait;
         hdi_mutex_lock(&all->lock);
-        hdi_region *e = take_due(all, busy, &wait);
+        hdi_region *e = region_take_due(all, busy, &wait);
         hdi_mutex_unlock(&all->lock);
         if (e) {
             HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
-            finish(e, false);
+            region_finish(e, false);
         } else if (wait.position && !hdi_is_closing(rt)) {
             hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         } else {
@@ -268,10 +276,11 @@ static void *keep(void *context)
     return NULL;
 }
 
-/* No new import overlaps the region any more, or is behind it. `kept`: it is the keeper's; the lock is held. */
-static void go(struct hdi_regions *all, hdi_region *e, bool kept)
+/* Takes a region out of the table: a new import may use its bytes, after the region's unfinished
+ * work. `kept`: the keeper gets the region. The lock is held. */
+static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
 {
-    take_out(all, e);
+    regions_take_out(all, e);
     e->buffer = NULL;
     if (kept) {
         e->next = all->leaving;
@@ -280,35 +289,35 @@ static void go(struct hdi_regions *all, hdi_region *e, bool kept)
     }
 }
 
-/* Leaves an entry to the keeper. In one hold of the lock, so an import of the same bytes finds it in the table, or with its points in the list.
- * False: no thread can be started. */
-static bool leave_to_keeper(struct hdi_regions *all, hdi_region *e)
+/* Leaves an entry to the keeper. Holds the lock throughout, so an import of the same bytes finds it
+ * in the table, or with its points in the list. False: no thread can be started. */
+static bool region_leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
     hdi_mutex_lock(&all->lock);
     if (!all->started && !all->stop) {
-        all->started = hdi_thread_start(&all->keeper, keep, all) == 0;
+        all->started = hdi_thread_start(&all->keeper, regions_run_keeper, all) == 0;
     }
-    bool kept = all->started || all->stop; /* once it is stopped, the end of the runtime does it */
+    bool kept = all->started || all->stop; /* after the stop, the end of the runtime does it */
     if (kept) {
-        go(all, e, true);
+        region_let_go(all, e, true);
     }
     hdi_mutex_unlock(&all->lock);
     return kept;
 }
 
-static void end_here(struct hdi_regions *all, hdi_region *e)
+static void region_end_here(struct hdi_regions *all, hdi_region *e)
 {
-    for (const hdi_point *p; (p = pending(e)) != NULL;) {
+    for (const hdi_point *p; (p = region_pending(e)) != NULL;) {
         hdi_wait_position(e->runtime, p->lane, p->position, INT64_MAX);
     }
     hdi_mutex_lock(&all->lock);
-    go(all, e, false);
+    region_let_go(all, e, false);
     hdi_mutex_unlock(&all->lock);
-    finish(e, false);
+    region_finish(e, false);
 }
 
 /* The buffer was freed, and no hold keeps its memory. */
-static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hd_runtime *rt = b->runtime;
     struct hdi_regions *all = regions_of(rt);
@@ -329,13 +338,13 @@ static void leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
     bool at_once = n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own();
-    if (at_once || !leave_to_keeper(all, e)) {
-        end_here(all, e);
+    if (at_once || !region_leave_to_keeper(all, e)) {
+        region_end_here(all, e);
     }
 }
 
-const hdi_buffer_ops hdi_region_device_ops = {.leave = leave};
-const hdi_buffer_ops hdi_region_host_ops = {.map = hdi_host_map, .bring = hdi_host_bring, .leave = leave};
+const hdi_buffer_ops hdi_region_device_ops = {.leave = region_leave};
+const hdi_buffer_ops hdi_region_host_ops = {.map = hdi_host_map, .bring = hdi_host_bring, .leave = region_leave};
 
 /* ---- the end of the runtime ---- */
 
@@ -369,7 +378,7 @@ static void regions_stop(hd_runtime *rt)
     }
 }
 
-/* No other thread has the runtime. Where work did not end, what it may use stays as it is. */
+/* No other thread uses the runtime. If work did not end, its memory stays as it is. */
 static void regions_release(hd_runtime *rt)
 {
     struct hdi_regions *all = regions_of(rt);
@@ -382,13 +391,13 @@ static void regions_release(hd_runtime *rt)
             all->leaving = e->next;
         } else {
             e = all->table[all->count - 1];
-            take_out(all, e);
+            regions_take_out(all, e);
         }
         if (rt->hung) {
             free(e->points);
             free(e);
         } else {
-            finish(e, true);
+            region_finish(e, true);
         }
     }
     pthread_cond_destroy(&all->changed);
@@ -403,8 +412,9 @@ const hdi_lifetime hdi_regions_lifetime = {.create = regions_create, .stop = reg
 
 /* ---- making one ---- */
 
-/* Adds the points of freed imports of the same bytes to the record. The lock is held, and no handle leads to the buffer. */
-static hd_status inherit(struct hdi_regions *all, const hdi_region *e, bool *any)
+/* Adds the points of freed imports of the same bytes to the record. The lock is held, and the
+ * buffer is still without a handle. */
+static hd_status region_inherit(struct hdi_regions *all, const hdi_region *e, bool *any)
 {
     for (const hdi_region *o = all->leaving; o; o = o->next) {
         if (o->owner != e->owner || o->low >= e->high || e->low >= o->high) {
@@ -424,7 +434,7 @@ static hd_status inherit(struct hdi_regions *all, const hdi_region *e, bool *any
 }
 
 /* The lock is held. */
-static hd_status refuse_overlap(hd_runtime *rt, const hdi_region *e, uint64_t low, uint64_t high)
+static hd_status region_refuse_overlap(hd_runtime *rt, const hdi_region *e, uint64_t low, uint64_t high)
 {
     char label[HD_LABEL_BYTES] = "";
     hdi_buffers_lock(rt);
@@ -442,9 +452,9 @@ hd_status hdi_region_enlist(hdi_region *e, bool *inherited)
     hd_runtime *rt = e->runtime;
     struct hdi_regions *all = regions_of(rt);
     hdi_mutex_lock(&all->lock);
-    const hdi_region *other = overlapping(all, e->low, e->high);
-    hd_status status = other ? refuse_overlap(rt, other, e->low, e->high) : inherit(all, e, inherited);
-    if (!status && !insert(all, e)) {
+    const hdi_region *other = regions_overlapping(all, e->low, e->high);
+    hd_status status = other ? region_refuse_overlap(rt, other, e->low, e->high) : region_inherit(all, e, inherited);
+    if (!status && !regions_insert(all, e)) {
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of regions");
     }
     hdi_mutex_unlock(&all->lock);
@@ -456,12 +466,12 @@ void hdi_region_unlist(hdi_region *e)
     hd_runtime *rt = e->runtime;
     struct hdi_regions *all = regions_of(rt);
     hdi_mutex_lock(&all->lock);
-    take_out(all, e);
+    regions_take_out(all, e);
     hdi_mutex_unlock(&all->lock);
-    count_end(all, e);
+    regions_count_end(all, e);
 }
 
-/* Submits a write of nothing behind all inherited work, for readers to wait for. */
+/* Submits a write of nothing after all inherited work, so that readers wait for it. */
 hd_status hdi_region_mark(hdi_region *e)
 {
     struct hd_buffer *b = e->buffer;
@@ -511,55 +521,60 @@ void hdi_region_give_out(hdi_region *e, const void *call_site, hd_buffer **out)
 
 /* ---- other devices ---- */
 
-/* Whether the driver lets the context that is current use the memory. */
-static bool is_accessible(const hdi_driver *driver, uint64_t address)
+/* Asks if the driver lets the current context use the memory. */
+static hdi_answer region_ask_access(const hdi_driver *driver, uint64_t address)
 {
     int flags = 0;
-    return driver->cuPointerGetAttribute(&flags, HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address) == HDCU_SUCCESS &&
-           flags == HDCU_MEM_ACCESS_READWRITE;
+    hdcu_result r = driver->cuPointerGetAttribute(&flags, HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
+    if (r == HDCU_SUCCESS && flags != HDCU_MEM_ACCESS_READWRITE) {
+        return (hdi_answer){HDCU_ERROR_PEER_ACCESS_NOT_ENABLED, "cuPointerGetAttribute"};
+    }
+    return (hdi_answer){r, "cuPointerGetAttribute"};
 }
 
-/* Asks the driver, and lets the pair's contexts use each other's memory. */
-static bool ask_driver(const hdi_region *e, int from)
+/* Lets the pair's contexts use each other's memory, then asks the driver. Both steps must succeed.
+ * The driver (580) reports access to memory of cuMemAlloc even if the peer is not enabled. A kernel
+ * then faults. */
+static hdi_answer region_ask_driver(const hdi_region *e, int from)
 {
     hd_runtime *rt = e->runtime;
     hdi_scope scope;
-    bool reached = false;
-    if (rt->driver && hdi_scope_enter(rt->devices[from], &scope) == HD_OK) {
-        reached = is_accessible(rt->driver, e->low);
-        if (!reached) {
-            rt->driver->cuCtxEnablePeerAccess(rt->devices[e->owner]->context, 0);
-            reached = is_accessible(rt->driver, e->low);
-        }
-        hdi_scope_leave(&scope);
+    if (!rt->driver || hdi_scope_enter(rt->devices[from], &scope) != HD_OK) {
+        return (hdi_answer){HDCU_ERROR_PEER_ACCESS_NOT_ENABLED, ""};
     }
-    return reached;
+    hdcu_result r = rt->driver->cuCtxEnablePeerAccess(rt->devices[e->owner]->context, 0);
+    bool enabled = r == HDCU_SUCCESS || r == HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    hdi_answer answer = enabled ? region_ask_access(rt->driver, e->low) : (hdi_answer){r, "cuCtxEnablePeerAccess"};
+    hdi_scope_leave(&scope);
+    return answer;
 }
 
-bool hdi_region_reach_now(struct hd_buffer *b, int from)
+hdi_answer hdi_region_reach_now(struct hd_buffer *b, int from)
 {
     hd_runtime *rt = b->runtime;
     uint64_t word = hdi_self_get(&b->self);
-    /* The hold keeps the structure with its buffer, so the bit is that buffer's. */
+    hdi_answer answer = {HDCU_ERROR_INVALID_VALUE, ""};
+    /* The hold ties the structure to this buffer, so the bit belongs to it. */
     if ((word & HDI_SELF_DEAD) || !hdi_hold_begin(b, word & ~HDI_SELF_LOST)) {
-        return false;
+        return answer;
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     uint64_t bit = (uint64_t)1 << from;
-    bool reached = (atomic_load_explicit(&b->reach, memory_order_relaxed) & bit) != 0;
-    if (!reached && hdi_buffer_is_imported(b)) {
+    if (atomic_load_explicit(&b->reach, memory_order_relaxed) & bit) {
+        answer = (hdi_answer){HDCU_SUCCESS, ""};
+    } else if (hdi_buffer_is_imported(b)) {
         hdi_region *e = b->of_kind;
-        reached = e->grant ? e->grant(e, from) : ask_driver(e, from);
+        answer = e->grant ? e->grant(e, from) : region_ask_driver(e, from);
     }
-    if (reached) {
+    if (hdi_answered(answer)) {
         atomic_fetch_or_explicit(&b->reach, bit, memory_order_relaxed);
     }
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
     hdi_attempt_end(&attempt);
     hdi_hold_end(b);
-    return reached;
+    return answer;
 }
 
 void hdi_regions_forget_peer(hd_runtime *rt, int peer)

@@ -1,26 +1,27 @@
-/* submit.c - the path that every operation takes: order, command, ring.
+/* submit.c - the path of every operation: order, command, ring.
  *
  *   1. take the order locks that the operation needs
- *   2. collect what has to be waited for: earlier uses of the same bytes in other lanes.
- *      Uses that are done, or that this lane has waited for before, do not count.
+ *   2. collect its waits: earlier uses of the same bytes in other lanes, except those that are done
+ *      or that this lane has waited for before
  *   3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * A usual operation has nothing to wait for, which one look at its buffers' records shows. It takes the fast path (submit_fast.h).
+ * A usual operation waits for nothing, as one look at its buffers' records shows. It takes the fast
+ * path (submit_fast.h).
  * Every other operation takes the slow path (submit_slow.c).
  *
  * Threads: any.
- * Locks: order locks by rising number. All are held until the operation is published, so two operations that share several buffers have one order
- * for all of them.
+ * Locks: order locks by rising number. All are held until the operation is published, so operations
+ * that share several buffers follow one order in all of them.
  * Blocking: only on the slow path.
- * Always: nothing is changed before everything that can fail has succeeded.
+ * Always: changes start only after all steps that can fail.
  */
 #include "base/error.h"
 #include "buffer/kind.h"
 #include "buffer/submit_fast.h"
 #include "engine/engine.h"
 
-/* The `hd_buffer.locks` of the operation's buffers together, with the order lock of the lane's device. */
-static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
+/* All `hd_buffer.locks` of the operation's buffers, and the order lock of the lane's device. */
+static inline uint64_t submit_collect_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
 {
     uint64_t locks = (uint64_t)1 << lane->device->index;
     for (size_t i = 0; i < n_uses; i++) {
@@ -29,9 +30,10 @@ static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, s
     return locks;
 }
 
-static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                              const hdi_command *command, hdi_linked link,
-                                                              uint64_t locks, hd_ticket *out)
+static inline __attribute__((always_inline)) hd_status submit_under_locks(hd_lane *lane, const hdi_use *uses,
+                                                                          size_t n_uses, const hdi_command *command,
+                                                                          hdi_linked link, uint64_t locks,
+                                                                          hd_ticket *out)
 {
     hdi_device *device = lane->device;
     if (__builtin_expect(command->slots > lane->mask / 2, 0)) {
@@ -39,13 +41,13 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(device, locks);
-    /* The slow path decides what a device that was given up still takes. */
+    /* The slow path decides which work a device that was given up still takes. */
     if (__builtin_expect(hdi_device_given_up(device), 0) || link.after.position || link.ours ||
         (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
         return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);
     }
-    hdi_submit_publish(lane, uses, n_uses, command, locks, link.quiet, out);
+    hdi_submit_publish(lane, uses, n_uses, command, locks, hdi_linked_quiet(&link), out);
     return HD_OK;
 }
 
@@ -72,23 +74,25 @@ static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const h
             return kind->submit(lane, uses, n_uses, command, link, out);
         }
     }
-    /* That buffer was freed meanwhile, which the submission detects. Or the structure covers a buffer's memory (guard.c), and has no kind. */
+    /* That buffer was freed meanwhile, and the submission detects it. Or the structure covers a
+     * buffer's memory (guard.c), without a kind. */
     return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
 }
 
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out)
 {
-    uint64_t locks = collect_locks(lane, uses, n_uses);
+    uint64_t locks = submit_collect_locks(lane, uses, n_uses);
     const hdi_linked none = {.ours = 0};
     if (__builtin_expect((locks & HDI_KIND_BIT) != 0, 0)) {
         return submit_by_kind(lane, uses, n_uses, command, none, out);
     }
-    return submit(lane, uses, n_uses, command, none, locks, out);
+    return submit_under_locks(lane, uses, n_uses, command, none, locks, out);
 }
 
-/* Waits for a submitted launch where the option launch_wait is on. No launch takes the fast path then. */
-static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
-                              hd_ticket *out)
+/* Waits for a submitted launch if the option launch_wait is on. No launch takes the fast path
+ * then. */
+static hd_status submit_await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
+                                     hd_ticket *out)
 {
     hd_runtime *rt = lane->device->runtime;
     if (!status && rt->on_launched) {
@@ -110,21 +114,39 @@ hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     if (status == HD_ERROR_NOT_FOUND) {
         status = hdi_buffer_of(lane->runtime)->on_changed(lane, uses, n_uses, command, same, &ticket);
     }
-    return await_launch(lane, command, status, ticket, out);
+    return submit_await_launch(lane, command, status, ticket, out);
 }
 
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                             hdi_linked link, hd_ticket *out)
 {
-    uint64_t locks = collect_locks(lane, uses, n_uses);
+    uint64_t locks = submit_collect_locks(lane, uses, n_uses);
     return locks & HDI_KIND_BIT ? submit_by_kind(lane, uses, n_uses, command, link, out)
-                                : submit(lane, uses, n_uses, command, link, locks, out);
+                                : submit_under_locks(lane, uses, n_uses, command, link, locks, out);
+}
+
+/* An operation that may be withdrawn: the slow path keeps the segments that it displaces. */
+static __attribute__((noinline)) hd_status submit_to_undo(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                          const hdi_command *command, hdi_linked link, hd_ticket *out)
+{
+    uint64_t locks = submit_collect_locks(lane, uses, n_uses);
+    hdi_submit_lock(lane->device, locks);
+    return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);
+}
+
+hd_status hdi_submit_claim(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           hdi_linked link, hd_ticket *out)
+{
+    uint64_t locks = submit_collect_locks(lane, uses, n_uses);
+    return locks & HDI_KIND_BIT     ? submit_by_kind(lane, uses, n_uses, command, link, out)
+           : hdi_linked_undo(&link) ? submit_to_undo(lane, uses, n_uses, command, link, out)
+                                    : submit_under_locks(lane, uses, n_uses, command, link, locks, out);
 }
 
 /* Goes as far as a submission would before it changes anything. */
-static hd_status probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_linked link)
+static hd_status submit_probe_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_linked link)
 {
-    uint64_t locks = collect_locks(lane, uses, n_uses);
+    uint64_t locks = submit_collect_locks(lane, uses, n_uses);
     hdi_submit_lock(lane->device, locks);
     return hdi_submit_slow(lane, uses, n_uses, NULL, link, locks, NULL);
 }
@@ -132,15 +154,20 @@ static hd_status probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_li
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out)
 {
-    return command ? submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), out)
-                   : probe(lane, uses, n_uses, link);
+    if (hdi_linked_undo(&link)) {
+        return submit_to_undo(lane, uses, n_uses, command, link, out);
+    }
+    return command
+               ? submit_under_locks(lane, uses, n_uses, command, link, submit_collect_locks(lane, uses, n_uses), out)
+               : submit_probe_slow(lane, uses, n_uses, link);
 }
 
-hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *claim)
+hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *root)
 {
-    bool of_kind = (collect_locks(lane, uses, n_uses) & HDI_KIND_BIT) != 0;
-    const hdi_linked link = {.parked = claim};
-    *claim = (hdi_point){0, 0};
-    hd_status status = of_kind ? submit_by_kind(lane, uses, n_uses, NULL, link, NULL) : probe(lane, uses, n_uses, link);
+    bool of_kind = (submit_collect_locks(lane, uses, n_uses) & HDI_KIND_BIT) != 0;
+    const hdi_linked link = {.parked = root};
+    *root = (hdi_point){0, 0};
+    hd_status status =
+        of_kind ? submit_by_kind(lane, uses, n_uses, NULL, link, NULL) : submit_probe_slow(lane, uses, n_uses, link);
     return status == HD_ERROR_NOT_FOUND ? HD_OK : status;
 }

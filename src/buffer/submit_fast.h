@@ -1,9 +1,12 @@
-/* submit_fast.h - the fast path of an operation, inlined where it is taken, and its steps that the slow path (submit_slow.c) has, too.
+/* submit_fast.h - the fast path of an operation, inlined into its callers, and the steps that the
+ * slow path (submit_slow.c) shares.
  *
  * Threads: the one that submits.
  * Locks: the order locks of the operation, as each function states.
- * Blocking: only hdi_submit_slow and hdi_launch_slow. An operation that has to wait takes the slow path.
- * Always: nothing is changed before it is certain that the operation can take this path. The engine sees a command only when it is complete.
+ * Blocking: only hdi_submit_slow and hdi_launch_slow. An operation that must wait takes the slow
+ * path.
+ * Always: nothing changes before it is certain that the operation can take this path. The engine
+ * sees a command only when it is complete.
  */
 #ifndef HDI_BUFFER_SUBMIT_FAST_H
 #define HDI_BUFFER_SUBMIT_FAST_H
@@ -20,7 +23,8 @@
 
 #define HDI_PREFETCH_SLOTS 8
 
-/* Take and release order locks, by rising number. Nearly always it is the one of the lane's device. */
+/* Take and release order locks, by rising number. Nearly always this is only the lock of the lane's
+ * device. */
 static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
 {
     locks &= HDI_ORDER_BITS;
@@ -45,33 +49,36 @@ static inline void hdi_submit_unlock(hdi_device *device, uint64_t locks)
     }
 }
 
-/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. The buffer's order lock is held.
- * Seq_cst, see hd_free. */
+/* True if the buffer is still the one whose handle was checked: another thread may have freed it
+ * since. The buffer's order lock is held. Seq_cst, see hd_free. */
 static inline bool hdi_use_is_same(const hdi_use *use)
 {
     return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
-/* The same for a kernel. hd_module_unload makes its handle stale before it waits for threads that have the lock. */
+/* The same for a kernel. hd_module_unload makes its handle stale before it waits for threads that
+ * hold the lock. */
 static inline bool hdi_kernel_is_same(const hdi_same *same)
 {
     return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
 }
 
-/* Whether the kernel is that one, and has come to need more uses (hdi_buffer_part.on_changed). */
+/* True if the kernel is still that one, but now needs more uses (hdi_buffer_part.on_changed). */
 static inline bool hdi_kernel_is_changed(const hdi_same *same)
 {
     uint64_t word = atomic_load_explicit(&same->kernel->word, memory_order_acquire);
     return word != same->kernel_word && hdi_handle_word_is_good(word, same->kernel_word);
 }
 
-/* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. After that the structure may be another lane's. */
+/* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. Afterwards
+ * another lane may use the structure. */
 static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
 {
     return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
 }
 
-/* Slots that the waits and the command take from `head` on, the gap at the ring's end included. The lane's lock is held. */
+/* Slots for the waits and the command from `head` on, including the gap at the ring's end. The
+ * lane's lock is held. */
 static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots, uint32_t slots, uint64_t *gap)
 {
     uint64_t at = (lane->head + wait_slots) & lane->mask;
@@ -79,7 +86,7 @@ static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots
     return wait_slots + *gap + slots;
 }
 
-/* Puts the command into the ring, where there is room for it. The lane's lock is held. */
+/* Puts the command into the ring. The caller checked that it fits. The lane's lock is held. */
 static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, uint64_t gap)
 {
     if (gap) {
@@ -95,17 +102,19 @@ static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, u
         memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
     }
     lane->head += command->slots;
-    /* The engine has read the slots ahead before. Their cache lines are taken back early, so that the next submission does not wait for them. */
+    /* The engine read the slots ahead before. Fetching their cache lines early saves the next
+     * submission a wait. */
     hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
 }
 
 #ifdef HDI_DEBUG
-/* Checks what always holds of a lane and of the records of a submission, just before it is published. Locks held. */
+/* Checks the invariants of a lane and of a submission's records, just before it is published. Locks
+ * held. */
 static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n_uses)
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    /* A worker process may report anything. ticket.c checks that. */
+    /* A worker process may report anything; ticket.c checks that. */
     assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
     assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
     for (size_t i = 0; i < n_uses; i++) {
@@ -115,7 +124,8 @@ static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n
 }
 #endif
 
-/* Ends the program's direct access to pinned memory, so that hd_element checks the record again. Locks held. */
+/* Ends the program's direct access to pinned memory, so that hd_element checks the record again.
+ * Locks held. */
 static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
@@ -129,7 +139,7 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* hdi_submit_publish, with when the operation was submitted, for a trace; 0: none is written. */
+/* hdi_submit_publish with the time of the submission, for a trace; 0: no trace. */
 static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane *lane, const hdi_use *uses,
                                                                         size_t n_uses, const hdi_command *command,
                                                                         uint64_t locks, bool *quiet, int64_t recorded,
@@ -148,7 +158,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
     if (__builtin_expect(recorded != 0, 0)) {
         hdi_submitted_note(lane, recorded, &submitted);
     }
-    /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
+    /* Stored before the engine can do any of it. Pairs with the acquire load in
+     * hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
     if (!quiet) {
@@ -176,43 +187,46 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
 void hdi_submit_publish_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                  uint64_t locks, bool *quiet, hd_ticket *out);
 
-/* Publishes the commands in the ring, which are the engine's from now on. `command`: the operation among them. Releases the locks.
- * `quiet`: as in hdi_linked. */
+/* Publishes the commands in the ring, and so hands them to the engine. `command`: the operation
+ * among them. Releases the locks. `quiet`: as in hdi_link_of_claim. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)
 {
-    if (hdi_records(&lane->device->runtime->recorder)) { /* the runtime that the rest reads */
+    /* the same runtime that the code below reads */
+    if (hdi_records(&lane->device->runtime->recorder)) {
         hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
     } else {
         hdi_submit_publish_at(lane, uses, n_uses, command, locks, quiet, 0, out);
     }
 }
 
-/* Submits an operation that cannot take the fast path. The locks are held, and released here. On failure nothing was submitted. Blocking, errors:
- * as hdi_submit. */
+/* Submits an operation that cannot take the fast path. Releases the locks that the caller holds. On
+ * failure nothing was submitted. Blocking, errors: as hdi_submit. */
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, hd_ticket *out);
 
 /* ---- the fast path ---- */
 
-/* Whether the failures of the lane allow the fast path. A lane whose failures are not sticky may have many. Then the slow path makes room for
- * more. */
+/* True if the failures of the lane allow the fast path. A lane without sticky failures may record
+ * many. Then the slow path makes room for more. */
 static inline bool hdi_failures_are_settled(const hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     return changes == lane->failures_known && (lane->sticky_failure || changes == 0 || !hdi_failures_are_many(lane));
 }
 
-/* Whether a result of the lane needs no wait: there is none, or it is that of a claim that has ended well. */
+/* True if a result of the lane needs no wait: there is none, or it belongs to a claim that ended
+ * well. */
 static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
 {
     return position == 0 || hdi_claim_is_over(lane, position);
 }
 
-/* Submits an operation on whole buffers that only this lane has used since they were settled. So there is nothing to wait for, and no failure
- * that was not seen. Else, or where the ring has no room, it returns false. It does all that submit_slow would do.
- * `keeps`: failures of the lane have to be sticky. Without sticky failures each result that is read has to be waited for. */
+/* Submits an operation on whole buffers that only this lane has used since they were settled. So it
+ * waits for nothing, and every failure was seen. Otherwise, or if the ring is full, returns false.
+ * Does all that submit_slow would do. `keeps`: failures of the lane must be sticky. Without sticky
+ * failures, each result that is read needs a wait. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {
@@ -247,13 +261,14 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
     return true;
 }
 
-/* A launch that cannot take the fast path. `locked`: this was found with the locks held, which are released here. Blocking, errors: as
- * hdi_submit_launch. */
+/* A launch that cannot take the fast path. `locked`: the locks are held, and this releases them.
+ * Blocking, errors: as hdi_submit_launch. */
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
 
-/* hdi_submit for hd_launch: the program's kernel in the program's lane. `locks`: `hd_buffer.locks` of its buffers, together. `recorded`: as in
- * hdi_submit_publish_at. Errors: as hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
+/* hdi_submit for hd_launch: a kernel of the program in a lane of the program. `locks`:
+ * `hd_buffer.locks` of its buffers, together. `recorded`: as in hdi_submit_publish_at. Errors: as
+ * hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
 static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_lane *lane, const hdi_use *uses,
                                                                             size_t n_uses, const hdi_command *command,
                                                                             const hdi_same *same, uint64_t locks,
@@ -273,7 +288,8 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_l
     return HD_OK;
 }
 
-/* While a trace is written. The clock is looked at without the locks, so that other threads do not wait for that. */
+/* While a trace is written. Reads the clock without the locks, so that other threads do not wait
+ * for that. */
 hd_status hdi_submit_launch_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                      const hdi_same *same, uint64_t locks, hd_ticket *out);
 

@@ -1,402 +1,85 @@
-/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that another thread works on.
+/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, or for
+ * a record that another thread works on.
  *
- * What it waits for are its dependencies: earlier uses of the same bytes that are not done.
- * For the order, one wait per lane is enough: for the last position that matters.
- * For what is read, each result that may still fail is a source. Where a lane refuses work after a failure, its last result stands for all before
- * it.
+ * It waits for its dependencies: earlier uses of the same bytes that are not done. collect.h finds
+ * them.
  *
- * A use that overlaps very many segments is not walked under the order locks.
- * Its record is detached and walked without them, and the points that were found are checked again under them.
- * What would be parked in a copy lane (parked.h) goes on in a parking lane: what it waits for is collected again for that one.
- * Submissions wait for room in a full lane in turn, without locks. A later one waits behind them, however few slots it needs.
+ * A use that overlaps very many segments is not walked under the order locks. Its record is
+ * detached and walked without them. The points found are checked again under the locks.
+ * If an operation may not stand in its library lane (parked.h), it moves to a parking lane. Its
+ * dependencies are collected again for that lane.
+ * Submissions to a full lane queue for room, without locks. A later one waits behind them, however
+ * few slots it needs.
  *
  * Threads: any.
- * Locks: order locks, released while anything is waited for. A detached record needs no lock.
- * Blocking: until waits, room and records are there (option submit_timeout for room).
- * Always: records are detached all at once or not at all. They are given back before anything else is waited for, so no two submissions wait for each other.
- * A submission takes room only when no other one waits in front of it.
- * It fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the operation fails with it.
- * Without memory for dependencies, those collected so far stay good, and some of them are waited for first.
+ * Locks: order locks, released during every wait. A detached record needs no lock.
+ * Blocking: until dependencies, room and records are ready (option submit_timeout for room).
+ * Always: records are detached all at once or not at all. They are given back before any other
+ * wait, so no two submissions wait for each other.
+ * A submission takes room only if no other one waits in front of it.
+ * Without memory for dependencies, those collected so far stay valid, and the submission first
+ * waits for some of them.
  */
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "buffer/collect.h"
 #include "buffer/parked.h"
 #include "buffer/submit_fast.h"
 #include "buffer/submit_waits.h"
+#include "buffer/undo.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
 
-/* ---- dependencies ---- */
-
-#define SOURCES_FIRST 16
-
-typedef enum collected {
-    COLLECTED = 0,
-    COLLECTED_FAILURE, /* an earlier operation whose result is read has failed; the message is set */
-    COLLECTED_TOO_MUCH /* no memory: some of `waits` has to be waited for first */
-} collected;
-
-typedef struct collector {
-    hd_runtime *rt;
-    hd_lane *lane; /* the lane of the operation */
-    hdi_waits *waits;
-    bool apart; /* without the order lock of the lane: its earlier waits are ignored */
-} collector;
-
-/* Whether of two unfinished results of a lane `later` fails wherever `earlier` does. So it is where the lane refuses work after a failure, and
- * was not made to accept work again in between. */
-static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
-{
-    const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
-    /* relaxed: the lock under which `later` was noted makes a resumption before it visible */
-    return later == earlier || (later > earlier && other->sticky_failure &&
-                                earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
-}
-
-static bool __attribute__((noinline)) add_source(hdi_waits *w, hdi_point point)
-{
-    if (w->n_sources == w->sources_room) {
-        uint32_t room = w->sources_room ? 2 * w->sources_room : SOURCES_FIRST;
-        hdi_point *more = realloc(w->sources, room * sizeof *more);
-        if (!more) {
-            return false;
-        }
-        w->sources = more;
-        w->sources_room = room;
-    }
-    w->sources[w->n_sources++] = point;
-    return true;
-}
-
-static inline __attribute__((always_inline)) collected add_wait(hd_runtime *rt, hdi_waits *w, hdi_point point,
-                                                                bool source)
-{
-    uint32_t i = w->index[point.lane];
-    if (i >= w->n || w->entries[i].lane != point.lane) {
-        i = w->n++;
-        w->index[point.lane] = i;
-        w->entries[i] = (hdi_wait_entry){point.lane, point.position, 0};
-    }
-    hdi_wait_entry *e = &w->entries[i];
-    e->position = e->position > point.position ? e->position : point.position;
-    if (!source || (e->source && speaks_for(rt, point.lane, e->source, point.position))) {
-        return COLLECTED;
-    }
-    if (!e->source || speaks_for(rt, point.lane, point.position, e->source)) {
-        e->source = point.position;
-        return COLLECTED;
-    }
-    return add_source(w, point) ? COLLECTED : COLLECTED_TOO_MUCH;
-}
-
-static collected __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_point point)
-{
-    return add_wait(rt, w, point, true);
-}
-
-/* Whether the point is of a claim that the program has ended well: its engine may not have seen that yet. */
-static inline bool is_claim_over(hd_runtime *rt, hdi_point point)
-{
-    const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, point.lane), point.lane % HDI_LANES_MAX);
-    return other->claim && hdi_claim_is_over(other, point.position);
-}
-
-/* *over: the operation of the point is finished and, for a source, has not failed. */
-static inline __attribute__((always_inline)) collected look_at(const collector *g, hdi_point point, bool source,
-                                                               bool ours, bool *over)
-{
-    hd_lane *lane = g->lane;
-    bool own = point.lane == lane->global;
-    const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, point.lane);
-    *over = false;
-    if (own && lane->sticky_failure && !source) {
-        return COLLECTED;
-    }
-    /* `done` before the failures: a failure is recorded before `done` passes it. */
-    uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
-    if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
-        hdi_failure failure;
-        if (ours && hdi_failure_find(g->rt, point.lane, point.position, &failure)) {
-            return add_result(g->rt, g->waits, point);
-        }
-        if (!ours && hdi_position_status(g->rt, point.lane, point.position)) {
-            return COLLECTED_FAILURE;
-        }
-    }
-    if (done >= point.position || is_claim_over(g->rt, point)) {
-        *over = true;
-        return COLLECTED;
-    }
-    if (own && (lane->sticky_failure || !source)) {
-        return COLLECTED; /* the lane's order needs no wait; but where failures are not sticky, its own results are sources */
-    }
-    /* A wait is not repeated. But a result that may still fail has to be waited for as a source, once. */
-    if (!own && !g->apart) {
-        uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
-        if (source ? seen && lane->sticky_failure && speaks_for(g->rt, point.lane, seen, point.position)
-                   : seen >= point.position) {
-            return COLLECTED;
-        }
-    }
-    return add_wait(g->rt, g->waits, point, source);
-}
-
-/* Collects one earlier use. `source`: the operation reads what that use wrote. `ours`: see hdi_linked. */
-static collected collect_point(const collector *g, hdi_point point, bool source, bool ours)
-{
-    bool over;
-    return point.position ? look_at(g, point, source, ours, &over) : COLLECTED;
-}
-
-/* Whether the point is of an unfinished operation of the lane after whose failure the lane refuses work. */
-static inline bool speaks_for_lane(const hd_lane *lane, hdi_point point)
-{
-    return point.lane == lane->global && lane->sticky_failure &&
-           point.position > atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
-           point.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
-}
-
-/* Whether an unfinished operation of the lane has read the segment since it was written. Then the lane has waited for the writer, and refuses
- * work if the writer fails. */
-static bool lane_has_read(const hd_lane *lane, hdi_segment *s)
-{
-    const hdi_point *point = hdi_segment_reader(s, lane->global);
-    return point && speaks_for_lane(lane, *point);
-}
-
-/* The same for all segments of a use. */
-static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
-{
-    const hdi_parts *parts = use->buffer->uses.parts;
-    bool found = false;
-    for (uint32_t i = 0; parts && i < parts->n_wide && !found; i++) {
-        const hdi_wide_reader *w = &parts->wide[i];
-        found =
-            w->low <= use->low && w->high >= use->high && w->writes == parts->writes && speaks_for_lane(lane, w->point);
-    }
-    return found;
-}
-
-/* ---- the segments of a use ---- */
-
-/* Drops finished readers from the segment: at each use where they are few, else now and then. */
-static inline void settle_readers(const collector *g, hdi_segment *s)
-{
-    if (s->room != 0) {
-        if (++s->looks >= s->n_readers) {
-            hdi_segment_settle(g->rt, s);
-        }
-        return;
-    }
-    hdi_point *few = s->readers.few;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (!hdi_point_done(g->rt, few[i])) {
-            if (kept != i) {
-                few[kept] = few[i];
-            }
-            kept++;
-        }
-    }
-    s->n_readers = kept;
-}
-
-static collected collect_readers(const collector *g, hdi_segment *s)
-{
-    collected result = COLLECTED;
-    const hdi_point *readers = hdi_segment_readers(s);
-    for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-        result = collect_point(g, readers[i], false, false);
-    }
-    return result;
-}
-
-/* Collects what the use waits for in one segment, and drops what is finished from the segment. */
-static inline __attribute__((always_inline)) collected collect_segment(const collector *g, const hdi_use *use,
-                                                                       hdi_segment *s, bool ours)
-{
-    collected result = COLLECTED;
-    if (s->n_readers) {
-        if (use->write) {
-            result = collect_readers(g, s);
-        } else {
-            settle_readers(g, s);
-        }
-    }
-    bool look = s->writer.position && !(s->n_readers && !s->failed && lane_has_read(g->lane, s));
-    if (!result && look) {
-        bool over;
-        result = look_at(g, s->writer, use->read, ours, &over);
-        if (over && use->read) {
-            s->writer = (hdi_point){0, 0};
-        }
-    }
-    return result;
-}
-
-typedef struct walk {
-    const collector *g;
-    const hdi_use *use;
-    bool ours;
-    bool over; /* nothing more has to be collected */
-    bool room; /* all segments of the use have room for one more reader */
-    collected result;
-} walk;
-
-static void visit(void *context, hdi_segment *s)
-{
-    walk *w = context;
-    if (w->over || s->low >= w->use->high || s->high <= w->use->low) {
-        hdi_segment_settle(w->g->rt, s);
-    } else {
-        w->result = collect_segment(w->g, w->use, s, w->ours);
-        w->over = w->result != COLLECTED;
-    }
-    if (s->n_readers >= HDI_READERS_FEW && s->n_readers >= s->room) {
-        w->room = false;
-    }
-}
-
-/* Collects the wide readers, which a write waits for. */
-static collected collect_wide(const collector *g, const hdi_use *use)
-{
-    collected result = COLLECTED;
-    uint32_t n;
-    const hdi_wide_reader *wide = hdi_uses_wide(&use->buffer->uses, &n);
-    for (uint32_t i = 0; use->write && i < n && !result; i++) {
-        if (wide[i].low < use->high && wide[i].high > use->low) {
-            result = collect_point(g, wide[i].point, false, false);
-        }
-    }
-    return result;
-}
-
-/* Collects from the segments without a change of them. */
-static collected collect_all(const collector *g, const hdi_use *use, bool ours)
-{
-    collected result = COLLECTED;
-    hdi_uses *u = &use->buffer->uses;
-    hdi_segment_place place;
-    hdi_segment *s = hdi_uses_first(u, use->low, &place);
-    for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
-        result = collect_point(g, s->writer, use->read, ours);
-        result = result || !use->write ? result : collect_readers(g, s);
-    }
-    return result ? result : collect_wide(g, use);
-}
-
-/* Collects all that one use of a buffer has to wait for.
- * Finished points leave the record as by hdi_uses_settle. A read waits for no reader, so it drops finished readers of many lanes only now and
- * then.
- * *room: the argument `room` of hdi_uses_prepare. */
-static collected collect_use(const collector *g, const hdi_use *use, bool ours, bool *room)
-{
-    hdi_uses *u = &use->buffer->uses;
-    *room = use->write;
-    if (u->parts && use->write && use->low == 0 && use->high == hdi_parts_end(u->parts)) {
-        return collect_all(g, use, ours); /* the write replaces all segments */
-    }
-    walk w = {g, use, ours, false, true, COLLECTED};
-    if (u->parts) {
-        w.over = !use->write && lane_has_read_all(g->lane, use);
-        hdi_uses_visit(g->rt, u, use->low, use->high, visit, &w);
-    } else {
-        visit(&w, &u->whole);
-    }
-    *room |= w.room;
-    return w.result ? w.result : collect_wide(g, use);
-}
-
-/* The same for a use whose record has several segments, and is detached and settled. `g` is apart. */
-static collected collect_apart(const collector *g, const hdi_use *use)
-{
-    return collect_all(g, use, false);
-}
-
-/* Collects all that the uses wait for, in one pass, and makes room for them in the records. Each use has to be of a whole buffer, with a record
- * of one segment. The buffer has to be as it was when its handle was checked. Else *plain is false, and what was collected does not count.
- * `ours`: as in hdi_linked. */
-static collected collect_plain(const collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
-{
-    collected result = COLLECTED;
-    bool good = true;
-    for (const hdi_use *use = uses; use != uses + n_uses && good && !result; use++, ours >>= 1) {
-        struct hd_buffer *b = use->buffer;
-        hdi_uses *u = &b->uses;
-        /* The record is read last: if the structure is another buffer's by now, the record has another lock. */
-        good = (use->whole & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses)) && u->parts == NULL;
-        if (good) {
-            hdi_uses_prune(g->rt, u, b->order);
-            if (!hdi_uses_is_blank(u)) {
-                result = collect_segment(g, use, &u->whole, ours & 1);
-                good =
-                    hdi_uses_has_room(u) || hdi_uses_prepare_parts(g->rt, u, b->order, use->low, use->high, use->write);
-            }
-        }
-    }
-    *plain = good;
-    return result;
-}
-
-/* Collects once more, with the lane's lock, what was collected apart. */
-static collected collect_again(const collector *g, const hdi_waits *apart)
-{
-    collected result = COLLECTED;
-    for (uint32_t i = 0; i < apart->n && !result; i++) {
-        const hdi_wait_entry *e = &apart->entries[i];
-        result = collect_point(g, (hdi_point){e->lane, e->position}, false, false);
-        if (!result && e->source) {
-            result = collect_point(g, (hdi_point){e->lane, e->source}, true, false);
-        }
-    }
-    for (uint32_t i = 0; i < apart->n_sources && !result; i++) {
-        result = collect_point(g, apart->sources[i], true, false);
-    }
-    return result;
-}
-
 /* ---- the submission ---- */
 
-#define ARCHIVINGS_MOST 1000    /* in a log that is not corrupted, each moves something or waits for something */
-#define DETACHED_SLEEP_NS 10000 /* about as long as another thread's walk over thousands of segments takes */
+#define MOVES_MOST 8 /* its dependencies may change between two moves */
+/* in a log that is not corrupted, each moves something or waits for something */
+#define ARCHIVINGS_MOST 1000
+/* about the time of another thread's walk over thousands of segments */
+#define DETACHED_SLEEP_NS 10000
 
 typedef struct submission {
     hd_runtime *rt;
     hd_lane *lane;
     const hdi_use *uses;
     size_t n_uses;
-    const hdi_command *command; /* NULL: it only looks whether it would be parked, and ends with NOT_FOUND */
+    const hdi_command *command; /* NULL: only looks for roots, and ends with NOT_FOUND */
     hdi_linked link;
     uint64_t locks;
-    uint32_t parked;         /* the claims found that it waits for, behind the list of its lane */
-    bool moved, cannot_move; /* to a parking lane; no more of them can be made */
-    int64_t deadline;        /* for room; 0: it has not waited yet */
-    hdi_point awaited;       /* what it waits for in place of room in the lane; position 0: nothing */
-    int archivings;          /* how often the log of failures needed room */
-    bool archived;           /* failures of the lane were archived, as far as that was possible at once */
-    bool plain;              /* whole buffers, whose records have one segment: the next two members do not matter */
-    bool in_parts;           /* a record has several segments */
+    bool parked;      /* its lane found roots for it */
+    unsigned moves;   /* to parking lanes */
+    bool cannot_move; /* no more parking lanes can be made */
+    int64_t deadline; /* for room; 0: no wait yet */
+    /* the point to wait for, instead of room in the lane; position 0: none */
+    hdi_point awaited;
+    int archivings; /* times that the log of failures needed room */
+    bool archived;  /* archived as many of the lane's failures as possible at once */
+    /* whole buffers whose records are one segment: ignore the next two members */
+    bool plain;
+    bool in_parts;           /* some record is in several segments */
     bool detached_by_others; /* such a record is detached */
-    bool queued;             /* `turn` is set, and is in the lane's queue for room */
+    bool queued;             /* `turn` is set, and stands in the lane's queue for room */
     hdi_room_waiter turn;
-    bool detaches; /* `detached` and `apart` are set; this submission has the records of the uses in `detached` */
+    /* `detached` and `apart` are set; this submission detached the records of these uses */
+    bool detaches;
     bool detached[HDI_USES_OF_ONE];
-    hdi_waits apart; /* what these uses wait for */
+    hdi_waits apart; /* waits of these uses */
 } submission;
 
 /* ---- the queue for room ---- */
 
-/* The fast path uses `done_seen`. While a submission waits for room, it shows a full ring. Locks held. */
-static void keep_others_out(hd_lane *lane)
+/* The fast path uses `done_seen`. While a submission waits for room, it shows a full ring. Locks
+ * held. */
+static void submission_keep_others_out(hd_lane *lane)
 {
     if (lane->room_first) {
         lane->done_seen = lane->head > lane->mask + 1 ? lane->head - (lane->mask + 1) : 0;
     }
 }
 
-static void queue_up(submission *s)
+static void submission_queue_up(submission *s)
 {
     hd_lane *lane = s->lane;
     s->queued = true;
@@ -410,8 +93,8 @@ static void queue_up(submission *s)
     lane->room_last = &s->turn;
 }
 
-/* Also for a submission that gives up and is not the first. Locks held. */
-static void leave_queue(submission *s)
+/* Also for a submission that gives up without being the first. Locks held. */
+static void submission_leave_queue(submission *s)
 {
     hd_lane *lane = s->lane;
     hdi_room_waiter **link = &lane->room_first, *before = NULL;
@@ -423,14 +106,15 @@ static void leave_queue(submission *s)
     lane->room_last = s->turn.next ? lane->room_last : before;
     s->queued = false;
     if (lane->room_first && !atomic_load_explicit(&lane->room_first->first, memory_order_relaxed)) {
-        /* The waiter may return as soon as it sees the store. A wake of a futex without a waiter does no harm. */
+        /* The waiter may return as soon as it sees the store. Waking a futex without a waiter does
+         * no harm. */
         _Atomic uint32_t *word = &lane->room_first->first;
         atomic_store_explicit(word, 1, memory_order_release);
         hdi_futex_wake(word, 1);
     }
 }
 
-static bool has_room(hd_lane *lane, uint64_t need)
+static bool submission_has_room(hd_lane *lane, uint64_t need)
 {
     uint64_t slots = lane->mask + 1;
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
@@ -443,9 +127,10 @@ static bool has_room(hd_lane *lane, uint64_t need)
     return lane->head + need - lane->done_seen <= slots;
 }
 
-/* Waits, without locks, until it is this submission's turn and the ring has room. Where there are more waits than a ring holds, it waits until
- * the first of them is done. *until: up to where the lane has to be done for that; 0: it is not what is waited for. False: not in time. */
-static bool wait_for_room(submission *s, uint64_t need, uint64_t *until)
+/* Waits, without locks, for this submission's turn and for room in the ring. If there are more
+ * waits than the ring can hold, waits until the first of them is done. *until: the position at
+ * which the lane is free enough; 0: the wait is not for that. False: not in time. */
+static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *until)
 {
     hd_lane *lane = s->lane;
     uint64_t slots = lane->mask + 1;
@@ -458,11 +143,11 @@ static bool wait_for_room(submission *s, uint64_t need, uint64_t *until)
     }
     s->awaited = (hdi_point){0, 0};
     if (!s->queued) {
-        queue_up(s);
+        submission_queue_up(s);
     }
-    keep_others_out(lane);
+    submission_keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    /* 0 where the ring has room, but the worker has reported an impossible position. */
+    /* 0 if the ring is free, but the worker reported an impossible position. */
     *until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
@@ -470,7 +155,7 @@ static bool wait_for_room(submission *s, uint64_t need, uint64_t *until)
         return hdi_wait_position_unrecorded(s->rt, lane->global, *until, s->deadline);
     }
     HDI_CALLER_WAITS();
-    /* pairs with the release store in leave_queue */
+    /* pairs with the release store in submission_leave_queue */
     while (!atomic_load_explicit(&s->turn.first, memory_order_acquire)) {
         if (!hdi_futex_wait(&s->turn.first, 0, s->deadline)) {
             return false;
@@ -481,13 +166,13 @@ static bool wait_for_room(submission *s, uint64_t need, uint64_t *until)
 
 /* ---- detached records ---- */
 
-static bool wants_to_detach(const submission *s, size_t i)
+static bool submission_wants_to_detach(const submission *s, size_t i)
 {
     const hdi_use *use = &s->uses[i];
     return !(s->link.ours >> (i < 32 ? i : 31) & 1) && hdi_uses_is_long(&use->buffer->uses, use->low, use->high);
 }
 
-static void attach_again(submission *s)
+static void submission_attach_again(submission *s)
 {
     if (!s->detaches) {
         return;
@@ -502,8 +187,9 @@ static void attach_again(submission *s)
     hdi_waits_release(&s->apart);
 }
 
-/* Waits until no record of the uses is detached. The locks are held, and released meanwhile. True: it has waited. */
-static bool wait_for_detached(submission *s)
+/* Waits until no record of the uses is detached. The locks are held, and released meanwhile. True:
+ * it waited. */
+static bool submission_wait_for_detached(submission *s)
 {
     bool waited = false;
     for (size_t i = 0; !s->detaches && i < s->n_uses; i++) {
@@ -518,11 +204,11 @@ static bool wait_for_detached(submission *s)
 }
 
 /* Detaches the long records, all at once. False: there are none. */
-static bool detach(submission *s)
+static bool submission_detach(submission *s)
 {
     bool any = false;
     for (size_t i = 0; i < s->n_uses; i++) {
-        s->detached[i] = wants_to_detach(s, i);
+        s->detached[i] = submission_wants_to_detach(s, i);
         any |= s->detached[i];
     }
     if (any) {
@@ -537,15 +223,22 @@ static bool detach(submission *s)
     return any;
 }
 
+/* A lane with roots is treated like another lane: the operation must wait for the work in it, too.
+ * This finds the roots of that work. */
+static inline uint32_t submission_own_lane(const hd_lane *lane)
+{
+    return hdi_parked_any(lane) ? HDI_NO_LANE : lane->global;
+}
+
 /* Walks over the detached records, without the locks. */
-static collected work_on_detached(submission *s)
+static collected submission_collect_detached(submission *s)
 {
     collected result = COLLECTED;
+    const collector g = {s->rt, s->lane, &s->apart, submission_own_lane(s->lane), true};
     hdi_submit_unlock(s->lane->device, s->locks);
     if (!hdi_waits_make(&s->apart, (size_t)s->rt->n_devices * HDI_LANES_MAX)) {
         result = COLLECTED_TOO_MUCH;
     }
-    const collector g = {s->rt, s->lane, &s->apart, true};
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         const hdi_use *use = &s->uses[i];
         if (s->detached[i]) {
@@ -559,73 +252,77 @@ static collected work_on_detached(submission *s)
 
 /* ---- the steps ---- */
 
-/* Undoes all that the submission has set up. The locks are held, and released here. */
-static void give_up(submission *s)
+/* Undoes everything that the submission set up. Releases the locks that it holds. */
+static void submission_give_up(submission *s)
 {
-    attach_again(s);
+    submission_attach_again(s);
     if (s->queued) {
-        leave_queue(s);
-        keep_others_out(s->lane);
+        submission_leave_queue(s);
+        submission_keep_others_out(s->lane);
     }
     hdi_submit_unlock(s->lane->device, s->locks);
 }
 
-/* The status of the failure that another function has just reported. */
-static hd_status said(void)
+/* The status of the failure that another function just reported. */
+static hd_status submission_last_status(void)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
     return error.status;
 }
 
-/* Whether the lane refuses work: it failed, and no command that makes it accept work again is on its way. The order lock is held. */
-static bool refuses(const hd_lane *lane)
+/* True if the lane refuses work: it failed, and no command on its way resumes it. The order lock is
+ * held. */
+static bool submission_lane_refuses(const hd_lane *lane)
 {
     const hdi_lane_shared *shared = lane->shared;
-    /* `failed` is loaded again, since the engine clears it before `issued` passes the command. */
+    /* Load `failed` again, since the engine clears it before `issued` passes the command. */
     return atomic_load_explicit(&shared->failed, memory_order_acquire) &&
            atomic_load_explicit(&lane->resumed, memory_order_relaxed) <=
                atomic_load_explicit(&shared->issued, memory_order_acquire) &&
            atomic_load_explicit(&shared->failed, memory_order_acquire);
 }
 
-/* Checks the lane and the kernel, which may have changed since the operation was checked. Gives up where they have. */
-static hd_status look_at_lane(submission *s)
+/* Checks the lane and the kernel, which may have changed since the operation was checked. Gives up
+ * if they did. */
+static hd_status submission_look_at_lane(submission *s)
 {
     const hdi_same *same = s->link.same;
     if (__builtin_expect(hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same)), 0)) {
-        give_up(s);
+        submission_give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "the lane was destroyed meanwhile");
     }
-    if (__builtin_expect(refuses(s->lane) || hdi_device_lost(s->lane->device), 0)) {
-        give_up(s);
+    if (__builtin_expect(submission_lane_refuses(s->lane) || hdi_device_lost(s->lane->device), 0)) {
+        submission_give_up(s);
         return hdi_lane_refuses(s->lane);
     }
     if (__builtin_expect(same && same->kernel && !hdi_kernel_is_same(same), 0)) {
-        give_up(s);
+        submission_give_up(s);
         return hdi_kernel_is_changed(same) ? HD_ERROR_NOT_FOUND
                                            : hdi_fail(HD_ERROR_HANDLE, "the kernel's module was unloaded meanwhile");
     }
     return HD_OK;
 }
 
-/* The same for the buffers. Also notes whether records have several segments. */
-static hd_status look_at_buffers(submission *s)
+/* The same for the buffers. Also notes if records are in several segments. */
+static hd_status submission_look_at_buffers(submission *s)
 {
     s->in_parts = s->detached_by_others = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
-        uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
+        /* see hd_free */
+        uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst);
         if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
-            give_up(s);
+            submission_give_up(s);
             return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
         }
         if ((use->word && word != use->word) || hdi_buffer_losses(use->buffer) != use->losses) {
             int owner = use->buffer->owner;
-            give_up(s);
+            submission_give_up(s);
             return hdi_loss_fail(s->rt, owner, "a buffer's content was lost meanwhile");
         }
-        const hdi_parts *parts = use->buffer->uses.parts; /* read last: another buffer's record has another lock */
+        /* read last: another lock guards another buffer's record */
+        const hdi_parts *parts = use->buffer->uses.parts;
         if (parts) {
             s->in_parts = true;
             s->detached_by_others |= parts->detached;
@@ -634,9 +331,9 @@ static hd_status look_at_buffers(submission *s)
     return HD_OK;
 }
 
-/* Splits segments and makes room in all records, so that noting the uses cannot fail. Segments have to be joined before, since a join could
- * undo the split for an earlier use. */
-static bool prepare(const submission *s, bool room)
+/* Splits segments and makes room in all records, so that noting the uses cannot fail. Join segments
+ * before this, since a join could undo the split for an earlier use. */
+static bool submission_prepare(const submission *s, bool room)
 {
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
@@ -648,16 +345,23 @@ static bool prepare(const submission *s, bool room)
     return true;
 }
 
-static inline bool is_ours(const submission *s, size_t i)
+static inline bool submission_is_ours(const submission *s, size_t i)
 {
     return i < 32 && (s->link.ours >> i & 1);
 }
 
-/* Collects what all uses wait for. Also drops what is finished from the records. *room: they have room for all readers. */
-static collected collect(const submission *s, bool *room)
+/* `outside`: treats the lane like another lane, see submission_own_lane. */
+static inline __attribute__((always_inline)) collector submission_begin_to_collect(const submission *s, bool outside)
 {
-    const collector g = {s->rt, s->lane, &s->lane->waits, false};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
+    return (collector){s->rt, s->lane, &s->lane->waits, outside ? HDI_NO_LANE : s->lane->global, outside};
+}
+
+/* Collects the waits of all uses. Also drops finished points from the records. *room: the records
+ * can take all readers. */
+static inline __attribute__((always_inline)) collected submission_collect(const submission *s, bool outside, bool *room)
+{
+    const collector g = submission_begin_to_collect(s, outside);
     collected result = collect_point(&g, s->link.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         struct hd_buffer *b = s->uses[i].buffer;
@@ -665,29 +369,36 @@ static collected collect(const submission *s, bool *room)
         if (s->detaches && s->detached[i]) {
             has_room = false;
         } else if (!hdi_uses_is_blank(&b->uses)) {
-            result = collect_use(&g, &s->uses[i], is_ours(s, i), &has_room);
+            result = collect_use(&g, &s->uses[i], submission_is_ours(s, i), &has_room);
         }
         *room &= has_room;
-        if (!s->detaches && (i == 0 || !s->uses[i].whole)) { /* a use that may add segments removes some */
+        /* a use that may add segments also prunes some */
+        if (!s->detaches && (i == 0 || !s->uses[i].whole)) {
             hdi_uses_prune(s->rt, &b->uses, b->order);
         }
     }
     return result || !s->detaches ? result : collect_again(&g, &s->apart);
 }
 
-/* The same in one pass, see collect_plain. */
-static inline collected collect_in_one_pass(submission *s)
+/* The same, but collects all waits to find their roots, even repeated ones. */
+static collected __attribute__((noinline)) submission_collect_with_roots(const submission *s, bool *room)
 {
-    const collector g = {s->rt, s->lane, &s->lane->waits, false};
-    s->lane->waits.n = s->lane->waits.n_sources = 0;
+    return submission_collect(s, true, room);
+}
+
+/* The same in one pass, see collect_plain. */
+static inline collected submission_collect_in_one_pass(submission *s)
+{
+    const collector g = submission_begin_to_collect(s, false);
     hdi_point after = s->link.after;
     collected result = after.position ? collect_point(&g, after, true, true) : COLLECTED;
     s->plain = true;
     return result ? result : collect_plain(&g, s->uses, s->n_uses, s->link.ours, &s->plain);
 }
 
-/* After failures the lane takes the fast path again once it accepts work: no recorded failure covers a later position. */
-static void note_failures(hd_lane *lane)
+/* After failures the lane takes the fast path again once it accepts work: no recorded failure
+ * covers a later position. */
+static void submission_note_failures(hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     if (__builtin_expect(changes != lane->failures_known, 0)) {
@@ -700,10 +411,10 @@ static void note_failures(hd_lane *lane)
 }
 
 /* Submits the operation. Nothing can fail any more. */
-static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
+static void submission_write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 {
     hd_lane *lane = s->lane;
-    note_failures(lane);
+    submission_note_failures(lane);
     if (lane->waits.n) {
         hdi_waits_write(s->rt, lane);
     }
@@ -712,8 +423,8 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
     if (hdi_records(&s->rt->recorder)) {
         hdi_record_waits(lane, s->uses, s->n_uses, lane->head);
     }
-    if (s->parked) {
-        hdi_parked_note(lane, s->parked, point.position);
+    if (__builtin_expect(s->parked, 0)) {
+        hdi_parked_note(lane, point.position);
     }
     const hdi_use *end = s->uses + s->n_uses;
     if (s->plain) {
@@ -724,48 +435,49 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
         for (const hdi_use *use = s->uses; use != end; use++) {
             hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, point, garbage);
         }
-        attach_again(s);
+        submission_attach_again(s);
     }
     if (s->queued) {
-        leave_queue(s);
+        submission_leave_queue(s);
     }
-    keep_others_out(lane);
+    submission_keep_others_out(lane);
 }
 
-static hd_status not_in_time(submission *s, const char *what)
+static hd_status submission_not_in_time(submission *s, const char *what)
 {
     hdi_point held_up = s->awaited;
-    if (!held_up.position) { /* by the first operation of the lane that is not done */
+    if (!held_up.position) { /* held up by the first unfinished operation of the lane */
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
     }
-    give_up(s);
+    submission_give_up(s);
     return hdi_not_done(s->rt, held_up.lane, held_up.position, "lane %u of device %d %s (option submit_timeout)",
                         s->lane->number, s->lane->device->index, what);
 }
 
-static void begin_waiting(submission *s)
+static void submission_begin_waiting(submission *s)
 {
     s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
 }
 
-/* Makes room in the log of the lane's failures. It also does so when there are many, before room is needed. *again: the locks were released
- * meanwhile. */
-static hd_status archive_failures(submission *s, bool *again)
+/* Makes room in the log of the lane's failures. Starts when they are many, before the room is
+ * needed. *again: the locks were released meanwhile. */
+static hd_status submission_archive_failures(submission *s, bool *again)
 {
     if (atomic_load_explicit(&s->lane->shared->failure_changes, memory_order_relaxed) == 0) {
-        return HD_OK; /* nothing has ever failed in this lane */
+        return HD_OK; /* nothing ever failed in this lane */
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        hdi_device_give_up(s->lane->device); /* tries again until the device is lost or the deadline passes */
+        /* retries until the device is lost or the deadline passes */
+        hdi_device_give_up(s->lane->device);
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {
         return HD_OK;
     }
     s->archived = true;
-    begin_waiting(s);
+    submission_begin_waiting(s);
     uint32_t lane;
     uint64_t position;
     hdi_submit_unlock(s->lane->device, s->locks);
@@ -775,28 +487,31 @@ static hd_status archive_failures(submission *s, bool *again)
                           : s->archivings <= ARCHIVINGS_MOST || hdi_clock_ns() < s->deadline;
     hdi_submit_lock(s->lane->device, s->locks);
     if (needed && archived == HDI_ARCHIVED_NO_MEMORY) {
-        give_up(s);
+        submission_give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the failures of lane %u of device %d", s->lane->number,
                         s->lane->device->index);
     }
-    return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
+    return in_time ? HD_OK : submission_not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* Detaches, collects, and makes room in the records. After a failure it has given up. */
-static hd_status collect_parts(submission *s, collected *result)
+/* Detaches, collects, and makes room in the records. On failure it gives up. */
+static hd_status submission_collect_parts(submission *s, collected *result)
 {
-    *result = s->in_parts && !s->detaches && detach(s) ? work_on_detached(s) : COLLECTED;
+    *result = s->in_parts && !s->detaches && submission_detach(s) ? submission_collect_detached(s) : COLLECTED;
     if (!*result && s->detaches) {
-        hd_status status = look_at_lane(s); /* the locks were released meanwhile */
-        status = status ? status : look_at_buffers(s);
+        hd_status status = submission_look_at_lane(s); /* the locks were released meanwhile */
+        status = status ? status : submission_look_at_buffers(s);
         if (status) {
             return status;
         }
     }
     bool room = true;
-    *result = *result ? *result : collect(s, &room);
-    if (!*result && !prepare(s, room)) {
-        give_up(s);
+    if (!*result) {
+        *result =
+            hdi_parked_any(s->lane) ? submission_collect_with_roots(s, &room) : submission_collect(s, false, &room);
+    }
+    if (!*result && !submission_prepare(s, room)) {
+        submission_give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
     return HD_OK;
@@ -805,139 +520,154 @@ static hd_status collect_parts(submission *s, collected *result)
 /* ---- parked operations ---- */
 
 /* Leaves the lane's queue for room, and gives detached records back. */
-static void start_afresh(submission *s)
+static void submission_start_afresh(submission *s)
 {
-    attach_again(s);
+    submission_attach_again(s);
     if (s->queued) {
-        leave_queue(s);
-        keep_others_out(s->lane);
+        submission_leave_queue(s);
+        submission_keep_others_out(s->lane);
     }
 }
 
-/* What is parked goes on in a parking lane. *again: it has moved, or there may be such a lane now. Where there can be none it stays. */
-static void move(submission *s, bool *again)
+/* Waits for one of the roots, since no lane can take the operation. */
+static hd_status submission_wait_for_root(submission *s)
+{
+    hdi_point root = s->lane->device->roots.at[0];
+    submission_start_afresh(s);
+    submission_begin_waiting(s);
+    s->awaited = root;
+    s->cannot_move = false; /* a lane may be free by then */
+    hdi_submit_unlock(s->lane->device, s->locks);
+    bool in_time = hdi_wait_position(s->rt, root.lane, root.position, s->deadline);
+    hdi_submit_lock(s->lane->device, s->locks);
+    return in_time ? HD_OK : submission_not_in_time(s, "and all others have other work in front");
+}
+
+/* Moves to a parking lane. The operation must be tried again: it moved, a parking lane was made, or
+ * a root is over. */
+static hd_status submission_move(submission *s)
 {
     hdi_device *device = s->lane->device;
-    hd_lane *to = hdi_parking_choose(s->lane, s->parked, s->cannot_move);
-    *again = to || !s->cannot_move;
-    if (*again) {
-        start_afresh(s);
+    hd_lane *to = hdi_parking_choose(device, s->cannot_move);
+    if (!to && s->cannot_move) {
+        return submission_wait_for_root(s);
     }
+    submission_start_afresh(s);
     if (to) {
         s->lane = to;
-        s->moved = true;
-    } else if (*again) {
+        s->moves++;
+    } else {
         hdi_submit_unlock(device, s->locks);
         s->cannot_move = !hdi_parking_make(device);
         hdi_submit_lock(device, s->locks);
     }
-}
-
-/* Whether one of the waits that were collected may be for a claim, or for an operation that is parked. */
-static inline bool may_be_parked(hd_runtime *rt, const hd_lane *lane)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < lane->waits.n && !any; i++) {
-        uint32_t other = lane->waits.entries[i].lane;
-        any = hdi_parked_may_be(hdi_lane_at(hdi_lane_owner(rt, other), other % HDI_LANES_MAX));
-    }
-    return any;
-}
-
-/* Finds the open claims that the operation waits for. */
-static hd_status __attribute__((noinline)) look_at_claims(submission *s, bool *again)
-{
-    hd_lane *lane = s->lane;
-    s->parked = hdi_parked_find(lane);
-    if (!s->parked) {
-        return HD_OK;
-    }
-    if (s->parked == HDI_PARKED_NO_MEMORY) {
-        give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
-    }
-    if (s->moved || !hdi_parked_moves(lane)) {
-        return HD_OK;
-    }
-    if (s->link.parked) {
-        *s->link.parked = lane->parked.at[atomic_load_explicit(&lane->parked.n, memory_order_relaxed)].claim;
-        give_up(s);
-        return HD_ERROR_NOT_FOUND;
-    }
-    move(s, again);
     return HD_OK;
 }
 
+/* Finds the roots of an operation in a library lane, and decides if it may stand there. *again: try
+ * it again. */
+static hd_status __attribute__((noinline)) submission_look_at_roots(submission *s, bool *again)
+{
+    hd_lane *lane = s->lane;
+    hdi_parked_find(lane);
+    if (!hdi_parked_reserve(lane)) {
+        submission_give_up(s);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
+    }
+    s->parked = lane->device->roots.n != 0;
+    if (s->parked && s->link.parked) {
+        *s->link.parked = lane->device->roots.at[0];
+        submission_give_up(s);
+        return HD_ERROR_NOT_FOUND;
+    }
+    if (!s->command || hdi_parked_fits(lane) || s->moves == MOVES_MOST) {
+        return HD_OK;
+    }
+    *again = true;
+    return submission_move(s);
+}
+
 /* Puts the operation into the ring, or waits until there may be room. */
-static hd_status enter(submission *s, collected result, hdi_leaf **garbage, bool *done)
+static hd_status submission_enter(submission *s, collected result, hdi_leaf **garbage, bool *done)
 {
     hd_lane *lane = s->lane;
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
     if (!result) {
-        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0; /* each source has a wait, too */
+        /* each source comes with a wait */
+        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0;
         need = hdi_submit_slots(lane, wait_slots, s->command->slots, &gap);
         bool first = !lane->room_first || lane->room_first == &s->turn;
-        if (first && has_room(lane, need)) {
-            write_all(s, gap, garbage);
+        if (first && submission_has_room(lane, need)) {
+            hdi_undo *undo = hdi_linked_undo(&s->link);
+            if (__builtin_expect(undo != NULL, 0) && !hdi_undo_note(s->rt, undo, s->uses, s->n_uses)) {
+                submission_give_up(s);
+                return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it displaces");
+            }
+            submission_write_all(s, gap, garbage);
             *done = true;
             return HD_OK;
         }
     } else if (lane->waits.n == 0) {
-        give_up(s);
+        submission_give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
     }
-    attach_again(s);
-    begin_waiting(s);
+    submission_attach_again(s);
+    submission_begin_waiting(s);
     int64_t began = hdi_record_began(&s->rt->recorder);
     uint64_t until;
-    bool in_time = wait_for_room(s, need, &until);
+    bool in_time = submission_wait_for_room(s, need, &until);
     hdi_pause_end(&s->rt->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_ROOM,
                               .device = (uint8_t)lane->device->index,
                               .lane = lane->global,
                               .position = until});
     hdi_submit_lock(s->lane->device, s->locks);
-    return in_time ? HD_OK : not_in_time(s, "is full");
+    return in_time ? HD_OK : submission_not_in_time(s, "is full");
 }
 
-/* One try. *done: the operation is in the ring. Else it has to be tried again, unless this fails. The locks are held before, and afterwards
- * where it has not failed. */
-static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
+/* One try. *done: the operation is in the ring. Otherwise try again, unless this fails. The locks
+ * are held before, and also afterwards unless it failed. */
+static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 {
-    hd_status status = look_at_lane(s);
+    hd_status status = submission_look_at_lane(s);
     bool again = false;
-    status = status ? status : archive_failures(s, &again);
+    status = status ? status : submission_archive_failures(s, &again);
     if (status || again) {
         return status;
     }
-    collected result = collect_in_one_pass(s);
+    collected result = COLLECTED;
+    s->plain = false;
+    if (__builtin_expect(!hdi_parked_any(s->lane), 1)) {
+        result = submission_collect_in_one_pass(s);
+    }
     if (!s->plain) {
-        status = look_at_buffers(s);
-        if (status || (s->detached_by_others && wait_for_detached(s))) {
+        status = submission_look_at_buffers(s);
+        if (status || (s->detached_by_others && submission_wait_for_detached(s))) {
             return status;
         }
-        status = collect_parts(s, &result);
+        status = submission_collect_parts(s, &result);
         if (status) {
             return status;
         }
     }
     if (result == COLLECTED_FAILURE) {
-        give_up(s);
-        return said();
+        submission_give_up(s);
+        return submission_last_status();
     }
-    s->parked = 0;
-    if (__builtin_expect(may_be_parked(s->rt, s->lane), 0) && !result) {
-        status = look_at_claims(s, &again);
+    if (result || !(s->lane->waits.n || hdi_parked_any(s->lane)) || !hdi_parked_may_be_in(s->lane)) {
+        s->parked = false;
+    } else {
+        status = submission_look_at_roots(s, &again);
         if (status || again) {
             return status;
         }
     }
     if (__builtin_expect(!s->command, 0)) {
-        give_up(s);
-        return HD_ERROR_NOT_FOUND; /* there is no claim that it would wait for */
+        submission_give_up(s);
+        return HD_ERROR_NOT_FOUND; /* no roots */
     }
-    return enter(s, result, garbage, done);
+    return submission_enter(s, result, garbage, done);
 }
 
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
@@ -955,15 +685,16 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.deadline = 0;
     s.awaited = (hdi_point){0, 0};
     s.archivings = 0;
-    s.moved = s.cannot_move = false;
+    s.moves = 0;
+    s.parked = s.cannot_move = false;
     s.archived = s.queued = s.in_parts = s.detaches = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are released */
     hd_status status = HD_OK;
     for (bool done = false; !status && !done;) {
-        status = try(&s, &garbage, &done);
+        status = submission_try(&s, &garbage, &done);
     }
     if (!status) {
-        hdi_submit_publish(s.lane, uses, n_uses, command, locks, s.lane->waits.n ? NULL : link.quiet, out);
+        hdi_submit_publish(s.lane, uses, n_uses, command, locks, s.lane->waits.n ? NULL : hdi_linked_quiet(&link), out);
     }
     if (garbage) {
         hdi_leaves_free(garbage);

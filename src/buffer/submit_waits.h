@@ -1,11 +1,13 @@
-/* submit_waits.h - what an operation waits for, as commands in its lane's ring. Inlined into the path that has waits: they are a part of its cost.
+/* submit_waits.h - writes an operation's waits as commands into its lane's ring. Inlined into the
+ * path with waits, as a part of its cost.
  *
- * A lane that is waited for records an event, where an engine can use it, or completes its position for the host without delay.
+ * A lane that others wait for records an event, if their engine can use it, or completes its
+ * position for the host without delay.
  *
  * Threads: those that submit.
  * Locks: the order lock of the lane's device is held.
  * Blocking: never.
- * Always: what is written has been counted before, under the same lock.
+ * Always: everything written was counted before, under the same lock.
  */
 #ifndef HDI_BUFFER_SUBMIT_WAITS_H
 #define HDI_BUFFER_SUBMIT_WAITS_H
@@ -22,7 +24,7 @@ static inline int hdi_waits_by_lane(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-/* Whether the sources rise without repetition, which is the usual case. */
+/* True if the sources rise without repetition, which is the usual case. */
 static inline bool hdi_waits_are_sorted(const hdi_point *sources, uint32_t n)
 {
     bool sorted = true;
@@ -32,7 +34,7 @@ static inline bool hdi_waits_are_sorted(const hdi_point *sources, uint32_t n)
     return sorted;
 }
 
-/* How many of the sorted sources fit into one command. */
+/* The number of sorted sources that fit into one command. */
 static inline uint32_t hdi_waits_fitting(const hdi_point *sources, uint32_t n)
 {
     uint32_t count = 1;
@@ -43,7 +45,7 @@ static inline uint32_t hdi_waits_fitting(const hdi_point *sources, uint32_t n)
     return count;
 }
 
-/* The slots that the waits take in the ring. Sorts the sources. */
+/* The slots of the waits in the ring. Sorts the sources. */
 static inline uint32_t hdi_waits_slots(hdi_waits *waits)
 {
     uint32_t slots = waits->n;
@@ -82,7 +84,8 @@ static inline void hdi_write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_
     lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
     /* An engine in another process cannot use the event: it waits for `done`. */
     bool by_event = !rt->is_process || owner == lane->device;
-    /* A dependency on another device's result is settled when `done` there passes it, so the flag is needed beside the event. */
+    /* A dependency on another device's result is settled when `done` passes it there, so it needs
+     * the flag beside the event. */
     bool by_word = !by_event || (owner != lane->device && w->source);
     hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
                            (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));
@@ -104,8 +107,8 @@ static inline void hdi_write_sources(hd_lane *lane, const hdi_point *sources, ui
     lane->head++;
 }
 
-/* Writes the waits of the lane into its ring, where there is room for them. Requests events, or completion without delay, from the other
- * lanes. */
+/* Writes the lane's waits into its ring. The caller checked that they fit. Requests events, or
+ * completion without delay, from the other lanes. */
 static inline void hdi_waits_write(hd_runtime *rt, hd_lane *lane)
 {
     const hdi_waits *waits = &lane->waits;

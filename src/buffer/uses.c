@@ -1,7 +1,8 @@
-/* uses.c - use records: their segments, what is finished, noting uses, what is pending.
+/* uses.c - use records: their segments, dropping finished uses, noting uses, finding pending ones.
  *
  * Threads: any.
- * Locks: none of its own. The caller holds the order lock of the buffer's owner, or has detached the record.
+ * Locks: none of its own. The caller holds the order lock of the buffer's owner, or detached the
+ * record.
  * Blocking: never.
  * Always: see uses.h.
  */
@@ -13,10 +14,10 @@
 
 /* ---- segments in leaves: making and freeing ---- */
 
-#define SPARES_MOST 8      /* of a group; each has two kilobytes */
-#define SPARE_WIDE_MOST 16 /* wide readers that one has room for */
+#define SPARES_MOST 8      /* of a group; each takes two kilobytes */
+#define SPARE_WIDE_MOST 16 /* most wide readers that a spare has room for */
 
-static void free_leaf(hdi_leaf *leaf)
+static void parts_free_leaf(hdi_leaf *leaf)
 {
     for (uint32_t i = 0; i < leaf->count; i++) {
         hdi_segment_release(&leaf->segments[i]);
@@ -28,12 +29,12 @@ void hdi_leaves_free(hdi_leaf *list)
 {
     while (list) {
         hdi_leaf *next = list->next;
-        free_leaf(list);
+        parts_free_leaf(list);
         list = next;
     }
 }
 
-static void enter_ring(hdi_parts *parts, hdi_parts_group *group)
+static void parts_enter_ring(hdi_parts *parts, hdi_parts_group *group)
 {
     parts->group = group;
     if (group->ring) {
@@ -72,7 +73,7 @@ hdi_parts *hdi_parts_leave(hdi_parts *parts)
 }
 
 /* With one leaf. */
-static hdi_parts *allocate(void)
+static hdi_parts *parts_allocate(void)
 {
     hdi_parts *parts = calloc(1, sizeof *parts);
     hdi_leaf *leaf = malloc(sizeof *leaf);
@@ -88,7 +89,7 @@ static hdi_parts *allocate(void)
     return parts;
 }
 
-/* The segments of a record that had one. NULL: no memory. Under the order lock of the group. */
+/* The parts of a record that was one segment. NULL: no memory. Under the group's order lock. */
 static hdi_parts *parts_make(const hdi_segment *only, hdi_parts_group *group)
 {
     hdi_parts *parts = group->spare;
@@ -98,14 +99,14 @@ static hdi_parts *parts_make(const hdi_segment *only, hdi_parts_group *group)
         parts->next_to_prune = 0;
         parts->writes = 0;
     } else {
-        parts = allocate();
+        parts = parts_allocate();
         if (!parts) {
             return NULL;
         }
     }
     parts->first[0]->count = 1;
     parts->first[0]->segments[0] = *only;
-    enter_ring(parts, group);
+    parts_enter_ring(parts, group);
     return parts;
 }
 
@@ -125,7 +126,7 @@ void hdi_parts_free(hdi_parts *parts)
         return;
     }
     for (uint32_t i = 0; i < parts->n_leaves; i++) {
-        free_leaf(parts->leaves[i]);
+        parts_free_leaf(parts->leaves[i]);
     }
     if (parts->leaves != parts->first) {
         free(parts->leaves);
@@ -141,7 +142,7 @@ static hdi_segment_place parts_find(const hdi_parts *parts, uint64_t at)
 {
     uint32_t first = 0, end = parts->n_leaves;
     if (at < parts->leaves[0]->segments[0].high) {
-        return (hdi_segment_place){0, 0}; /* where most uses begin */
+        return (hdi_segment_place){0, 0}; /* most uses begin here */
     }
     while (end - first > 1) {
         uint32_t middle = first + (end - first) / 2;
@@ -180,8 +181,8 @@ uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t hi
 
 /* ---- splitting ---- */
 
-/* An empty leaf behind `leaf`. */
-static bool add_leaf(hdi_parts *parts, uint32_t leaf)
+/* Adds an empty leaf after `leaf`. */
+static bool parts_add_leaf(hdi_parts *parts, uint32_t leaf)
 {
     if (parts->n_leaves == parts->leaves_room) {
         bool few = parts->leaves == parts->first;
@@ -206,17 +207,17 @@ static bool add_leaf(hdi_parts *parts, uint32_t leaf)
     return true;
 }
 
-/* Room for one more segment in the leaf of `place`, which is moved along. */
-static bool make_room(hdi_parts *parts, hdi_segment_place *place)
+/* Makes room for one more segment in the leaf of `place`, and moves `place` along. */
+static bool parts_make_room(hdi_parts *parts, hdi_segment_place *place)
 {
     hdi_leaf *leaf = parts->leaves[place->leaf];
     if (leaf->count < HDI_LEAF_SEGMENTS) {
         return true;
     }
-    if (!add_leaf(parts, place->leaf)) {
+    if (!parts_add_leaf(parts, place->leaf)) {
         return false;
     }
-    /* Parts are usually used by rising address: then a new leaf is for what comes. */
+    /* Usually parts are used by rising address: then the new leaf is for later ones. */
     bool rising = place->leaf + 2 == parts->n_leaves && place->index + 1 == leaf->count;
     uint32_t kept = rising ? HDI_LEAF_SEGMENTS - 1 : HDI_LEAF_SEGMENTS / 2;
     hdi_leaf *fresh = parts->leaves[place->leaf + 1];
@@ -229,7 +230,7 @@ static bool make_room(hdi_parts *parts, hdi_segment_place *place)
     return true;
 }
 
-/* Makes `at` the border of two segments. False: no memory; nothing has changed. */
+/* Makes `at` the border of two segments. False: no memory, and nothing changed. */
 static bool parts_split(hdi_parts *parts, uint64_t at)
 {
     hdi_segment_place place = parts_find(parts, at);
@@ -245,7 +246,7 @@ static bool parts_split(hdi_parts *parts, uint64_t at)
         }
         memcpy(copy, s->readers.many, s->n_readers * sizeof *copy);
     }
-    if (!make_room(parts, &place)) {
+    if (!parts_make_room(parts, &place)) {
         free(copy);
         return false;
     }
@@ -264,16 +265,16 @@ static bool parts_split(hdi_parts *parts, uint64_t at)
 
 /* ---- taking out ---- */
 
-/* The leaves [from, to) leave the directory. */
-static void drop_leaves(hdi_parts *parts, uint32_t from, uint32_t to)
+/* Removes the leaves [from, to) from the directory. */
+static void parts_drop_leaves(hdi_parts *parts, uint32_t from, uint32_t to)
 {
     memmove(&parts->leaves[from], &parts->leaves[to], (parts->n_leaves - to) * sizeof(hdi_leaf *));
     parts->n_leaves -= to - from;
 }
 
-/* Makes one segment out of all from `first` to before `end`, with `to` in place of their points.
- * `end` is a place behind `first`, perhaps behind the last segment.
- * Leaves that become free are put in front of *garbage. */
+/* Makes one segment out of all from `first` to before `end`, and gives it the points of `to`.
+ * `end` is a place after `first`, perhaps after the last segment.
+ * Adds freed leaves to the front of *garbage. */
 static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                           hdi_leaf **garbage)
 {
@@ -284,7 +285,8 @@ static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment
     uint64_t high =
         after ? after->low
               : parts->leaves[parts->n_leaves - 1]->segments[parts->leaves[parts->n_leaves - 1]->count - 1].high;
-    uint32_t last = end.leaf == first.leaf ? end.index : leaf->count; /* of this leaf, behind those that go */
+    /* in this leaf, after those that go */
+    uint32_t last = end.leaf == first.leaf ? end.index : leaf->count;
     for (uint32_t i = first.index; i < last; i++) {
         hdi_segment_release(&leaf->segments[i]);
     }
@@ -308,19 +310,19 @@ static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment
         memmove(leaf->segments, &leaf->segments[end.index], (leaf->count - end.index) * sizeof *s);
         leaf->count -= end.index;
     }
-    drop_leaves(parts, first.leaf + 1, end.leaf);
+    parts_drop_leaves(parts, first.leaf + 1, end.leaf);
 }
 
 /* ---- joining ---- */
 
-static bool say_the_same(const hdi_segment *a, const hdi_segment *b)
+static bool segments_say_the_same(const hdi_segment *a, const hdi_segment *b)
 {
     return a->writer.position == b->writer.position && a->writer.lane == b->writer.lane &&
            (a->n_readers | b->n_readers) == 0 && a->failed == b->failed;
 }
 
-/* Moves the segments of a leaf that has few into the one before. */
-static bool merge_leaf(hdi_leaf *before, hdi_leaf *leaf)
+/* Moves the segments of a leaf with few of them into the leaf before. */
+static bool parts_merge_leaf(hdi_leaf *before, hdi_leaf *leaf)
 {
     if (before->count + leaf->count > HDI_LEAF_SEGMENTS / 2) {
         return false;
@@ -344,7 +346,7 @@ static void parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment
         hdi_segment *behind = leaf->segments, *end = leaf->segments + leaf->count;
         for (hdi_segment *s = leaf->segments; s != end; s++) {
             visit(context, s);
-            if (last && say_the_same(last, s)) {
+            if (last && segments_say_the_same(last, s)) {
                 last->high = s->high;
                 hdi_segment_release(s);
             } else {
@@ -357,14 +359,14 @@ static void parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment
         uint32_t kept = (uint32_t)(behind - leaf->segments);
         leaf->count = kept;
         hdi_leaf *before = kept_leaves > 0 ? parts->leaves[kept_leaves - 1] : NULL;
-        if (kept == 0 || (before && merge_leaf(before, leaf))) {
+        if (kept == 0 || (before && parts_merge_leaf(before, leaf))) {
             last = before ? &before->segments[before->count - 1] : NULL;
             free(leaf);
         } else {
             parts->leaves[kept_leaves++] = leaf;
         }
     }
-    drop_leaves(parts, kept_leaves, to + 1);
+    parts_drop_leaves(parts, kept_leaves, to + 1);
 }
 
 /* ---- checking ---- */
@@ -379,7 +381,7 @@ static bool segment_check(const hdi_segment *s)
     return good;
 }
 
-/* Whether all that this file's head promises holds. Time grows with the number of segments. */
+/* True if all promises in the head of uses.h hold. The time grows with the number of segments. */
 static bool parts_check(const hdi_parts *parts, uint64_t bytes)
 {
     uint64_t at = 0;
@@ -395,7 +397,7 @@ static bool parts_check(const hdi_parts *parts, uint64_t bytes)
     return good && at == bytes;
 }
 
-#define WIDE_ABOVE 32 /* a reader of more segments than this is noted once, instead of in each */
+#define WIDE_ABOVE 32 /* a reader of more segments than this is noted once, not in each */
 #define WIDE_FIRST 4
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes)
@@ -424,17 +426,17 @@ hdi_segment *hdi_uses_first(hdi_uses *u, uint64_t low, hdi_segment_place *place)
     return hdi_parts_at(u->parts, *place);
 }
 
-/* ---- what is finished ---- */
+/* ---- finished uses ---- */
 
-static bool has_failed(hd_runtime *rt, hdi_point point)
+static bool uses_point_has_failed(hd_runtime *rt, hdi_point point)
 {
     hdi_failure failure;
     return hdi_failure_find(rt, point.lane, point.position, &failure);
 }
 
-/* Moves the points back into the segment where they are few, with room for one more. A record whose points are elsewhere does not take the
- * fast path (hdi_uses_only_in). */
-static void give_room_back(hdi_segment *s)
+/* Moves the points back into the segment if they are few, with room for one more. A record with
+ * points elsewhere does not take the fast path (hdi_uses_only_in). */
+static void segment_give_room_back(hdi_segment *s)
 {
     if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
         hdi_point *many = s->readers.many;
@@ -457,15 +459,15 @@ void hdi_segment_settle(void *rt, hdi_segment *s)
     s->looks = 0;
     /* `done` before the failures: a failure is recorded before `done` passes it */
     if (s->writer.position && !s->failed && hdi_point_done(rt, s->writer)) {
-        s->failed = has_failed(rt, s->writer);
+        s->failed = uses_point_has_failed(rt, s->writer);
         if (!s->failed) {
             s->writer = (hdi_point){0, 0};
         }
     }
-    give_room_back(s);
+    segment_give_room_back(s);
 }
 
-static void settle_wide(hd_runtime *rt, hdi_parts *parts)
+static void parts_settle_wide(hd_runtime *rt, hdi_parts *parts)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < parts->n_wide; i++) {
@@ -476,16 +478,16 @@ static void settle_wide(hd_runtime *rt, hdi_parts *parts)
     parts->n_wide = kept;
 }
 
-/* Makes the record one segment again where that is enough. */
-static void collapse(hdi_uses *u)
+/* Makes the record one segment again if that is enough. */
+static void uses_collapse(hdi_uses *u)
 {
     hdi_parts *parts = u->parts;
     if (parts->n_leaves == 1 && parts->leaves[0]->count == 1 && parts->n_wide == 0) {
         u->whole = parts->leaves[0]->segments[0];
-        parts->leaves[0]->count = 0; /* `whole` has its readers' memory now */
+        parts->leaves[0]->count = 0; /* `whole` owns its readers' memory now */
         u->parts = NULL;
         hdi_parts_free(hdi_parts_leave(parts));
-        give_room_back(&u->whole);
+        segment_give_room_back(&u->whole);
     }
 }
 
@@ -500,10 +502,10 @@ void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
     hdi_uses_visit(rt, u, low, high, hdi_segment_settle, rt);
 }
 
-static void visit_parts(hd_runtime *rt, hdi_parts *parts, uint64_t low, uint64_t high, hdi_segment_visit *visit,
+static void parts_visit(hd_runtime *rt, hdi_parts *parts, uint64_t low, uint64_t high, hdi_segment_visit *visit,
                         void *context)
 {
-    settle_wide(rt, parts);
+    parts_settle_wide(rt, parts);
     uint32_t from = parts_find(parts, low).leaf;
     uint32_t to = parts->n_leaves == 1 ? 0 : parts_find(parts, high - 1).leaf;
     parts_join(parts, from, to, visit, context);
@@ -511,18 +513,18 @@ static void visit_parts(hd_runtime *rt, hdi_parts *parts, uint64_t low, uint64_t
 
 void hdi_uses_settle_detached(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
-    visit_parts(rt, u->parts, low, high, hdi_segment_settle, rt);
+    parts_visit(rt, u->parts, low, high, hdi_segment_settle, rt);
 }
 
 void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context)
 {
-    visit_parts(rt, u->parts, low, high, visit, context);
-    collapse(u);
+    parts_visit(rt, u->parts, low, high, visit, context);
+    uses_collapse(u);
 }
 
-static void prune_leaf(hd_runtime *rt, hdi_parts *parts)
+static void parts_prune_leaf(hd_runtime *rt, hdi_parts *parts)
 {
-    settle_wide(rt, parts);
+    parts_settle_wide(rt, parts);
     parts->next_to_prune = parts->next_to_prune < parts->n_leaves ? parts->next_to_prune : 0;
     uint32_t before = parts->n_leaves;
     parts_join(parts, parts->next_to_prune, parts->next_to_prune, hdi_segment_settle, rt);
@@ -534,17 +536,17 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
     hdi_parts *other = hdi_buffer_of(rt)->parts[order].ring;
     hdi_buffer_of(rt)->parts[order].ring = other->behind;
     if (other != u->parts && !other->detached) {
-        prune_leaf(rt, other);
+        parts_prune_leaf(rt, other);
     }
-    if (u->parts && u->parts->n_leaves > 1) { /* a single leaf has been settled already */
-        prune_leaf(rt, u->parts);
-        collapse(u);
+    if (u->parts && u->parts->n_leaves > 1) { /* a single leaf was settled already */
+        parts_prune_leaf(rt, u->parts);
+        uses_collapse(u);
     }
 }
 
 /* ---- noting uses ---- */
 
-static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
+static bool segment_room_for_reader(hd_runtime *rt, hdi_segment *s)
 {
     uint32_t room = s->room ? s->room : HDI_READERS_FEW;
     if (s->n_readers < room) {
@@ -569,7 +571,7 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     return true;
 }
 
-static bool room_for_wide(hdi_parts *parts)
+static bool parts_room_for_wide(hdi_parts *parts)
 {
     if (parts->n_wide < parts->wide_room) {
         return true;
@@ -585,7 +587,7 @@ static bool room_for_wide(hdi_parts *parts)
 }
 
 /* The ends of the buffer are always borders of segments. */
-static bool split(hdi_parts *parts, uint64_t low, uint64_t high)
+static bool parts_split_ends(hdi_parts *parts, uint64_t low, uint64_t high)
 {
     return (low == 0 || parts_split(parts, low)) && (high == hdi_parts_end(parts) || parts_split(parts, high));
 }
@@ -599,9 +601,9 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
         }
     }
     if (!u->parts) {
-        return low == u->whole.low && high == u->whole.high && room_for_reader(rt, &u->whole);
+        return low == u->whole.low && high == u->whole.high && segment_room_for_reader(rt, &u->whole);
     }
-    if (!room_for_wide(u->parts) || !split(u->parts, low, high)) {
+    if (!parts_room_for_wide(u->parts) || !parts_split_ends(u->parts, low, high)) {
         return false;
     }
     if (room) {
@@ -610,7 +612,7 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     hdi_segment_place place;
     hdi_segment *s = hdi_uses_first(u, low, &place);
     for (uint32_t n = 0; s && s->low < high && n <= WIDE_ABOVE; n++) {
-        if (s->n_readers >= (s->room ? s->room : HDI_READERS_FEW) && !room_for_reader(rt, s)) {
+        if (s->n_readers >= (s->room ? s->room : HDI_READERS_FEW) && !segment_room_for_reader(rt, s)) {
             return false;
         }
         s = hdi_uses_next(u, &place);
@@ -618,13 +620,13 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     return true;
 }
 
-static bool is_point(hdi_point a, hdi_point b)
+static bool uses_is_point(hdi_point a, hdi_point b)
 {
     return a.lane == b.lane && a.position == b.position;
 }
 
-/* commit_read and commit_write are for records of several segments. */
-static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point)
+/* uses_commit_read and uses_commit_write are for records of several segments. */
+static void uses_commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point)
 {
     hdi_parts *parts = u->parts;
     if (hdi_parts_are_more(parts, low, high, WIDE_ABOVE)) {
@@ -641,14 +643,15 @@ static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point poin
     }
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (!is_point(s->writer, point)) { /* it may be what the operation itself writes */
+        if (!uses_is_point(s->writer, point)) { /* not for its own write */
             hdi_segment_add_reader(s, point);
         }
     }
 }
 
-/* The ends of the range are borders of segments, except inside of what an earlier argument of the same operation has written. */
-static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
+/* The ends of the range are borders of segments, except inside a write by an earlier argument of
+ * the same operation. */
+static void uses_commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
     const hdi_segment to = {.writer = point};
@@ -665,13 +668,14 @@ static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point poi
         parts_replace(parts, first, end, &to, garbage);
     }
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < parts->n_wide; i++) { /* a wait for the writer includes a wait for these */
+    /* a wait for the writer includes a wait for these */
+    for (uint32_t i = 0; i < parts->n_wide; i++) {
         if (parts->wide[i].low < low || parts->wide[i].high > high) {
             parts->wide[kept++] = parts->wide[i];
         }
     }
     parts->n_wide = kept;
-    collapse(u);
+    uses_collapse(u);
 }
 
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point, hdi_leaf **garbage)
@@ -679,15 +683,169 @@ void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_p
     if (!u->parts) {
         hdi_uses_commit_whole(u, write, point);
     } else if (write) {
-        commit_write(u, low, high, point, garbage);
+        uses_commit_write(u, low, high, point, garbage);
     } else {
-        commit_read(u, low, high, point);
+        uses_commit_read(u, low, high, point);
     }
+}
+
+/* ---- uses that may be withdrawn ---- */
+
+#define DISPLACED_FIRST 4
+
+/* Makes room for so many readers in all. False: no memory. */
+static bool segment_room_for_readers(hdi_segment *s, uint32_t n)
+{
+    if (n <= (s->room ? s->room : HDI_READERS_FEW)) {
+        return true;
+    }
+    hdi_point *many = malloc(2 * (size_t)n * sizeof *many);
+    if (!many) {
+        return false;
+    }
+    memcpy(many, hdi_segment_readers(s), s->n_readers * sizeof *many);
+    if (s->room) {
+        free(s->readers.many);
+    }
+    s->readers.many = many;
+    s->room = 2 * n;
+    return true;
+}
+
+/* Adds the unfinished readers of one segment to another one. */
+static bool segment_add_readers(hd_runtime *rt, hdi_segment *to, const hdi_point *readers, uint32_t n)
+{
+    if (!segment_room_for_readers(to, to->n_readers + n)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!hdi_point_done(rt, readers[i])) {
+            hdi_segment_add_reader(to, readers[i]);
+        }
+    }
+    return true;
+}
+
+static bool segment_displace(hd_runtime *rt, hdi_uses *u, hdi_segment *s, uint64_t low, uint64_t high,
+                             hdi_displaced *out)
+{
+    if (out->n == out->room) {
+        uint32_t room = out->room ? 2 * out->room : DISPLACED_FIRST;
+        hdi_segment *more = realloc(out->segments, room * sizeof *more);
+        if (!more) {
+            return false;
+        }
+        out->segments = more;
+        out->room = room;
+    }
+    hdi_segment *copy = &out->segments[out->n++];
+    *copy = (hdi_segment){.low = s->low > low ? s->low : low,
+                          .high = s->high < high ? s->high : high,
+                          .writer = s->writer,
+                          .failed = s->failed};
+    bool room = segment_add_readers(rt, copy, hdi_segment_readers(s), s->n_readers);
+    uint32_t n_wide;
+    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
+    for (uint32_t i = 0; i < n_wide && room; i++) {
+        if (wide[i].low < copy->high && wide[i].high > copy->low) {
+            room = segment_add_readers(rt, copy, &wide[i].point, 1);
+        }
+    }
+    return room;
+}
+
+bool hdi_uses_displace(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_displaced *out)
+{
+    hdi_segment_place place;
+    bool room = true;
+    if (hdi_uses_is_blank(u)) {
+        return true;
+    }
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high && room; s = hdi_uses_next(u, &place)) {
+        room = segment_displace(rt, u, s, low, high, out);
+    }
+    return room;
+}
+
+void hdi_displaced_release(hdi_displaced *displaced)
+{
+    for (uint32_t i = 0; i < displaced->n; i++) {
+        hdi_segment_release(&displaced->segments[i]);
+    }
+    free(displaced->segments);
+    *displaced = (hdi_displaced){NULL, 0, 0};
+}
+
+/* Takes the point out of the readers of a segment. */
+static void segment_drop_reader(hdi_segment *s, hdi_point point)
+{
+    hdi_point *reader = hdi_segment_reader(s, point.lane);
+    if (reader && reader->position == point.position) {
+        hdi_point *end = hdi_segment_readers(s) + s->n_readers--;
+        memmove(reader, reader + 1, (size_t)(end - reader - 1) * sizeof *reader);
+        segment_give_room_back(s);
+    }
+}
+
+/* Restores the state `before` of its bytes, if the point is still their writer. Their segments end
+ * at these bytes, or go beyond them. */
+static bool uses_put_back(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_segment *before, hdi_point point)
+{
+    uint64_t low = before->low;
+    while (low < before->high) {
+        hdi_segment_place place;
+        const hdi_segment *s = hdi_uses_first(u, low, &place);
+        uint64_t high = s->high < before->high ? s->high : before->high;
+        if (uses_is_point(s->writer, point)) {
+            if (!hdi_uses_prepare(rt, u, order, low, high, true)) {
+                return false;
+            }
+            hdi_segment *own = hdi_uses_first(u, low, &place);
+            if (!segment_add_readers(rt, own, hdi_segment_readers((hdi_segment *)before), before->n_readers)) {
+                return false;
+            }
+            own->writer = before->writer;
+            own->failed = before->failed;
+        }
+        low = high;
+    }
+    return true;
+}
+
+bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_noted_use *noted)
+{
+    bool room = true;
+    for (uint32_t i = 0; i < noted->n && room; i++) {
+        room = uses_put_back(rt, u, order, &noted->displaced[i], noted->point);
+    }
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, noted->low, &place); s && s->low < noted->high;
+         s = hdi_uses_next(u, &place)) {
+        segment_drop_reader(s, noted->point);
+        if (room && noted->write && uses_is_point(s->writer, noted->point)) {
+            s->writer = (hdi_point){0, 0}; /* it was the first use of these bytes */
+            s->failed = false;
+        }
+    }
+    hdi_parts *parts = u->parts;
+    if (!parts) {
+        return room;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < parts->n_wide; i++) {
+        if (!uses_is_point(parts->wide[i].point, noted->point)) {
+            parts->wide[kept++] = parts->wide[i];
+        }
+    }
+    parts->n_wide = kept;
+    parts->writes++; /* earlier reads no longer cover the current content */
+    uses_collapse(u);
+    return room;
 }
 
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point)
 {
-    if (!room_for_reader(rt, &u->whole)) {
+    if (!segment_room_for_reader(rt, &u->whole)) {
         return false;
     }
     hdi_segment_add_reader(&u->whole, point);
@@ -700,9 +858,9 @@ void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point)
     u->whole = (hdi_segment){.high = bytes, .n_readers = point.position != 0, .readers.few = {point}};
 }
 
-/* ---- what is pending ---- */
+/* ---- pending uses ---- */
 
-static size_t add_pending(hd_runtime *rt, hdi_point point, hdi_point *points, size_t room, size_t n)
+static size_t uses_add_pending(hd_runtime *rt, hdi_point point, hdi_point *points, size_t room, size_t n)
 {
     if (!point.position || hdi_point_done(rt, point)) {
         return n;
@@ -727,17 +885,17 @@ size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
     size_t n = 0;
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        n = add_pending(rt, s->writer, points, room, n);
+        n = uses_add_pending(rt, s->writer, points, room, n);
         const hdi_point *of = hdi_segment_readers(s);
         for (uint32_t r = 0; readers && r < s->n_readers; r++) {
-            n = add_pending(rt, of[r], points, room, n);
+            n = uses_add_pending(rt, of[r], points, room, n);
         }
     }
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
     for (uint32_t i = 0; readers && i < n_wide; i++) {
         if (wide[i].low < high && wide[i].high > low) {
-            n = add_pending(rt, wide[i].point, points, room, n);
+            n = uses_add_pending(rt, wide[i].point, points, room, n);
         }
     }
     return n;
@@ -767,9 +925,9 @@ bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_point *last)
     return true;
 }
 
-static bool writer_failed(hd_runtime *rt, const hdi_segment *s)
+static bool segment_writer_failed(hd_runtime *rt, const hdi_segment *s)
 {
-    return s->failed || (s->writer.position && hdi_point_done(rt, s->writer) && has_failed(rt, s->writer));
+    return s->failed || (s->writer.position && hdi_point_done(rt, s->writer) && uses_point_has_failed(rt, s->writer));
 }
 
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
@@ -777,8 +935,9 @@ unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
     unsigned state = 0;
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (s->writer.position) {
-            state |= !hdi_point_done(rt, s->writer) ? HDI_USES_WRITTEN : writer_failed(rt, s) ? HDI_USES_FAILED : 0;
+        if (s->writer.position) { /* a failure is recorded before the operation is done */
+            state |= !hdi_point_done(rt, s->writer) ? HDI_USES_WRITTEN : 0;
+            state |= s->failed || uses_point_has_failed(rt, s->writer) ? HDI_USES_FAILED : 0;
         }
         const hdi_point *readers = hdi_segment_readers(s);
         for (uint32_t i = 0; i < s->n_readers && !(state & HDI_USES_READ); i++) {
@@ -794,11 +953,27 @@ unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
     return state;
 }
 
+uint64_t hdi_uses_alike_until(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+{
+    hdi_point first = {0, 0};
+    uint64_t end = low;
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
+        hdi_point writer = hdi_point_done(rt, s->writer) ? (hdi_point){0, 0} : s->writer;
+        if (end != low && (writer.lane != first.lane || writer.position != first.position)) {
+            return end;
+        }
+        first = writer;
+        end = s->high < high ? s->high : high;
+    }
+    return end;
+}
+
 hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (writer_failed(rt, s)) {
+        if (segment_writer_failed(rt, s)) {
             return s->writer;
         }
     }

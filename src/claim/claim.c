@@ -1,15 +1,18 @@
-/* claim.c - claims: begun, waited for and ended by the program. See heddle/claim.h.
+/* claim.c - claims, which the program begins, waits for and ends. See heddle/claim.h.
  *
- * A claim is one command of two slots in a lane of the library's own (src/engine/channel.h).
- * Where nothing has to be waited for, the bytes are the program's when the submission returns, and no engine is notified before the end.
+ * A claim is one command of two slots in a lane of the library (src/engine/channel.h).
+ * If it waits for nothing, the program gets the bytes when the submission returns. Then no engine
+ * is notified before the end.
  *
  * Threads: any.
  * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
- * Blocking: hd_claim_wait. Taking a claim from the pool calls the driver while it makes a lane, and waits for one where there are no more.
+ * Blocking: hd_claim_wait. Taking a claim from the pool may call the driver to make a lane, and
+ * waits if no more can be made.
  * Always:
- * - Of two ends of one claim, one is refused. The handle is stale before the lane can be another claim's.
- * - Where the bytes are the program's at once, that is noted before the program can use them. So a loss of the device does not end such a
- *   claim.
+ * - If two threads end one claim, one is refused. The handle is stale before another claim can use
+ *   the lane.
+ * - If the program gets the bytes at once, the lane notes that before the program can use them. So
+ *   a loss of the device does not end such a claim.
  */
 #include "claim/claim.h"
 #include <stdio.h>
@@ -20,19 +23,19 @@
 
 enum {
     EVENTS_MOST = 64,
-    CLAIMS_MOST = 160, /* of a device: more lanes are left to the program */
-    SETTLED_MOST = 2   /* looked at for each one that is taken, so that those that are over do not pile up */
+    CLAIMS_MOST = 160, /* of a device: the program gets the other lanes */
+    SETTLED_MOST = 2   /* checked for each one taken, so that those that are over do not pile up */
 };
 
 typedef struct pool {
     hdi_lock lock;
-    /* Not in use. Those that are over, the last one in front: its memory is near, and few lanes are active. Then others, in the order in which they were
-     * ended. */
+    /* Claims not in use. First those that are over, the last one in front: its memory is near, and
+     * few lanes stay active. Then others, in the order of their ends. */
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
-    _Atomic uint64_t stream_id;     /* the last stream that was found to be of the device; 0: none */
-    hdcu_event events[EVENTS_MOST]; /* for streams of the program's; more than these are destroyed */
+    _Atomic uint64_t stream_id;     /* the last stream found to belong to the device; 0: none */
+    hdcu_event events[EVENTS_MOST]; /* for streams of the program; any more are destroyed */
 } pool;
 
 struct hdi_claims {
@@ -55,7 +58,7 @@ static hd_status claims_create(hd_runtime *rt)
 }
 
 /* The claim that a lane belongs to; NULL: none. */
-static struct hd_claim *claim_of(const hdi_device *device, uint32_t number)
+static struct hd_claim *claim_of_lane(const hdi_device *device, uint32_t number)
 {
     const hd_lane *lane = hdi_lane_at(device, number);
     return lane ? lane->claim : NULL;
@@ -67,7 +70,7 @@ static void claims_close(hd_runtime *rt)
         pool *p = &hdi_claim_of(rt)->claims->of[d];
         hdi_lock_take(&p->lock);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-            struct hd_claim *c = rt->devices[d] ? claim_of(rt->devices[d], i) : NULL;
+            struct hd_claim *c = rt->devices[d] ? claim_of_lane(rt->devices[d], i) : NULL;
             if (c) {
                 hdi_handle_close(&c->head);
             }
@@ -80,7 +83,7 @@ static void claims_release(hd_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
-            struct hd_claim *c = claim_of(rt->devices[d], i);
+            struct hd_claim *c = claim_of_lane(rt->devices[d], i);
             if (c && c->event && hdi_driver_is_usable(rt)) {
                 rt->driver->cuEventDestroy(c->event);
             }
@@ -99,7 +102,7 @@ static void claims_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_claims_lifetime = {.create = claims_create, .close = claims_close, .release = claims_release};
 
-static pool *pool_of(const struct hd_claim *c)
+static pool *claim_pool_of(const struct hd_claim *c)
 {
     return &hdi_claim_of(c->runtime)->claims->of[c->lane->device->index];
 }
@@ -139,22 +142,23 @@ void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id)
                           memory_order_relaxed);
 }
 
-static bool is_over(const struct hd_claim *c)
+static bool claim_work_is_over(const struct hd_claim *c)
 {
-    /* `head` is the last store of the thread that ends it without the engine (hdi_claim_end_lane), which may be behind `done` there */
+    /* The thread that ends the claim without the engine (hdi_claim_end_lane) stores `head` last,
+     * possibly after `done`. */
     return hdi_claim_is_over(c->lane, c->end) ||
            (atomic_load_explicit(&c->lane->shared->head, memory_order_acquire) >= c->end &&
             hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end}));
 }
 
-static inline bool is_ready(const struct hd_claim *c)
+static inline bool claim_is_ready(const struct hd_claim *c)
 {
-    /* pairs with the engine's store of `done`: what the work wrote is visible behind it */
+    /* pairs with the engine's store of `done`: makes the results of the work visible */
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
 /* Takes the first one of those that were not over. The pool's lock is held. */
-static struct hd_claim *shift(pool *p)
+static struct hd_claim *claim_pool_shift(pool *p)
 {
     struct hd_claim *c = p->first;
     if (c) {
@@ -165,27 +169,28 @@ static struct hd_claim *shift(pool *p)
 }
 
 /* The pool's lock is held. */
-static struct hd_claim *choose(pool *p, bool done)
+static struct hd_claim *claim_pool_choose(pool *p, bool done)
 {
-    for (int i = 0; i < SETTLED_MOST && p->first && is_over(p->first); i++) {
-        struct hd_claim *c = shift(p);
+    for (int i = 0; i < SETTLED_MOST && p->first && claim_work_is_over(p->first); i++) {
+        struct hd_claim *c = claim_pool_shift(p);
         c->next = p->over;
         p->over = c;
     }
     struct hd_claim *c = p->over;
-    if (c && (!done || is_over(c))) { /* for a moment, another thread may still be ending it */
+    if (c && (!done || claim_work_is_over(c))) { /* another thread may still be ending it */
         p->over = c->next;
         return c;
     }
-    return done ? NULL : shift(p);
+    return done ? NULL : claim_pool_shift(p);
 }
 
-/* One of the pool; NULL: there is none, or with `done` none that is. Its next handle is good from now on, unless hd_close has ended handles.
- * Here, since a lock behind the submission would wait until that has left this processor. */
-static struct hd_claim *pop(pool *p, bool done)
+/* Takes a claim from the pool; NULL: none, or with `done` none that is over. Makes its next handle
+ * good, unless hd_close ended handles. That happens here, since a lock after the submission would
+ * wait until the submission leaves this processor. */
+static struct hd_claim *claim_pool_take(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
-    struct hd_claim *c = choose(p, done);
+    struct hd_claim *c = claim_pool_choose(p, done);
     if (c) {
         hdi_handle_begin(c->runtime, &c->head, HDI_CLAIM_MAGIC);
     }
@@ -194,7 +199,7 @@ static struct hd_claim *pop(pool *p, bool done)
 }
 
 /* `over`: it ends with this call. The pool's lock is held. */
-static void push(pool *p, struct hd_claim *c, bool over)
+static void claim_pool_put(pool *p, struct hd_claim *c, bool over)
 {
     if (over) {
         c->next = p->over;
@@ -210,8 +215,8 @@ static void push(pool *p, struct hd_claim *c, bool over)
     p->last = c;
 }
 
-/* Counts one claim more. */
-static bool may_make(pool *p)
+/* Counts one more claim. */
+static bool claim_pool_may_make(pool *p)
 {
     hdi_lock_take(&p->lock);
     bool may = p->made < CLAIMS_MOST;
@@ -220,47 +225,53 @@ static bool may_make(pool *p)
     return may;
 }
 
-static hd_status make(hd_runtime *rt, int device, struct hd_claim **out)
+static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
 {
-    struct hd_claim *c = hdi_stable_take(rt->stable, sizeof *c);
-    if (!c) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
-    }
     hd_lane *lane;
     hd_status status = hdi_lane_make(rt->devices[device], false, false, &lane);
     if (status) {
         return status;
     }
-    c->runtime = rt; /* never changes: a thread with a handle of an earlier claim may read it */
+    /* After the lane: stable memory is never given back. */
+    struct hd_claim *c = hdi_stable_take(rt->stable, sizeof *c);
+    if (!c) {
+        hd_lane_destroy(hdi_lane_handle(lane));
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
+    }
+    /* never changes: a thread with an earlier handle of this structure may read it */
+    c->runtime = rt;
     c->lane = lane;
     c->pointers = c->near;
     c->end = lane->head;
     hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     hdi_lock_take(&lane->device->order);
-    bool live = hdi_handle_head_live(&lane->handle); /* else hd_close may have let another thread take it as well */
+    /* otherwise hd_close may have let another thread take it as well */
+    bool live = hdi_handle_head_live(&lane->handle);
     if (live) {
         lane->is_copy = true;
         lane->claim = c;
-        atomic_store_explicit(&lane->claims, true, memory_order_relaxed); /* before a position of it can be seen */
-        hdi_handle_end(&lane->handle, HDI_LANE_MAGIC); /* it is in tickets, and the program can submit nothing to it */
+        /* tickets name it, and the program cannot submit to it */
+        hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
     if (!live) {
         return hdi_closed_meanwhile();
     }
-    pool *p = pool_of(c);
-    hdi_lock_take(&p->lock); /* the lane leads to it, so hd_close ends this handle, or has begun to */
+    pool *p = claim_pool_of(c);
+    /* the lane leads to it, so hd_close ends this handle, or is about to */
+    hdi_lock_take(&p->lock);
     hdi_handle_begin(rt, &c->head, HDI_CLAIM_MAGIC);
     hdi_lock_release(&p->lock);
     *out = c;
     return HD_OK;
 }
 
-/* Takes one whose lane is not done yet, and waits for that. `status`: why there is no other. */
-static hd_status take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
+/* Takes a claim whose lane is not done yet, and waits for it. `status`: why no other one is
+ * available. */
+static hd_status claim_take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
 {
     pool *p = &hdi_claim_of(rt)->claims->of[device];
-    struct hd_claim *c = status == HD_ERROR_LIMIT ? pop(p, false) : NULL;
+    struct hd_claim *c = status == HD_ERROR_LIMIT ? claim_pool_take(p, false) : NULL;
     if (!c) {
         return status == HD_ERROR_LIMIT
                    ? hdi_fail(
@@ -273,8 +284,8 @@ static hd_status take_late(hd_runtime *rt, int device, hd_status status, struct 
         hdi_claim_give(c);
         return hdi_not_done(rt, c->lane->global, c->end, "no lane is free for a claim (option submit_timeout)");
     }
-    while (!is_over(c)) {
-        hdi_spin_turn(); /* the thread that ends it is between two stores */
+    while (!claim_work_is_over(c)) {
+        hdi_spin_turn(); /* the ending thread is between two stores */
     }
     *out = c;
     return HD_OK;
@@ -282,7 +293,7 @@ static hd_status take_late(hd_runtime *rt, int device, hd_status status, struct 
 
 hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out)
 {
-    struct hd_claim *c = pop(&hdi_claim_of(rt)->claims->of[device], true);
+    struct hd_claim *c = claim_pool_take(&hdi_claim_of(rt)->claims->of[device], true);
     if (c) {
         *out = c;
         return HD_OK;
@@ -291,15 +302,15 @@ hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out)
     hdi_attempt_begin(&attempt);
     pool *p = &hdi_claim_of(rt)->claims->of[device];
     hd_status status = HD_ERROR_LIMIT;
-    if (may_make(p)) {
-        status = make(rt, device, &c);
+    if (claim_pool_may_make(p)) {
+        status = claim_make(rt, device, &c);
         if (status) {
             hdi_lock_take(&p->lock);
             p->made--;
             hdi_lock_release(&p->lock);
         }
     }
-    status = status ? take_late(rt, device, status, &c) : HD_OK;
+    status = status ? claim_take_late(rt, device, status, &c) : HD_OK;
     hdi_attempt_result(&attempt, status);
     if (!status) {
         *out = c;
@@ -309,16 +320,16 @@ hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out)
 
 void hdi_claim_give(struct hd_claim *c)
 {
-    pool *p = pool_of(c);
+    pool *p = claim_pool_of(c);
     hdi_lock_take(&p->lock);
-    push(p, c, is_over(c));
+    claim_pool_put(p, c, claim_work_is_over(c));
     hdi_lock_release(&p->lock);
 }
 
 /* ---- begin ---- */
 
-/* Notes where the program finds the bytes. */
-static hd_status note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
+/* Notes the host addresses of the bytes. */
+static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
 {
     if (n_uses > HDI_POINTERS_NEAR && c->pointers == c->near) {
         void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers); /* kept for later claims */
@@ -337,41 +348,46 @@ static hd_status note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n
     return HD_OK;
 }
 
-/* Whether nothing stands between the claim and a position of its lane but the gap at the ring's end. */
-static bool stands_behind(const struct hd_claim *c, uint64_t before)
+/* True if only the gap at the ring's end stands between the claim and a position of its lane. */
+static bool claim_stands_behind(const struct hd_claim *c, uint64_t before)
 {
     uint64_t between = c->end - HDI_CLAIM_SLOTS - before;
     return between == 0 || (between == 1 && c->lane->ring[before & c->lane->mask].op == HDI_OP_SKIP);
 }
 
-/* Nothing had to be waited for. The program may use the bytes from now on. A loss that is noticed from now on does not end the claim. One that was
- * noticed before may have: false. */
-static bool hold_at_once(struct hd_claim *c)
+/* The claim waits for nothing: the program may use the bytes from now on. A loss noticed later does
+ * not end the claim. False: an earlier loss may have ended it. */
+static bool claim_hold_at_once(struct hd_claim *c)
 {
     hdi_claim_hold(c->lane, c->end);
-    hdi_claim_fence(); /* pairs with that of hdi_lane_reach */
+    hdi_claim_fence(); /* pairs with the one of hdi_lane_reach */
     return !hdi_device_lost(c->lane->device);
 }
 
-hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, uint8_t kind, const char *label,
-                           const void *site)
+static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd_claim *c, const hdi_use *uses,
+                                                                       size_t n_uses, const hdi_claim_begun *how)
 {
-    hd_status status = note_pointers(c, uses, n_uses);
-    uint64_t before = c->lane->head; /* all of it is over */
+    hd_status status = claim_note_pointers(c, uses, n_uses);
+    uint64_t before = c->lane->head; /* everything before is over */
     _Atomic uint64_t *begun = &c->lane->claim_begun;
     uint64_t begun_before = atomic_load_explicit(begun, memory_order_relaxed);
     hdi_command command[HDI_CLAIM_SLOTS] = {
-        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = kind},
+        {.op = HDI_OP_CLAIM, .slots = HDI_CLAIM_SLOTS, .kind = how->on_stream ? HDI_CLAIM_ON_STREAM : 0},
         {.op = HDI_OP_CLAIMED, .slots = 1},
     };
     hd_ticket ticket;
-    bool quiet = false;
-    hdi_claim_note(c->lane, label, site);
-    /* Open from here on: a buffer that the submission itself ends, freed meanwhile, must not wait for the claim (guard.c). */
+    hdi_link_of_claim own = {.undo = how->undo};
+    hdi_claim_note(c->lane, how->label, how->site);
+    atomic_store_explicit(&c->lane->claim_on_stream, how->on_stream, memory_order_relaxed);
+    /* Open from here on: a buffer that the submission itself ends, freed meanwhile, must not wait
+     * for the claim (guard.c). */
     atomic_store_explicit(begun, before + 1, memory_order_relaxed);
-    status =
-        status ? status : hdi_submit_linked(c->lane, uses, n_uses, command, (hdi_linked){.quiet = &quiet}, &ticket);
+    const hdi_linked link = {.claim = &own};
+    status = status ? status : hdi_submit_claim(c->lane, uses, n_uses, command, link, &ticket);
     if (status) {
+        if (how->undo) {
+            hdi_undo_drop(how->undo);
+        }
         atomic_store_explicit(begun, begun_before, memory_order_relaxed);
         hdi_claim_give(c);
         return status;
@@ -380,28 +396,34 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
     c->end = ticket.sequence;
     atomic_store_explicit(begun, c->end, memory_order_relaxed);
     c->ready = c->end - 1;
-    c->at_once = quiet && stands_behind(c, before) && hold_at_once(c);
+    c->at_once = own.quiet && claim_stands_behind(c, before) && claim_hold_at_once(c);
     c->asked = false;
+    c->on_stream = false;
     HDI_HANDOVER_END();
-    if (quiet && !c->at_once) {
+    if (own.quiet && !c->at_once) {
         hdi_claim_notify(c->lane, c->end);
     }
     return HD_OK;
+}
+
+hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_uses, const hdi_claim_begun *how)
+{
+    return claim_submit_as(c, uses, n_uses, how);
 }
 
 hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
 {
     uint16_t generation = hdi_handle_head_generation(&c->head);
     if (!hdi_handle_head_live(&c->head)) {
-        hdi_claim_finish(c, HD_OK); /* the program never had the bytes, so they are as they were */
+        hdi_claim_finish(c, HD_OK); /* the program never got the bytes, so they are unchanged */
         return hdi_closed_meanwhile();
     }
     *out = hdi_handle_make(c, generation);
     return HD_OK;
 }
 
-/* The device whose lane a claim takes: that of the first device memory; -1: there is none. */
-static int device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
+/* The device whose lane a claim takes: that of the first device memory; -1: none. */
+static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         int owner = uses[i].buffer->owner;
@@ -412,8 +434,8 @@ static int device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
     return -1;
 }
 
-/* A claim that may be on any device: the first one that is not lost and has a lane left. */
-static hd_status take_anywhere(hd_runtime *rt, struct hd_claim **out)
+/* A claim for any device: on the first one that is not lost and can give a lane. */
+static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
@@ -425,49 +447,62 @@ static hd_status take_anywhere(hd_runtime *rt, struct hd_claim **out)
     return hdi_attempt_result(&attempt, status);
 }
 
-hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hd_claim_options *options,
-                          const void *site, struct hd_claim **out)
+static inline __attribute__((always_inline)) hd_status
+claim_prepare_as(hd_runtime *rt, const hd_arg *args, size_t n_args, hdi_use *uses, struct hd_claim **out)
+{
+    hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
+    int device = status ? -1 : claim_device_of(rt, uses, n_args);
+    return status ? status : device < 0 ? claim_take_anywhere(rt, out) : hdi_claim_take(rt, device, out);
+}
+
+hd_status hdi_claim_prepare(hd_runtime *rt, const hd_arg *args, size_t n_args, hdi_use *uses, struct hd_claim **out)
+{
+    return claim_prepare_as(rt, args, n_args, uses, out);
+}
+
+static inline __attribute__((always_inline)) hd_status claim_begin_as(hd_runtime *rt, const hd_arg *args, size_t n_args,
+                                                                      const hdi_claim_begun *how, struct hd_claim **out)
 {
     hdi_use uses[HDI_USES_OF_ONE];
-    hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
     struct hd_claim *c;
-    int device = status ? -1 : device_of(rt, uses, n_args);
-    status = status ? status : device < 0 ? take_anywhere(rt, &c) : hdi_claim_take(rt, device, &c);
-    if (status) {
-        return status;
-    }
-    atomic_store_explicit(&c->lane->claim_on_stream, false, memory_order_relaxed);
-    status = hdi_claim_submit(c, uses, n_args, 0, options ? options->label : NULL, site);
+    hd_status status = claim_prepare_as(rt, args, n_args, uses, &c);
+    status = status ? status : claim_submit_as(c, uses, n_args, how);
     if (!status) {
-        c->on_stream = false;
         *out = c;
     }
     return status;
 }
 
-static hd_status begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
-                       const void *site, hd_claim **out)
+hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hdi_claim_begun *how,
+                          struct hd_claim **out)
+{
+    return claim_begin_as(rt, args, n_args, how, out);
+}
+
+static hd_status claim_begin_call(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
+                                  const void *site, hd_claim **out)
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
+    const hdi_claim_begun how = {.label = options && !status ? options->label : NULL, .site = site};
     struct hd_claim *c;
-    status = status ? status : hdi_claim_begin(rt, uses, n_uses, options, site, &c);
+    status = status ? status : claim_begin_as(rt, uses, n_uses, &how, &c);
     return status ? status : hdi_claim_give_out(c, out);
 }
 
 hd_status hd_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, hd_claim **out)
 {
-    HDI_INSIDE(rt);
-    return begin(rt, uses, n_uses, NULL, __builtin_return_address(0), out);
+    HDI_INSIDE_OFTEN(rt);
+    return claim_begin_call(rt, uses, n_uses, NULL, __builtin_return_address(0), out);
 }
 
 hd_status hd_claim_begin_with(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
                               hd_claim **out)
 {
-    HDI_INSIDE(rt);
-    return begin(rt, uses, n_uses, options, __builtin_return_address(0), out);
+    HDI_INSIDE_OFTEN(rt);
+    return claim_begin_call(rt, uses, n_uses, options, __builtin_return_address(0), out);
 }
 
 /* ---- in between ---- */
@@ -492,16 +527,11 @@ bool hd_claim_ready(const hd_claim *handle)
 {
     HDI_INSIDE_QUERY(hdi_claim_runtime(handle));
     const struct hd_claim *c = hdi_claim_from_handle(handle);
-    return !c || is_ready(c);
+    return !c || claim_is_ready(c);
 }
 
-hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
+hd_status hdi_claim_await(struct hd_claim *c, int64_t timeout_ns)
 {
-    HDI_INSIDE(hdi_claim_runtime(handle));
-    struct hd_claim *c = hdi_claim_from_handle(handle);
-    if (!c) {
-        return hdi_claim_refused(handle);
-    }
     if (c->at_once && !hdi_device_lost(c->lane->device)) {
         return HD_OK;
     }
@@ -512,12 +542,26 @@ hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
         return hdi_not_done(rt, lane, timeout_ns ? ready : 0, "the claim is not ready after %lld ns",
                             (long long)timeout_ns);
     }
-    return hdi_claim_from_handle(handle) ? hdi_claim_status(c) : hdi_claim_refused(handle);
+    return hdi_claim_status(c);
+}
+
+hd_status hd_claim_wait(hd_claim *handle, int64_t timeout_ns)
+{
+    HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    if (!c) {
+        return hdi_claim_refused(handle);
+    }
+    if (c->at_once && !hdi_device_lost(c->lane->device)) {
+        return HD_OK;
+    }
+    hd_status status = hdi_claim_await(c, timeout_ns);
+    return status == HD_ERROR_TIMEOUT || hdi_claim_from_handle(handle) ? status : hdi_claim_refused(handle);
 }
 
 hd_status hd_claim_get_pointer(hd_claim *handle, size_t index, void **out)
 {
-    HDI_INSIDE(hdi_claim_runtime(handle));
+    HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
     struct hd_claim *c = hdi_claim_from_handle(handle);
     if (!c) {
         return hdi_claim_refused(handle);
@@ -540,7 +584,7 @@ hd_status hd_claim_get_pointer(hd_claim *handle, size_t index, void **out)
 
 hd_status hd_claim_get_ticket(hd_claim *handle, hd_ticket *out)
 {
-    HDI_INSIDE(hdi_claim_runtime(handle));
+    HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
     struct hd_claim *c = hdi_claim_from_handle(handle);
     if (!c) {
         return hdi_claim_refused(handle);
@@ -556,28 +600,30 @@ hd_status hd_claim_get_ticket(hd_claim *handle, hd_ticket *out)
 
 bool hdi_claim_ask(struct hd_claim *c)
 {
-    hdi_lock_take(&pool_of(c)->lock);
+    hdi_lock_take(&claim_pool_of(c)->lock);
     bool first = !c->asked;
     c->asked = true;
-    hdi_lock_release(&pool_of(c)->lock);
+    hdi_lock_release(&claim_pool_of(c)->lock);
     return first;
 }
 
-/* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False: another thread has. */
-static bool end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, hd_status outcome, bool *given)
+/* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False:
+ * another thread did so. */
+static bool claim_end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, hd_status outcome, bool *given)
 {
     hdi_lock_take(&p->lock);
     bool ours = hdi_claim_from_handle(handle) == c;
     *given = ours && hdi_handle_end(&c->head, HDI_CLAIM_MAGIC);
     if (*given) {
-        push(p, c, c->at_once && !c->on_stream && !outcome);
+        claim_pool_put(p, c, c->at_once && !c->on_stream && !outcome);
     }
     hdi_lock_release(&p->lock);
     return ours;
 }
 
-/* The lane goes on with another structure where the handles of this one have run out. Without memory for it the lane is used no more. */
-static void give_back(struct hd_claim *c)
+/* If the structure is out of handles, the lane goes on with another one. Without memory for that,
+ * the lane is no longer used. */
+static void claim_give_back(struct hd_claim *c)
 {
     if (hdi_handle_head_generation(&c->head) == 0) {
         struct hd_claim *fresh = hdi_stable_take(c->runtime->stable, sizeof *fresh);
@@ -599,53 +645,82 @@ static void give_back(struct hd_claim *c)
     hdi_claim_give(c);
 }
 
-static hd_status finish(struct hd_claim *c, hd_status outcome, bool given, hdi_scope *scope)
+/* Ends a claim that the engine may know, or that is on a stream. */
+static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim *c, hd_status outcome, bool surely)
 {
-    hdcu_event event = NULL;
-    hd_status status = c->on_stream ? hdi_claim_record_end(c, scope, &event) : HD_OK;
+    hdi_claim_ending how = {.ready = claim_is_ready(c)};
+    hd_status status = c->on_stream ? hdi_claim_record_end(c, &how.event, &how.late) : HD_OK;
+    status = how.late && surely ? HD_OK : status;
     outcome = outcome ? outcome : status;
-    hdi_claim_end_lane(c->lane, c->end, is_ready(c), outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0, event);
+    how.outcome = outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0;
+    hdi_claim_end_lane(c->lane, c->end, &how);
+    return status;
+}
+
+/* Ends a claim whose handles are stale. `surely`: ends it well, even during a capture of the
+ * stream, once that is over. */
+static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, bool given, bool surely)
+{
+    bool plain = !c->on_stream && !outcome && claim_is_ready(c);
+    hd_status status =
+        plain && hdi_claim_end_unseen(c->lane, c->end) ? HD_OK : claim_finish_in_lane(c, outcome, surely);
     if (!given) {
-        give_back(c);
+        claim_give_back(c);
     }
     return status;
 }
 
 hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 {
-    hdi_scope scope = {.entered = false};
-    return finish(c, outcome, false, &scope);
+    return claim_finish_as(c, outcome, false, false);
+}
+
+void hdi_claim_withdraw(struct hd_claim *c, hdi_undo *undo)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    bool undone = hdi_undo_withdraw(c->runtime, undo, (hdi_point){c->lane->global, c->end});
+    c->on_stream = false; /* the program put nothing into its stream */
+    hdi_claim_finish(c, undone ? HD_OK : HD_ERROR_HOST_MEMORY);
+    hdi_attempt_end(&attempt);
+}
+
+static inline hd_status claim_end_as(hd_claim *handle, hd_status outcome, bool surely)
+{
+    struct hd_claim *c = hdi_claim_from_handle(handle);
+    bool given;
+    return c && claim_end_handle(claim_pool_of(c), handle, c, outcome, &given)
+               ? claim_finish_as(c, outcome, given, surely)
+               : hdi_claim_refused(handle);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
 {
-    HDI_INSIDE(hdi_claim_runtime(handle));
+    HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
     if (__builtin_expect(outcome != HD_OK, 0) && !hdi_status_is_known(outcome)) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "outcome %d is no status; end the claim with HD_OK, or with a status below 0", (int)outcome);
     }
-    struct hd_claim *c = hdi_claim_from_handle(handle);
-    hdi_scope scope = {.entered = false};
-    hd_status status = c && c->on_stream ? hdi_claim_check_end(c, &scope) : HD_OK;
-    if (status) {
-        return status;
-    }
-    bool given;
-    if (c && end_handle(pool_of(c), handle, c, outcome, &given)) {
-        return finish(c, outcome, given, &scope);
-    }
-    hdi_scope_leave(&scope);
-    return hdi_claim_refused(handle);
+    return claim_end_as(handle, outcome, false);
 }
 
-/* ---- what was never ended ---- */
+void hdi_claim_end_surely(hd_claim *handle)
+{
+    HDI_INSIDE_STILL(hdi_claim_runtime(handle));
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    claim_end_as(handle, HD_OK, true);
+    hdi_attempt_end(&attempt);
+}
 
-static bool is_open(const struct hd_claim *c)
+/* ---- claims that are never ended ---- */
+
+static bool claim_is_not_ended(const struct hd_claim *c)
 {
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
 }
 
-static void tell_open(struct hd_claim *c, hd_error *out)
+static void claim_tell_open(struct hd_claim *c, hd_error *out)
 {
     char what[HDI_CLAIM_TEXT];
     hdi_claim_text(c->runtime, c->lane->global, c->end, what);
@@ -663,16 +738,17 @@ bool hdi_claims_abandon(hd_runtime *rt, hd_error *first)
     bool in_use = false;
     for (int d = 0; d < rt->n_devices; d++) {
         for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
-            struct hd_claim *c = claim_of(rt->devices[d], i);
-            if (!is_open(c)) {
+            struct hd_claim *c = claim_of_lane(rt->devices[d], i);
+            if (!claim_is_not_ended(c)) {
                 continue;
             }
             if (first && first->status == HD_OK) {
-                tell_open(c, first);
+                claim_tell_open(c, first);
             }
             in_use |= c->n_uses != 0;
             atomic_store_explicit(&c->lane->claim_abandoned, true, memory_order_relaxed);
-            hdi_claim_end_lane(c->lane, c->end, false, hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE), NULL);
+            const hdi_claim_ending how = {.outcome = hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE)};
+            hdi_claim_end_lane(c->lane, c->end, &how);
         }
     }
     return in_use;

@@ -1,17 +1,20 @@
-/* host_call.c - functions of the program that run on threads of the library once a claim is ready: hd_host_call and hd_claim_on_ready.
+/* host_call.c - functions of the program that library threads run once a claim is ready:
+ * hd_host_call and hd_claim_on_ready.
  *
- * A *watcher* of each device sleeps until some claim in a lane of that device is ready or over.
- * It gives ready claims to the *callers*. There are as many of these as are needed, up to the option call_threads.
- * So a call that is not ready keeps no thread from one that is. Threads are started at the first need.
- * A caller that waits inside of Heddle may wait for another call, so it does not count, and others are started. A caller that is one too many
- * afterwards ends.
+ * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
+ * It passes ready claims to the *callers*. Their number follows the need, up to the option
+ * call_threads.
+ * So a call that is not ready occupies no thread. Threads start when they are first needed.
+ * A caller that waits inside Heddle may wait for another call. So it does not count, and others
+ * start. Later, a surplus caller ends.
  *
- * Threads: any; watchers and callers are the library's own.
- * Locks: one for the lists, shortly; none while the program's functions run.
- * Blocking: hd_close, until calls that were submitted have run and claims were ended (option close_timeout).
+ * Threads: any; watchers and callers are library threads.
+ * Locks: one for the lists, for a short time; none while the program's functions run.
+ * Blocking: hd_close, until submitted calls have run and claims were ended (option close_timeout).
  * Always:
- * - A watcher looks at its claims once more after it has stored that it waits. So no bell is missed.
- * - A function is called at most once. It is not called for a claim that has been ended by then.
+ * - A watcher stores that it waits, and then looks at its claims once more. So it misses no bell.
+ * - An accepted call gets a thread, or a watcher that keeps trying to start one.
+ * - A function is called at most once, and not for a claim that was ended before.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,11 +28,15 @@
 
 #define STUCK_TEXT (HDI_SITE_BYTES + 64)
 
-/* Calls that were submitted and have not ended. A further one waits, so that calls leave lanes for claims and for the program. */
+/* Maximum of submitted calls that are not over. Another one waits, so that calls leave lanes for
+ * claims and for the program. */
 #define CALLS_MOST 64
-#define CALLERS_MOST (256 + CALLS_MOST) /* the most of call_threads, and as many that wait as there can be calls */
-#define SETTLE_NS 1000000               /* hd_close: between two looks at claims that the program has to end */
-#define INLINE_SLEEP_NS 50000           /* placement inline: between two rounds in which the watcher runs the engines */
+/* the maximum of call_threads, plus one waiting caller for each call */
+#define CALLERS_MOST (256 + CALLS_MOST)
+#define SETTLE_NS 1000000 /* hd_close: between two looks at claims that the program must end */
+#define LACKS_NS 1000000  /* between two tries to start a thread after a failure */
+/* placement inline: between two rounds in which the watcher runs the engines */
+#define INLINE_SLEEP_NS 50000
 
 typedef void (*ready_function)(struct hd_claim *claim, hd_claim *handle, void *context);
 
@@ -39,9 +46,9 @@ typedef struct waiting {
     struct hd_claim *claim;
     hd_claim *handle;
     hdi_point ready;
-    bool own; /* a claim of the library's: no program can end it */
+    bool own; /* a claim of the library: no program can end it */
     ready_function function;
-    const void *of_program; /* the program's own function, for messages */
+    const void *of_program; /* the program's function, for messages */
     void *context;
 } waiting;
 
@@ -49,7 +56,7 @@ typedef struct list {
     waiting *first, *last;
 } list;
 
-/* What hd_claim_on_ready asks for. */
+/* A request by hd_claim_on_ready. */
 typedef struct asked_call {
     hd_claim_function function;
     void *context;
@@ -64,24 +71,26 @@ typedef struct watcher {
 } watcher;
 
 typedef struct caller {
-    hdi_caller here; /* first: it is known by its address */
+    hdi_caller here; /* first: its address identifies the caller */
     struct hdi_callers *all;
     pthread_t thread;
-    enum { NEVER, RUNS, OVER } state; /* under the lock, like */
-    const waiting *calls;             /* what it calls now; NULL: nothing */
+    enum { NEVER, RUNS, OVER } state; /* under the lock, like the next field */
+    const waiting *calls;             /* the call under way; NULL: none */
 } caller;
 
 struct hdi_callers {
     hd_runtime *runtime;
     hdi_mutex lock;
-    pthread_cond_t changed; /* something is to be called, or nothing is left, or it ends */
+    pthread_cond_t changed; /* a call is due, or nothing is left, or the threads end */
     bool stop;
-    bool stuck; /* some function of the program has not returned in time */
+    bool lacks; /* a wanted thread could not be started: watchers try again */
+    bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
-    /* Callers, and which of them have not begun, wait for a call, are in a function of the program, and wait inside of Heddle there. */
+    /* Callers: all, and those that have not begun, that are idle, that run a function of the
+     * program, and that wait inside Heddle during it. */
     uint32_t n_threads, starting, idle, calling, waits;
-    uint32_t unfinished; /* the library's own claims that are pending, due or being called */
+    uint32_t unfinished; /* claims of the library that are pending, due or being called */
     caller callers[CALLERS_MOST];
     watcher watchers[HDI_DEVICES_MAX];
     char stuck_text[STUCK_TEXT];
@@ -89,7 +98,7 @@ struct hdi_callers {
 
 /* ---- lists ---- */
 
-static void append(list *l, waiting *w)
+static void waiting_calls_append(list *l, waiting *w)
 {
     w->next = NULL;
     if (l->last) {
@@ -100,7 +109,7 @@ static void append(list *l, waiting *w)
     l->last = w;
 }
 
-static waiting *take_first(list *l)
+static waiting *waiting_calls_take_first(list *l)
 {
     waiting *w = l->first;
     if (w) {
@@ -112,11 +121,12 @@ static waiting *take_first(list *l)
 
 /* ---- callers ---- */
 
-static void *call(void *argument);
+static void *callers_run(void *argument);
 
-/* Starts one more. The lock is held. Returns 0, or why it cannot be started. */
-static int start_caller(struct hdi_callers *all)
+/* Starts one more. The lock is held. Returns 0, or the error. */
+static int callers_start_caller(struct hdi_callers *all)
 {
+    HDI_UNCANCELLED;
     caller *own = all->callers;
     while (own < all->callers + CALLERS_MOST && own->state == RUNS) {
         own++;
@@ -129,7 +139,7 @@ static int start_caller(struct hdi_callers *all)
         own->state = NEVER;
     }
     own->all = all;
-    int error = hdi_thread_start(&own->thread, call, own);
+    int error = hdi_thread_start(&own->thread, callers_run, own);
     if (!error) {
         own->state = RUNS;
         all->n_threads++;
@@ -138,44 +148,60 @@ static int start_caller(struct hdi_callers *all)
     return error;
 }
 
-/* How many more functions may run now. The lock is held. */
-static uint32_t room(const struct hdi_callers *all)
+/* The number of further functions that may run now. The lock is held. */
+static uint32_t callers_room(const struct hdi_callers *all)
 {
     uint32_t runs = all->calling - all->waits, most = (uint32_t)all->runtime->options.call_threads;
     return runs < most ? most - runs : 0;
 }
 
-/* Sees that what is due is called: by callers that wait, or have not begun, and by more of them. The lock is held. */
-static void want_callers(struct hdi_callers *all)
+static void callers_wake_watcher(watcher *own)
 {
-    uint32_t may = room(all), wanted = all->n_due < may ? all->n_due : may;
-    while (!all->stop && wanted > all->idle + all->starting && start_caller(all) == 0) {
+    hdi_engine_shared *engine = own->device->channel.engine;
+    atomic_fetch_add_explicit(&engine->bell, 1, memory_order_seq_cst);
+    hdi_futex_wake(&engine->bell, 1);
+}
+
+/* Finds callers for the due calls: idle ones, starting ones, or new ones. The lock is held. */
+static void callers_want(struct hdi_callers *all)
+{
+    uint32_t may = callers_room(all), wanted = all->n_due < may ? all->n_due : may;
+    bool lacked = all->lacks;
+    all->lacks = false;
+    while (!all->stop && !all->lacks && wanted > all->idle + all->starting) {
+        all->lacks = callers_start_caller(all) != 0;
+    }
+    for (int i = 0; all->lacks && !lacked && i < HDI_DEVICES_MAX; i++) {
+        if (all->watchers[i].runs) {
+            callers_wake_watcher(&all->watchers[i]);
+        }
     }
     pthread_cond_broadcast(&all->changed);
 }
 
-/* The calling caller begins to wait inside of Heddle, or goes on. Then there may be more that run than call_threads, until one ends its call. */
-static void caller_waits(hdi_caller *here, bool begins)
+/* A caller begins to wait inside Heddle, or goes on. Afterwards more callers than call_threads may
+ * run, until one ends its call. */
+static void callers_note_wait(hdi_caller *here, bool begins)
 {
     struct hdi_callers *all = ((caller *)here)->all;
     hdi_mutex_lock(&all->lock);
     if (begins) {
         all->waits++;
-        want_callers(all);
+        callers_want(all);
     } else {
         all->waits--;
     }
     hdi_mutex_unlock(&all->lock);
 }
 
-/* Makes one call. The lock is held, and not meanwhile. */
-static void call_one(caller *own, waiting *w)
+/* Makes one call. The lock is held, but not during the call. */
+static void callers_call_one(caller *own, waiting *w)
 {
     struct hdi_callers *all = own->all;
     all->n_due--;
     all->calling++;
     own->calls = w;
-    want_callers(all); /* what else is due may have counted on this one */
+    callers_want(all); /* other due calls may have counted on this caller */
     hdi_mutex_unlock(&all->lock);
     if (w->own || hdi_claim_from_handle(w->handle) == w->claim) {
         w->function(w->claim, w->handle, w->context);
@@ -187,22 +213,22 @@ static void call_one(caller *own, waiting *w)
     all->calling--;
     all->unfinished -= w->own;
     free(w);
-    want_callers(all);
+    callers_want(all);
 }
 
-static void *call(void *argument)
+static void *callers_run(void *argument)
 {
     caller *own = argument;
     struct hdi_callers *all = own->all;
-    own->here = (hdi_caller){all->runtime, caller_waits};
+    own->here = (hdi_caller){all->runtime, callers_note_wait};
     hdi_calling_here = HDI_CALLS_HOST;
     hdi_caller_note(&own->here);
     hdi_mutex_lock(&all->lock);
     all->starting--;
     while (!all->stop && all->n_threads - all->waits <= (uint32_t)all->runtime->options.call_threads) {
-        waiting *w = room(all) ? take_first(&all->due) : NULL;
+        waiting *w = callers_room(all) ? waiting_calls_take_first(&all->due) : NULL;
         if (w) {
-            call_one(own, w);
+            callers_call_one(own, w);
         } else {
             all->idle++;
             hdi_mutex_wait(&all->lock, &all->changed);
@@ -218,23 +244,23 @@ static void *call(void *argument)
 /* ---- watchers ---- */
 
 /* Makes ready claims due. The lock is held. */
-static void look(watcher *own)
+static void callers_look(watcher *own)
 {
     list rest = {NULL, NULL};
     bool any = false;
-    for (waiting *w; (w = take_first(&own->pending)) != NULL;) {
+    for (waiting *w; (w = waiting_calls_take_first(&own->pending)) != NULL;) {
         bool ready = hdi_point_done(own->all->runtime, w->ready);
-        append(ready ? &own->all->due : &rest, w);
+        waiting_calls_append(ready ? &own->all->due : &rest, w);
         own->all->n_due += ready;
         any |= ready;
     }
     own->pending = rest;
     if (any) {
-        want_callers(own->all);
+        callers_want(own->all);
     }
 }
 
-static void *watch(void *argument)
+static void *callers_run_watcher(void *argument)
 {
     watcher *own = argument;
     struct hdi_callers *all = own->all;
@@ -244,9 +270,13 @@ static void *watch(void *argument)
         uint32_t bell = atomic_load_explicit(&engine->bell, memory_order_seq_cst);
         hdi_mutex_lock(&all->lock);
         bool idle = own->pending.first == NULL, stop = all->stop;
-        /* Sequentially consistent with hdi_claim_ring, behind the store of `done`. */
+        /* Sequentially consistent with hdi_claim_ring, which follows the store of `done`. */
         atomic_store_explicit(&engine->bell_wanted, !idle, memory_order_seq_cst);
-        look(own);
+        callers_look(own);
+        if (all->lacks) {
+            callers_want(all);
+        }
+        bool lacks = all->lacks;
         hdi_mutex_unlock(&all->lock);
         if (stop) {
             return NULL;
@@ -257,73 +287,69 @@ static void *watch(void *argument)
             }
             hdi_sleep_for(INLINE_SLEEP_NS);
         } else {
-            hdi_futex_wait(&engine->bell, bell, INT64_MAX);
+            hdi_futex_wait(&engine->bell, bell, lacks ? hdi_clock_ns() + LACKS_NS : INT64_MAX);
         }
     }
 }
 
-static void wake(watcher *own)
-{
-    hdi_engine_shared *engine = own->device->channel.engine;
-    atomic_fetch_add_explicit(&engine->bell, 1, memory_order_seq_cst);
-    hdi_futex_wake(&engine->bell, 1);
-}
-
-/* Starts what is missing. The lock is held. Returns 0, or why a thread cannot be started. */
-static int start(struct hdi_callers *all, watcher *own, hdi_device *device)
+/* Starts missing threads. The lock is held. Returns 0, or the error of a thread that cannot be
+ * started. */
+static int callers_start(struct hdi_callers *all, watcher *own, hdi_device *device)
 {
     int error = 0;
     if (!own->runs) {
         own->all = all;
         own->device = device;
-        error = hdi_thread_start(&own->thread, watch, own);
+        error = hdi_thread_start(&own->thread, callers_run_watcher, own);
         own->runs = error == 0;
     }
-    if (!error && all->n_threads == 0) { /* so that what is submitted can be called */
-        error = start_caller(all);
+    if (!error && all->n_threads == 0) { /* so that submitted calls can run */
+        error = callers_start_caller(all);
     }
     return error;
 }
 
-/* Calls `function` when the claim is ready, on a thread of the library. `of_program`: its function, for messages. `handle`: NULL for a claim that no program can end; else it is not called where the
- * claim has been ended before. `context` is freed where it never is. Errors: HOST_MEMORY, SYSTEM. */
-static hd_status call_when_ready(struct hd_claim *c, hd_claim *handle, ready_function function, const void *of_program,
-                                 void *context)
+/* Prepares a call of `wanted.function` on a library thread, once its claim is ready. Does
+ * everything that can fail. The caller frees *out if it does not continue with waiting_call_begin.
+ * Errors: HOST_MEMORY, SYSTEM. */
+static hd_status waiting_call_prepare(const waiting *wanted, waiting **out)
 {
-    struct hdi_callers *all = hdi_claim_of(c->runtime)->callers;
-    watcher *own = &all->watchers[c->lane->device->index];
+    hdi_device *device = wanted->claim->lane->device;
+    struct hdi_callers *all = hdi_claim_of(device->runtime)->callers;
     waiting *w = malloc(sizeof *w);
     if (!w) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a call");
     }
-    *w = (waiting){
-        .claim = c,
-        .handle = handle,
-        .own = handle == NULL,
-        .ready = {c->lane->global, c->at_once ? 0 : c->ready},
-        .function = function,
-        .of_program = of_program,
-        .context = context,
-    };
+    *w = *wanted;
     hdi_mutex_lock(&all->lock);
-    int error = start(all, own, c->lane->device);
-    if (!error) {
-        append(&own->pending, w);
-        /* The watcher looks at the claims that it has when it is woken: after this. */
-        atomic_store_explicit(&own->device->channel.engine->bell_wanted, 1, memory_order_seq_cst);
-    }
+    int error = callers_start(all, &all->watchers[device->index], device);
     hdi_mutex_unlock(&all->lock);
     if (error) {
         free(w);
         return hdi_fail(HD_ERROR_SYSTEM, "cannot start a thread for calls: error %d", error);
     }
-    wake(own);
+    *out = w;
     return HD_OK;
+}
+
+/* The claim was begun. */
+static void waiting_call_begin(waiting *w)
+{
+    const struct hd_claim *c = w->claim;
+    struct hdi_callers *all = hdi_claim_of(c->runtime)->callers;
+    watcher *own = &all->watchers[c->lane->device->index];
+    w->ready = (hdi_point){c->lane->global, c->at_once ? 0 : c->ready};
+    hdi_mutex_lock(&all->lock);
+    waiting_calls_append(&own->pending, w);
+    /* The watcher looks at its claims after the wake-up, and so after this. */
+    atomic_store_explicit(&own->device->channel.engine->bell_wanted, 1, memory_order_seq_cst);
+    hdi_mutex_unlock(&all->lock);
+    callers_wake_watcher(own);
 }
 
 /* ---- hd_claim_on_ready ---- */
 
-static void tell_program(struct hd_claim *c, hd_claim *handle, void *context)
+static void host_call_tell_program(struct hd_claim *c, hd_claim *handle, void *context)
 {
     asked_call asked = *(asked_call *)context;
     free(context);
@@ -340,25 +366,34 @@ hd_status hd_claim_on_ready(hd_claim *handle, hd_claim_function function, void *
     if (!function) {
         return hdi_fail(HD_ERROR_ARGUMENT, "function is null");
     }
-    if (!hdi_claim_ask(c)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "a call was asked for before");
-    }
     asked_call *asked = malloc(sizeof *asked);
     if (!asked) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a call");
     }
     *asked = (asked_call){function, context};
-    hd_status status = call_when_ready(c, handle, tell_program, (const void *)(uintptr_t)function, asked);
+    const waiting wanted = {.claim = c,
+                            .handle = handle,
+                            .function = host_call_tell_program,
+                            .of_program = (const void *)(uintptr_t)function,
+                            .context = asked};
+    waiting *w = NULL;
+    hd_status status = waiting_call_prepare(&wanted, &w);
+    if (!status && !hdi_claim_ask(c)) {
+        free(w);
+        status = hdi_fail(HD_ERROR_ARGUMENT, "a call was asked for before");
+    }
     if (status) {
         free(asked);
+        return status;
     }
-    return status;
+    waiting_call_begin(w);
+    return HD_OK;
 }
 
 /* ---- hd_host_call ---- */
 
-/* Counts one call more, once there is room. */
-static hd_status enter(struct hdi_callers *all)
+/* Counts one more call, once there is room. */
+static hd_status host_call_enter(struct hdi_callers *all)
 {
     hd_runtime *rt = all->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.submit_timeout);
@@ -382,7 +417,7 @@ static hd_status enter(struct hdi_callers *all)
                : hdi_fail(HD_ERROR_TIMEOUT, "%d calls have not ended (option submit_timeout)", CALLS_MOST);
 }
 
-static void leave(struct hdi_callers *all)
+static void host_call_leave(struct hdi_callers *all)
 {
     hdi_mutex_lock(&all->lock);
     all->unfinished--;
@@ -395,15 +430,50 @@ typedef struct host_call {
     void *context;
 } host_call;
 
-static void run(struct hd_claim *c, hd_claim *handle, void *context)
+static void host_call_run(struct hd_claim *c, hd_claim *handle, void *context)
 {
     (void)handle;
     host_call call = *(host_call *)context;
     free(context);
     hd_status status = hdi_claim_status(c);
-    /* A claim that has failed already keeps that failure. */
+    /* A claim that already failed keeps that failure. */
     status = status ? HD_OK : call.function(c->pointers, call.context);
     hdi_claim_finish(c, status);
+}
+
+/* Nothing can fail after the claim's begin, so a refused call changes nothing. */
+static hd_status host_call_submit(hd_runtime *rt, host_call *call, const hd_arg *args, size_t n_args, const void *site,
+                                  hd_ticket *out)
+{
+    hdi_use uses[HDI_USES_OF_ONE];
+    struct hd_claim *c;
+    hd_status status = hdi_claim_prepare(rt, args, n_args, uses, &c);
+    if (status) {
+        return status;
+    }
+    const waiting wanted = {.claim = c,
+                            .own = true,
+                            .function = host_call_run,
+                            .of_program = (const void *)(uintptr_t)call->function,
+                            .context = call};
+    waiting *w = NULL;
+    status = waiting_call_prepare(&wanted, &w);
+    if (status) {
+        hdi_claim_give(c);
+        return status;
+    }
+    status = hdi_claim_submit(c, uses, n_args, &(hdi_claim_begun){.label = "host call", .site = site});
+    if (status) {
+        free(w);
+        return status;
+    }
+    /* before the call, which ends the claim */
+    hd_ticket ticket = {hdi_lane_handle(c->lane), c->end};
+    waiting_call_begin(w);
+    if (out) {
+        *out = ticket;
+    }
+    return HD_OK;
 }
 
 hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context, const hd_arg *uses, size_t n_uses,
@@ -421,26 +491,15 @@ hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context,
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a call");
     }
     *call = (host_call){function, context};
-    struct hd_claim *c;
-    hd_status status = enter(hdi_claim_of(rt)->callers);
+    hd_status status = host_call_enter(hdi_claim_of(rt)->callers);
     if (status) {
         free(call);
         return status;
     }
-    status =
-        hdi_claim_begin(rt, uses, n_uses, &(hd_claim_options){.label = "host call"}, __builtin_return_address(0), &c);
-    if (!status) {
-        hd_ticket ticket = {hdi_lane_handle(c->lane), c->end}; /* before the call, with which the claim ends */
-        status = call_when_ready(c, NULL, run, (const void *)(uintptr_t)function, call);
-        if (status) {
-            hdi_claim_finish(c, status);
-        } else if (out) {
-            *out = ticket;
-        }
-    }
+    status = host_call_submit(rt, call, uses, n_uses, __builtin_return_address(0), out);
     if (status) {
         free(call);
-        leave(hdi_claim_of(rt)->callers);
+        host_call_leave(hdi_claim_of(rt)->callers);
     }
     return status;
 }
@@ -460,16 +519,16 @@ static hd_status callers_create(hd_runtime *rt)
     return HD_OK;
 }
 
-static void drop(list *l)
+static void waiting_calls_drop(list *l)
 {
-    for (waiting *w; (w = take_first(l)) != NULL;) {
+    for (waiting *w; (w = waiting_calls_take_first(l)) != NULL;) {
         free(w->context);
         free(w);
     }
 }
 
-/* Whether the program has nothing to end or to run any more. The lock is held. */
-static bool is_settled(const struct hdi_callers *all)
+/* True if the program need not end or run anything more. The lock is held. */
+static bool callers_are_settled(const struct hdi_callers *all)
 {
     return !all->unfinished && !all->calling && !all->n_due && !hdi_claims_are_open(all->runtime);
 }
@@ -478,7 +537,7 @@ void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
 {
     struct hdi_callers *all = hdi_claim_of(rt)->callers;
     hdi_mutex_lock(&all->lock);
-    for (int64_t now; !is_settled(all) && (now = hdi_clock_ns()) < deadline;) {
+    for (int64_t now; !callers_are_settled(all) && (now = hdi_clock_ns()) < deadline;) {
         int64_t look = now + SETTLE_NS; /* the end of a claim wakes no thread */
         hdi_cond_wait(&all->changed, &all->lock, look < deadline ? look : deadline);
     }
@@ -486,7 +545,7 @@ void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
 }
 
 /* The lock is held. */
-static void note_stuck(struct hdi_callers *all)
+static void callers_note_stuck(struct hdi_callers *all)
 {
     const waiting *w = NULL;
     for (int i = 0; i < CALLERS_MOST && !w; i++) {
@@ -501,7 +560,8 @@ static void note_stuck(struct hdi_callers *all)
     }
 }
 
-/* What hdi_callers_settle has not seen end may still do so. Claims of the program's own have stale handles by now, so no thread can end them. */
+/* Calls that outlasted hdi_callers_settle may still end. The handles of the program's claims are
+ * stale by now, so no thread can end these claims. */
 static void callers_stop(hd_runtime *rt)
 {
     struct hdi_callers *all = hdi_claim_of(rt)->callers;
@@ -513,16 +573,16 @@ static void callers_stop(hd_runtime *rt)
     while ((all->unfinished || all->calling) && hdi_cond_wait(&all->changed, &all->lock, deadline)) {
     }
     all->stop = true;
-    note_stuck(all);
+    callers_note_stuck(all);
     pthread_cond_broadcast(&all->changed);
     hdi_mutex_unlock(&all->lock);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         if (all->watchers[i].runs) {
-            wake(&all->watchers[i]);
+            callers_wake_watcher(&all->watchers[i]);
             pthread_join(all->watchers[i].thread, NULL);
         }
     }
-    for (int i = 0; i < CALLERS_MOST; i++) { /* none is started any more */
+    for (int i = 0; i < CALLERS_MOST; i++) { /* no more are started */
         hdi_mutex_lock(&all->lock);
         bool made = all->callers[i].state != NEVER;
         hdi_mutex_unlock(&all->lock);
@@ -545,9 +605,9 @@ static void callers_release(hd_runtime *rt)
     struct hdi_callers *all = hdi_claim_of(rt)->callers;
     if (all) {
         for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-            drop(&all->watchers[i].pending);
+            waiting_calls_drop(&all->watchers[i].pending);
         }
-        drop(&all->due);
+        waiting_calls_drop(&all->due);
         pthread_cond_destroy(&all->changed);
         hdi_mutex_destroy(&all->lock);
         free(all);

@@ -1,7 +1,9 @@
-/* lane_call.c - functions of the program in lanes, and lanes that wait for tickets: hd_lane_call and hd_lane_after.
+/* lane_call.c - functions of the program in lanes, and lanes that wait for tickets: hd_lane_call
+ * and hd_lane_after.
  *
- * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane is full.
- * Always: nothing is submitted before every check has passed.
+ * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane is
+ * full.
+ * Always: nothing is submitted until every check has passed.
  */
 #include "base/error.h"
 #include "claim/claim.h"

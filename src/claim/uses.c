@@ -1,26 +1,30 @@
-/* uses.c - what a claim or a call uses: the arguments of the program, checked, as uses of a submission.
+/* uses.c - checks the uses of a claim or a call: turns arguments of the program into uses of a
+ * submission.
  *
- * Threads: any. Locks: none. Blocking: the first use of another device's memory, for the test of the pair.
- * Always: nothing is changed. What is checked here may change until the submission, which checks the handles once more.
+ * Threads: any. Locks: none. Blocking: the first use of another device's memory, for the test of
+ * the pair.
+ * Always: nothing changes. Facts checked here may change until the submission, which checks the
+ * handles again.
  */
 #include "base/error.h"
 #include "claim/claim.h"
 #include "transfer/route.h"
 
 /* Names the use in a failure. */
-static hd_status __attribute__((cold)) about(hd_status status, size_t index)
+static hd_status __attribute__((cold)) claim_use_fail_about(hd_status status, size_t index)
 {
     return hdi_fail_about(status, "use %zu", index);
 }
 
-static hd_status use_from(hd_runtime *rt, int device, const hd_arg *arg, size_t index, hdi_use *use)
+static hd_status claim_use_from(hd_runtime *rt, int device, const hd_arg *arg, size_t index, hdi_use *use)
 {
-    if (arg->kind != HD_ARG_BUFFER || arg->access == 0 || arg->access > 3) {
+    uint32_t access = arg->access & 0xff; /* the bits above are the type of the elements */
+    if (arg->kind != HD_ARG_BUFFER || access == 0 || access > 3) {
         return hdi_fail(HD_ERROR_ARGUMENT, "use %zu is no buffer: make it with hd_in, hd_out or hd_inout", index);
     }
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (!b) {
-        return about(hdi_buffer_refused(arg->value.buffer), index);
+        return claim_use_fail_about(hdi_buffer_refused(arg->value.buffer), index);
     }
     if (b->runtime != rt) {
         return hdi_fail(HD_ERROR_HANDLE, "use %zu: the buffer is of another runtime", index);
@@ -28,17 +32,18 @@ static hd_status use_from(hd_runtime *rt, int device, const hd_arg *arg, size_t 
     uint64_t losses = hdi_buffer_losses(b), bytes = b->bytes;
     if (arg->offset >= bytes || arg->size > bytes - arg->offset) {
         return hdi_buffer_is_gone(b, arg->value.buffer)
-                   ? about(hdi_buffer_refused(arg->value.buffer), index)
+                   ? claim_use_fail_about(hdi_buffer_refused(arg->value.buffer), index)
                    : hdi_fail(HD_ERROR_RANGE, "use %zu: bytes %zu + %zu of a buffer of %llu", index, arg->offset,
                               arg->size, (unsigned long long)bytes);
     }
-    int owner = b->owner; /* read once: the structure may become another buffer's */
+    int owner = b->owner; /* read once: another buffer may reuse the structure */
     if (device >= 0 && !hdi_buffer_is_reached(b, owner, device)) {
-        return hdi_buffer_is_gone(b, arg->value.buffer) ? about(hdi_buffer_refused(arg->value.buffer), index)
-                                                        : about(hdi_buffer_reach_failed(b, owner, device), index);
+        return hdi_buffer_is_gone(b, arg->value.buffer)
+                   ? claim_use_fail_about(hdi_buffer_refused(arg->value.buffer), index)
+                   : claim_use_fail_about(hdi_buffer_reach_failed(b, owner, device), index);
     }
     if (losses == HDI_LOST) {
-        return about(hdi_buffer_refused(arg->value.buffer), index);
+        return claim_use_fail_about(hdi_buffer_refused(arg->value.buffer), index);
     }
     uint64_t high = arg->size ? arg->offset + arg->size : bytes;
     *use = (hdi_use){.buffer = b,
@@ -63,14 +68,14 @@ hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n
     }
     hd_status status = HD_OK;
     for (size_t i = 0; i < n_args && !status; i++) {
-        status = use_from(rt, device, &args[i], i, &uses[i]);
+        status = claim_use_from(rt, device, &args[i], i, &uses[i]);
     }
     return status;
 }
 
 hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
 {
-    /* Nothing of the runtime is read before one of its buffers is found, which an open one has. */
+    /* Read nothing of the runtime before a buffer of it is found, which proves that it is open. */
     hd_status status = n_args ? hdi_uses_from(rt, device, args, n_args, uses) : HD_OK;
     return (status || !n_args) && !hdi_runtime_is_open(rt) ? hdi_runtime_refused(rt) : status;
 }

@@ -1,11 +1,11 @@
-/* activities.c - see activities.h for threads, locks and what always holds. */
+/* activities.c - see activities.h for threads, locks and invariants. */
 #include "engine/activities.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
 #include "record/record.h"
 
-static hdi_activities *activities_of(hdi_engine *engine)
+static hdi_activities *activities_of_engine(hdi_engine *engine)
 {
     /* pairs with the release store in hdi_engine_activities_begin */
     return atomic_load_explicit(&engine->recording.activities, memory_order_acquire);
@@ -14,7 +14,7 @@ static hdi_activities *activities_of(hdi_engine *engine)
 bool hdi_engine_activities_begin(hdi_engine *engine, char why[HDI_ACTIVITIES_WHY_BYTES])
 {
     const hd_runtime *rt = engine->device->runtime;
-    hdi_activities *a = activities_of(engine);
+    hdi_activities *a = activities_of_engine(engine);
     if (!a && (a = calloc(1, sizeof *a)) != NULL) {
         a->ordinal = engine->device->ordinal;
         atomic_store_explicit(&engine->recording.activities, a, memory_order_release);
@@ -28,7 +28,7 @@ bool hdi_engine_activities_begin(hdi_engine *engine, char why[HDI_ACTIVITIES_WHY
 
 void hdi_engine_activities_end(hdi_engine *engine)
 {
-    hdi_activities *a = activities_of(engine);
+    hdi_activities *a = activities_of_engine(engine);
     if (a) {
         hdi_activities_end(a, engine->device->runtime->driver);
     }
@@ -36,8 +36,8 @@ void hdi_engine_activities_end(hdi_engine *engine)
 
 /* ---- recording ---- */
 
-/* Whether the name was recorded in this session. `is`: it is from now on. */
-static bool is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
+/* True if the name was recorded in this session. `is`: from now on it counts as recorded. */
+static bool activities_is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
 {
     uint32_t word = name->index / 64;
     uint64_t bit = (uint64_t)1 << name->index % 64;
@@ -45,7 +45,7 @@ static bool is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
         uint32_t words = 2 * word + 16;
         uint64_t *named = realloc(r->named, words * sizeof *named);
         if (!named) {
-            return false; /* it is recorded again, which does no harm */
+            return false; /* it is recorded again, which is harmless */
         }
         memset(named + r->named_words, 0, (words - r->named_words) * sizeof *named);
         r->named = named;
@@ -60,7 +60,7 @@ static bool is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
 }
 
 /* The runtime's number of a device of the driver. */
-static uint32_t index_of(const hd_runtime *rt, uint32_t ordinal)
+static uint32_t activities_device_index(const hd_runtime *rt, uint32_t ordinal)
 {
     for (int i = 0; ordinal != HDI_ACTIVITY_HOST && i < rt->n_devices; i++) {
         if ((uint32_t)rt->devices[i]->ordinal == ordinal) {
@@ -70,27 +70,27 @@ static uint32_t index_of(const hd_runtime *rt, uint32_t ordinal)
     return HDI_RECORD_NO_DEVICE;
 }
 
-static void record_one(hdi_engine *engine, hdi_activity *activity)
+static void activities_record_one(hdi_engine *engine, hdi_activity *activity)
 {
     const hd_runtime *rt = engine->device->runtime;
     hdi_record_ring *ring = engine->device->channel.records;
     hdi_record *r = &activity->record;
     r->device = (uint8_t)engine->device->index;
     if (r->kind != HDI_RECORD_ACTIVITY_KERNEL) {
-        r->activity.src = index_of(rt, r->activity.src);
-        r->activity.dst = index_of(rt, r->activity.dst);
+        r->activity.src = activities_device_index(rt, r->activity.src);
+        r->activity.dst = activities_device_index(rt, r->activity.dst);
     }
     hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
-    bool names = activity->name && !is_named(&engine->recording, activity->name, false);
+    bool names = activity->name && !activities_is_named(&engine->recording, activity->name, false);
     uint32_t n = hdi_record_with_text(all, r, names ? activity->name->text : NULL);
     if (hdi_ring_put_all(ring, all, n) && names) {
-        is_named(&engine->recording, activity->name, true);
+        activities_is_named(&engine->recording, activity->name, true);
     }
 }
 
 void hdi_engine_activities_take(hdi_engine *engine)
 {
-    hdi_activities *a = activities_of(engine);
+    hdi_activities *a = activities_of_engine(engine);
     if (!a || !hdi_activities_any(a)) {
         return;
     }
@@ -103,7 +103,7 @@ void hdi_engine_activities_take(hdi_engine *engine)
         recording->named_in = batch.session;
     }
     for (uint32_t i = 0; i < batch.n; i++) {
-        record_one(engine, &batch.at[i]);
+        activities_record_one(engine, &batch.at[i]);
     }
     free(batch.at);
     atomic_fetch_add_explicit(&engine->device->channel.records->dropped, batch.dropped, memory_order_relaxed);
@@ -111,7 +111,7 @@ void hdi_engine_activities_take(hdi_engine *engine)
 
 void hdi_engine_activities_release(hdi_engine *engine, bool driver_usable)
 {
-    hdi_activities *a = activities_of(engine);
+    hdi_activities *a = activities_of_engine(engine);
     if (a) {
         if (driver_usable) {
             hdi_activities_end(a, engine->device->runtime->driver);

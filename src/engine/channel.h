@@ -1,31 +1,37 @@
-/* channel.h - the shared mapping of one device: everything that both the application's side and the engine touch.
+/* channel.h - the shared mapping of one device: all state that both the application and the engine
+ * touch.
  *
- * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same
- * code. Its areas, in order:
- * - engine: what concerns the device as a whole
+ * It contains no pointers and no process-local handles, so an engine in another process can map it
+ * and run the same code. Its areas, in order:
+ * - engine: state of the device as a whole
  * - lanes: the state of each lane
  * - flags: one cache line per lane, which the device itself writes
- * - requests, rings, logs of failures (failures.h), times of operations (times.h), and the engine's records of a trace
+ * - requests, rings, logs of failures (failures.h), times of operations (times.h), and the engine's
+ *   records of a trace
  *
- * A position counts slots of a lane's command ring since the lane was made and never goes back. The slot's number is the
- * position modulo the ring's size. A ticket is the position behind its command. Long argument blocks continue in the
- * following slots. A command never wraps around the ring's end: a SKIP fills the gap.
+ * A position counts slots of a lane's command ring since the lane was made, and never goes back.
+ * The slot's number is the position modulo the ring's size. A ticket is the position behind its
+ * command. Long argument blocks continue in the following slots. A command never wraps around the
+ * ring's end: a SKIP fills the gap.
  *
- * Areas are whole pages, and a worker process maps those that it does not write for
- * reading only.
+ * Areas are whole pages. A worker process maps an area that it never writes as read-only.
  *
- * A worker process may write anything anywhere in the channel, and die at any moment. So the application keeps in
- * memory of its own (hd_lane, hdi_device) what it owns. This is how far lanes are filled, how much of a log is
- * archived, and the device's state. The application compares the engine's reports with that (ticket.c). A
- * worker that reports something impossible is killed.
+ * A worker process may write anything anywhere in the channel, and may die at any moment. So the
+ * application keeps the state that it owns in its own memory (hd_lane, hdi_device). This state is
+ * how far lanes are filled, how much of a log is archived, and the device's state. The application
+ * compares the engine's reports with it (ticket.c), and kills a worker that reports something
+ * impossible.
  *
- * Threads: each field's comment names the side that writes it. Submitters write commands, the engine reads them.
- * Locks: the device's order lock while commands are written; none else, except where a field's comment names one.
+ * Threads: each field's comment names the side that writes it. Submitters write commands, the
+ * engine reads them.
+ * Locks: the device's order lock while commands are written; no other, unless a field's comment
+ * names one.
  * Always:
- * - A field has one writing side. The application never reads from here what it owns.
- * - A ring holds no pointers of the application, so it means the same to an engine in another process. A kernel is a
- *   number in the runtime's table, memory is a device address, a lane is a number. Only a CALL has pointers, since it is for
- *   engines in the application's process.
+ * - A field is written by one side, unless its comment names both. The application never reads from
+ *   here the state that it owns.
+ * - A ring contains no pointers of the application, so it means the same to an engine in another
+ *   process. A kernel is a number in the runtime's table, memory is a device address, a lane is a
+ *   number. Only a CALL contains pointers: it goes only to engines in the application's process.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
 #define HDI_ENGINE_CHANNEL_H
@@ -40,7 +46,8 @@
 
 /* ---- positions and commands ---- */
 
-/* A position in a lane of this runtime. The work that it names is finished once the lane's `done` has reached it. */
+/* A position in a lane of this runtime. The work that it names is finished once the lane's `done`
+ * reaches it. */
 typedef struct hdi_point {
     uint32_t lane;     /* global number of the lane in the runtime */
     uint64_t position; /* its sequence number there */
@@ -51,18 +58,20 @@ typedef struct hdi_point {
 #define HDI_SOURCES_MOST 13 /* in one command */
 #define HDI_COMMAND_SLOTS_MAX (1 + HDI_ARGUMENT_BYTES_MAX / HDI_SLOT_BYTES)
 
-/* The one table of operations, which a ticket of the application can stand for: X(op, call, name, entries, rank).
- * - call: its name in issue.c, which has the driver call of each
+/* The one table of operations, which tickets of the application can name: X(op, call, name,
+ * entries, rank).
+ * - call: its name in issue.c, which makes the driver call of each
  * - name: its name in messages
  * - entries: how many entries of the driver's queue it takes
  * - rank: its rank among the suspects of a loss, the likeliest first; HDI_RANK_INNOCENT: none
  *
- * COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few kernels. Its command is a
- * hdi_product (blas/blas.h), whose first bytes are those of a command.
- * CALL is a function of the program, which gives the driver work of its own. No worker process is ever given one.
- * MARK is no work: it ends with what is in front of it.
- * CLAIM has two slots. Its first one ends when the program may use the bytes. The second one, CLAIMED, ends when the program
- * has ended the claim. Only its end is an operation's. */
+ * COPY_BOX copies rows at equal distances. MATMUL calls a library, which launches a few kernels.
+ * Its command is a hdi_product (blas/blas.h), which begins with the first bytes of a command.
+ * CALL is a function of the program, which gives the driver its own work. A worker process never
+ * gets one.
+ * MARK does no work: it ends when the work in front of it ends.
+ * CLAIM takes two slots. The first one ends when the program may use the bytes. The second one,
+ * CLAIMED, ends when the program ends the claim. Only that end is the end of an operation. */
 #define HDI_RANK_INNOCENT 3
 #define HDI_OP_MAP(X)                                                                                                  \
     X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
@@ -76,32 +85,33 @@ typedef struct hdi_point {
     X(CLAIMED, nothing, "claim", 0, 3)
 
 enum {
-    HDI_OP_NONE, /* no command has it */
+    HDI_OP_NONE, /* of no command */
 #define HDI_OP_OF_MAP(op, call, name, entries, rank) HDI_OP_##op,
     HDI_OP_MAP(HDI_OP_OF_MAP)
 #undef HDI_OP_OF_MAP
-        HDI_OPS,           /* what follows is between a lane and its engine, and is no operation */
-    HDI_OP_SKIP = HDI_OPS, /* nothing; fills the ring up to its end */
-    HDI_OP_WAIT,           /* the lane goes on when another lane has finished a position */
+        HDI_OPS,           /* the rest passes between a lane and its engine, and is no operation */
+    HDI_OP_SKIP = HDI_OPS, /* does nothing; fills the ring up to its end */
+    HDI_OP_WAIT,           /* the lane goes on when another lane finishes a position */
     HDI_OP_RESUME,         /* a failed lane accepts work again */
-    HDI_OP_SOURCES         /* the next operation reads results of another lane; a WAIT before it gives the order */
+    /* the next operation reads results of another lane; a WAIT before it provides the order */
+    HDI_OP_SOURCES
 };
 
 enum {
     HDI_COPY_TO_DEVICE = 1, /* from host memory */
     HDI_COPY_TO_HOST,
-    HDI_COPY_ON_DEVICE, /* both sides reachable by the lane's device */
-    HDI_COPY_PEER,      /* likewise, and one of them another device's */
+    HDI_COPY_ON_DEVICE, /* the lane's device reaches both sides */
+    HDI_COPY_PEER,      /* likewise, and one side belongs to another device */
     HDI_COPY_HOST,      /* host to host */
     HDI_COPY_KIND = 255,
-    /* A flag beside the kind: other lanes are going to wait for exactly this operation. The engine marks its end at
-     * once, so that they need not wait for the end of a later one. */
+    /* A flag beside the kind: other lanes will wait for exactly this operation. The engine marks
+     * its end at once, so that they need not wait for a later end. */
     HDI_COPY_AWAITED = 256
 };
 
 /* A launch is packed so that a kernel of three buffers and three or four numbers needs one slot. */
 typedef union hdi_command {
-    /* The same first bytes in all. */
+    /* All commands share these first bytes. */
     struct {
         uint8_t op;
         uint8_t slots; /* of the whole command */
@@ -118,11 +128,12 @@ typedef union hdi_command {
         uint16_t argument_bytes;
         uint16_t shared_units; /* dynamic shared memory, in units of HDI_SHARED_UNIT */
         uint32_t reserved;
-        unsigned char arguments[40]; /* goes on in the following slots */
+        unsigned char arguments[40]; /* continue in the following slots */
     } launch;
     struct {
         uint32_t first;
-        /* Not 0: a completion write follows it at once, since a thread will check how far the lane is. */
+        /* Not 0: a completion write follows at once, since a thread will check how far the lane
+         * is. */
         uint32_t signalled;
         uint64_t dst, src, bytes;
     } copy;
@@ -139,18 +150,20 @@ typedef union hdi_command {
     } fill;
     struct {
         uint32_t first, reserved;
-        uint64_t function, context; /* of the program's, hence only where the engine is in its process */
+        uint64_t function, context; /* of the program, hence only for an engine in its process */
     } call;
     struct {
         uint32_t first;
         uint32_t lane;     /* global number */
         uint64_t position; /* of that lane */
-        uint64_t source;   /* position whose result is read: if it failed, this lane's command fails; 0: none */
+        /* position whose result the lane reads: if it failed, this lane's command fails; 0: none */
+        uint64_t source;
     } wait;
     struct {
         uint32_t first;
-        uint32_t lane;                         /* global number */
-        uint64_t position;                     /* position whose result is read; the others are so much behind it: */
+        uint32_t lane; /* global number */
+        /* position whose result the lane reads; further ones are this far behind it: */
+        uint64_t position;
         uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: no further one */
     } sources;
     unsigned char bytes[HDI_SLOT_BYTES];
@@ -160,7 +173,7 @@ typedef union hdi_command {
 #define HDI_CLAIM_ON_STREAM 1 /* kind of a CLAIM: no thread needs to see at once that it is ready */
 #define HDI_CLAIM_SLOTS 2
 
-/* Whether it is an operation of the table. */
+/* True if the table lists it as an operation. */
 static inline bool hdi_op_is_work(unsigned op)
 {
     return op - 1 < HDI_OPS - 1;
@@ -168,7 +181,7 @@ static inline bool hdi_op_is_work(unsigned op)
 
 #define HDI_SHARED_UNIT 16
 
-/* x and y up to 2047, z up to 1023, which is more than any device allows. */
+/* x and y up to 2047, z up to 1023: more than any device allows. */
 static inline uint32_t hdi_block_pack(uint32_t x, uint32_t y, uint32_t z)
 {
     return x | y << 11 | z << 22;
@@ -188,61 +201,78 @@ static inline uint32_t hdi_block_z(uint32_t block)
 
 _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is one slot");
 
-/* ---- what is shared ---- */
+/* ---- the shared state ---- */
 
-#define HDI_LANES_MAX 256       /* per device */
-#define HDI_FAILURES_LEAST 4096 /* records of a lane's log; or twice a ring's slots where that is more */
+#define HDI_LANES_MAX 512 /* per device */
+/* Of these, for the program, transfers and claims; the rest: parking lanes (parked.h). */
+#define HDI_LANES_OF_PROGRAM 256
+/* Records of a lane's log; twice a ring's slots if that is more. */
+#define HDI_FAILURES_LEAST 4096
 #define HDI_LINE 64
 
 /* Operations at positions from..to failed. */
 typedef struct hdi_failure {
     uint64_t from, to;
-    uint64_t position; /* of the operation that is to blame, in lane `lane` */
+    uint64_t position; /* of the operation to blame, in lane `lane` */
     uint32_t lane;     /* global number */
     int32_t driver_code;
-    uint32_t kernel;   /* for a launch: number in the runtime's table; for a claim or a call: how it ended (claims.h) */
+    /* For a launch: number in the runtime's table. For a claim or a call: how it ended
+     * (claims.h). */
+    uint32_t kernel;
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the one to blame */
-    uint8_t waited;    /* of a lost device: the one to blame is in another lane, which this one waited for */
-    uint64_t loss;     /* likewise: number of the loss, see hdi_loss_suspects; 0: not recorded */
-    uint64_t begun;    /* likewise: what is behind this position of this lane had not begun */
+    /* Of a lost device: this lane waited for the one to blame, in another lane. */
+    uint8_t waited;
+    uint64_t loss;  /* likewise: number of the loss, see hdi_loss_suspects; 0: not recorded */
+    uint64_t begun; /* likewise: work behind this position of this lane had not begun */
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
-/* Which side fences between its store and its load. A submitter stores `head`, and then loads whether its lane is
- * active and the engine awake. An engine that is about to sleep, or to take a lane off, stores that and then loads
- * `head`. One of them has to see the other's store. Submitters do this far more often. */
+/* Which side fences between its store and its load. A submitter stores `head`, then loads whether
+ * its lane is active and the engine awake. An engine that is about to sleep, or to take a lane off
+ * the active ones, stores that and then loads `head`. One of the two must see the other's store.
+ * Submitters do this far more often than engines. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
-    /* Submitters fence. A worker's engine may take it over, since the application has joined (hdi_biased_join). */
+    /* Submitters fence. A worker's engine may take this over, since the application called
+     * hdi_biased_join(). */
     HDI_FENCES_EITHER = 1,
-    HDI_FENCES_ENGINE = 2, /* the engine fences for submitters, on their processors (engine_see_heads) */
+    /* The engine fences for submitters, on their processors (engine_see_heads). */
+    HDI_FENCES_ENGINE = 2,
 };
 
-/* The state of the engine that others see. */
+/* The engine's state that others see. */
 typedef struct hdi_engine_shared {
-    /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
-    _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the doorbell */
+    /* The engine sleeps, or is about to: ring the doorbell. */
+    _Alignas(HDI_LINE) _Atomic uint32_t asleep;
     _Atomic uint32_t fences; /* HDI_FENCES_*: which side fences */
-    /* Bit per lane: a thread waits for it, or did. Set by threads that wait, cleared by the engine. */
+    /* Bit per lane with commands, or with work in flight. Submitters set it, the engine clears it.
+     * The bits of most lanes are in the cache line of `asleep`. */
+    _Atomic uint64_t active[HDI_LANES_MAX / 64];
+    /* Bit per lane that a thread waits for, or did. Threads that wait set it, the engine clears
+     * it. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
-    /* Application: whether a thread of it waits for claims (src/claim). Engine: the futex word of that thread, which moves with each claim
-     * that is ready or over. */
+    /* Application: a thread waits for claims (src/claim). */
     _Alignas(HDI_LINE) _Atomic uint32_t bell_wanted;
+    /* Both sides (hdi_claim_ring): its futex word. It moves when a claim is ready or over. */
     _Atomic uint32_t bell;
-    _Alignas(HDI_LINE) _Atomic uint32_t doorbell;  /* futex word */
-    _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: rises with every pass, so that others see that it runs */
-    _Atomic int32_t
-        lost_by; /* worker process: the code for which it ends itself; it may be wrong, see cause_of_end in workers.c */
-    /* Worker process, before `lost_by`: what the kernel reported, of the same code; it may be wrong, too (hdi_provider.reason). */
+    _Alignas(HDI_LINE) _Atomic uint32_t doorbell; /* futex word */
+    /* Engine: rises with every pass, so that others see that it runs. */
+    _Alignas(HDI_LINE) _Atomic uint64_t heartbeat;
+    /* Worker process: the code for which it ends itself. May be wrong, see child_cause_of_end in
+     * workers.c. */
+    _Atomic int32_t lost_by;
+    /* Worker process, before `lost_by`: the kernel's report for the same code. It may be wrong, too
+     * (hdi_provider.reason). */
     char reason[HDI_DRIVER_REASON_BYTES];
-    _Atomic uint32_t recording; /* application: HDI_RECORD_DETAIL_*, 0: nothing is recorded */
-    _Atomic uint32_t recorded;  /* engine: the same, once it does so. 0: all that it had to record is in `records` */
-    _Atomic uint32_t overdue;   /* watchdog: 1 + the lane whose first operation took too long; 0: none */
+    _Atomic uint32_t recording; /* application: HDI_RECORD_DETAIL_*; 0: record nothing */
+    /* Engine: the same, once it records that. 0: all its records are in `records`. */
+    _Atomic uint32_t recorded;
+    /* Watchdog: 1 + the lane whose first operation took too long; 0: none. */
+    _Atomic uint32_t overdue;
     _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;
 
@@ -252,37 +282,53 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes with every command. */
     _Alignas(HDI_LINE) _Atomic uint64_t issued; /* slots given to the driver */
-    /* No work behind this had begun. Exact once the engine has lost the device. 0: not recorded. */
+    /* No work behind this position had begun. Exact once the engine loses the device. 0: not
+     * recorded. */
     _Atomic uint64_t begun;
-    /* Clock of the engine's pass that saw `done` move, or that issued work to the idle lane. 0: none. */
+    /* Clock of the engine's pass that saw `done` move, or that issued work to the idle lane.
+     * 0: none. */
     _Atomic int64_t moved;
 
-    /* Engine: changes when work is seen finished. Application: for claims that the engine never saw (claims.h). */
-    _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */
-    _Atomic uint32_t wake;                    /* futex word: rises when `done` reaches what a thread sleeps for */
-    _Atomic uint32_t sleepers;                /* waiters: threads asleep on `wake` */
-    /* Set by waiters, cleared by the thread that wakes them: bits (hdi_awaited_bit) of what they sleep for. */
+    /* Engine: changes when it sees work finished. Application: for claims that the engine never saw
+     * (claims.h). */
+    _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; calls compare tickets with it */
+    /* Futex word: rises when `done` reaches a position that a thread sleeps for. */
+    _Atomic uint32_t wake;
+    _Atomic uint32_t sleepers; /* waiters: threads asleep on `wake` */
+    /* Bits (hdi_awaited_bit) of the positions that waiters sleep for. Waiters set them, the thread
+     * that wakes them clears them. */
     _Atomic uint32_t awaited;
 
-    /* Any thread or engine. Only ever raised. */
-    _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
-    _Atomic uint64_t wanted_event; /* another lane waits for this position: record an event behind it */
-    /* Another lane stands at a wait for this position, which was issued: record an event at once. */
+    /* Any thread or engine; only ever raised, as the next two are. A thread waits for this
+     * position: publish it without delay. */
+    _Alignas(HDI_LINE) _Atomic uint64_t wanted_host;
+    /* Another lane waits for this position: record an event behind it. */
+    _Atomic uint64_t wanted_event;
+    /* Another lane stands at a wait for this position, which is issued: record an event at once. */
     _Atomic uint64_t wanted_now;
-    _Atomic uint32_t watchers; /* bit per device whose engine, in another process, sleeps until `done` moves */
-    /* Application: the claim up to the second one was ended without success, as the first one states (claims.h). Written before `ended`. */
+    /* Bit per device whose engine, in another process, sleeps until `done` moves. */
+    _Atomic uint32_t watchers;
+    /* Application: the program ended the claim up to `failed_at` without success, with the outcome
+     * `failed_as` (claims.h). Written before `ended`. */
     _Atomic uint32_t failed_as;
     _Atomic uint64_t failed_at;
-    _Atomic uint64_t ended; /* application: the last claim up to this position was ended */
+    /* Application: the program ended the last claim up to this position. */
+    _Atomic uint64_t ended;
+    /* Application: commands up to here went to a former worker. They failed, and only their waits
+     * count. */
+    _Atomic uint64_t lost_to;
 
-    /* Engine: changes only on failure. Submitters read `failed` on each submission, so its cache line changes
-     * rarely. */
+    /* Engine: changes only on failure. Submitters read `failed` on each submission, so its cache
+     * line must change rarely. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
-    _Atomic uint64_t failure_changes;           /* odd while the log is being written; 0: nothing ever failed */
-    _Atomic uint64_t failures_end;              /* records ever written to the log */
-    _Atomic uint64_t failures_first;            /* application: how many of them have left the log; see failures.h */
-    _Atomic uint32_t keeps_times;               /* application: operations get times; see times.h */
-    _Atomic uint64_t times_after;               /* engine: only behind this position, times are those of this engine */
+    /* Odd while the engine writes the log; 0: nothing ever failed. */
+    _Atomic uint64_t failure_changes;
+    _Atomic uint64_t failures_end; /* records ever written to the log */
+    /* application: how many of them left the log; see failures.h */
+    _Atomic uint64_t failures_first;
+    _Atomic uint32_t keeps_times; /* application: operations get times; see times.h */
+    /* Engine: only times behind this position are from this engine. */
+    _Atomic uint64_t times_after;
 } hdi_lane_shared;
 
 /* When the operation that ends in a slot ended (times.h). */
@@ -291,8 +337,8 @@ typedef struct hdi_time {
     _Atomic int64_t ns;
 } hdi_time;
 
-/* The device writes the low 32 bits of a finished position here, by a 4-byte memset behind the work. So the engine sees
- * completion with a load instead of a driver call. */
+/* The device writes the low 32 bits of a finished position here, with a 4-byte write behind the
+ * work. So the engine sees completion with a load instead of a driver call. */
 typedef struct hdi_completion_flag {
     _Alignas(HDI_LINE) _Atomic uint32_t position;
 } hdi_completion_flag;
@@ -303,23 +349,24 @@ typedef struct hdi_channel {
     hdi_lane_shared *lanes;     /* HDI_LANES_MAX */
     hdi_completion_flag *flags; /* HDI_LANES_MAX, page-aligned */
     size_t flags_bytes;
-    /* Two bits (HDI_REQUEST_*) per slot: what is requested right behind the command that ends there. A wish
-     * (`wanted_*`) has only the latest position. So it is of little use to a thread that waits for an early position
-     * while others wait for late ones. */
+    /* Two bits (HDI_REQUEST_*) per slot: the requests for a signal right behind the command that
+     * ends there. A wish (`wanted_*`) stores only the latest position. That helps little if one
+     * thread waits for an early position while others wait for late ones. */
     _Atomic uint64_t *requests;
-    hdi_command *rings;         /* HDI_LANES_MAX rings of `slots` commands */
-    uint32_t slots;             /* a power of two */
-    uint32_t failures_room;     /* records of a lane's log, a power of two */
-    _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of failures_room records of HDI_FAILURE_WORDS words */
-    hdi_time *times;            /* HDI_LANES_MAX tables with one for each slot */
-    hdi_record_ring *records;   /* engine: writes, application: reads */
+    hdi_command *rings;     /* HDI_LANES_MAX rings of `slots` commands */
+    uint32_t slots;         /* a power of two */
+    uint32_t failures_room; /* records of a lane's log, a power of two */
+    /* HDI_LANES_MAX logs of failures_room records of HDI_FAILURE_WORDS words. */
+    _Atomic uint64_t *failures;
+    hdi_time *times;          /* HDI_LANES_MAX tables with one for each slot */
+    hdi_record_ring *records; /* engine: writes, application: reads */
 } hdi_channel;
 
 #define HDI_REQUEST_EVENT 1
 #define HDI_REQUEST_FLAG 2
 #define HDI_REQUESTS_PER_WORD 32
 
-/* Sleepers are distinguished by the low bits of what they sleep for. */
+/* The low bits of the awaited position distinguish sleepers. */
 static inline uint32_t hdi_awaited_bit(uint64_t position)
 {
     return (uint32_t)1 << (position % 32);
@@ -335,7 +382,7 @@ static inline uint32_t hdi_awaited_bits(uint64_t from, uint64_t to)
     return (uint32_t)(bits | bits >> 32);
 }
 
-/* Where the requests for a position are. */
+/* The word with the requests for a position, and their place in it. */
 static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
                                                 unsigned *shift)
 {
@@ -344,17 +391,17 @@ static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint
     return &channel->requests[slot / HDI_REQUESTS_PER_WORD];
 }
 
-/* Requests completion behind a position. Any thread. The caller also raises the wish, which works where the engine has
- * passed the position already. */
+/* Requests completion behind a position. Any thread. The caller also raises the wish, which works
+ * if the engine passed the position before. */
 static inline void hdi_request_completion(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
 {
     unsigned shift;
     _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
-    /* relaxed: a request that comes too late is found by the next command in that slot, and costs it something */
+    /* relaxed: a request that comes too late acts on the next command in that slot, at some cost */
     atomic_fetch_or_explicit(requests, (uint64_t)what << shift, memory_order_relaxed);
 }
 
-/* Engine: whether anything is requested behind a position. */
+/* Engine: true if a thread requests anything behind a position. */
 static inline bool hdi_is_requested(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
@@ -362,7 +409,7 @@ static inline bool hdi_is_requested(const hdi_channel *channel, uint32_t lane, u
     return (atomic_load_explicit(requests, memory_order_relaxed) >> shift & 3) != 0;
 }
 
-/* Engine: takes what is requested behind a position, so that it is returned once. */
+/* Engine: takes the requests behind a position, so that it returns them once. */
 static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
@@ -376,9 +423,9 @@ static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t la
 
 /* Makes the channel. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made. Takes the descriptor over, also on failure. This side cannot write what
- * it never writes: the rings. Where the device is a `peer`, which another process drives, it can write the engine's and
- * the lanes' state only.
+/* Maps the channel that another process made. Takes the descriptor over, also on failure. This side
+ * cannot write the rings. `peer`: another process drives the device; then this side can write only
+ * the state of the engine and of the lanes.
  * Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);

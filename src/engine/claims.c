@@ -1,6 +1,7 @@
 /* claims.c - see claims.h.
  *
- * Ends without success are kept once for each label, call site and status, and as long as the runtime, since tickets stay with the program.
+ * The table keeps one outcome for each label, call site and failed status. It lives as long as the
+ * runtime, since the program keeps tickets.
  */
 #include "engine/claims.h"
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct hdi_outcomes {
     uint32_t n, room;
 };
 
-/* ---- what a lane's claim is called ---- */
+/* ---- the name of a lane's claim ---- */
 
 void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
 {
@@ -43,7 +44,7 @@ void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
     atomic_store_explicit(&lane->claim_site, site, memory_order_relaxed);
 }
 
-static void label_of(const hd_lane *lane, char out[HD_LABEL_BYTES])
+static void lane_claim_label(const hd_lane *lane, char out[HD_LABEL_BYTES])
 {
     uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
     for (size_t i = 0; i < HDI_CLAIM_LABEL_WORDS; i++) {
@@ -56,7 +57,7 @@ static void label_of(const hd_lane *lane, char out[HD_LABEL_BYTES])
     out[HD_LABEL_BYTES - 1] = 0;
 }
 
-static void name(const char *label, bool on_stream, const void *site, char out[HDI_CLAIM_TEXT])
+static void lane_claim_write_text(const char *label, bool on_stream, const void *site, char out[HDI_CLAIM_TEXT])
 {
     char where[HDI_SITE_BYTES];
     hdi_site_text(site, where);
@@ -74,23 +75,23 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
     /* A claim's command is the last one in its lane. */
     if (lane && position + 1 >= hdi_lane_submitted(device, number)) {
         char label[HD_LABEL_BYTES];
-        label_of(lane, label);
-        name(label, atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed),
-             atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
+        lane_claim_label(lane, label);
+        lane_claim_write_text(label, atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed),
+                              atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
     }
 }
 
 /* ---- ends ---- */
 
-/* Publishes the commands up to `end`, where that was left for later. */
-static void publish(hd_lane *lane, uint64_t end)
+/* Publishes the commands up to `end`, if that was left for later. */
+static void lane_claim_publish(hd_lane *lane, uint64_t end)
 {
     if (atomic_load_explicit(&lane->shared->head, memory_order_relaxed) != end) {
         hdi_engine_publish(lane->device->channel.engine, &lane->shared->head, end);
     }
 }
 
-static void look(hd_lane *lane)
+static void lane_claim_look(hd_lane *lane)
 {
     hdi_device *device = lane->device;
     hdi_engine_notify(device->channel.engine, lane->number);
@@ -103,8 +104,8 @@ static void look(hd_lane *lane)
 
 void hdi_claim_notify(hd_lane *lane, uint64_t end)
 {
-    publish(lane, end);
-    look(lane);
+    lane_claim_publish(lane, end);
+    lane_claim_look(lane);
 }
 
 bool hdi_claims_are_open(const hd_runtime *rt)
@@ -119,8 +120,9 @@ bool hdi_claims_are_open(const hd_runtime *rt)
     return any;
 }
 
-/* Whether a lane or a thread may wait for the claim that ends at a position. It has stored its wish before it notifies or runs the engine. */
-static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
+/* True if a lane or a thread may wait for the claim that ends at a position. A waiter stores its
+ * wish before it notifies or runs the engine. */
+static bool lane_claim_is_wanted(const hdi_lane_shared *lane, uint64_t end)
 {
     uint64_t first = end - HDI_CLAIM_SLOTS + 1;
     return atomic_load_explicit(&lane->wanted_host, memory_order_seq_cst) >= first ||
@@ -128,17 +130,17 @@ static bool is_wanted(const hdi_lane_shared *lane, uint64_t end)
            atomic_load_explicit(&lane->wanted_now, memory_order_seq_cst) >= first;
 }
 
-/* Whether no engine has the claim: it was not published, and all that is in front of it is done. An engine that has lost the device may drain the
- * lane meanwhile. */
-static bool is_unseen(const hd_lane *lane, uint64_t end)
+/* True if no engine saw the claim: it was not published, and all work in front of it is done. After
+ * a loss an engine may drain the lane meanwhile. */
+static bool lane_claim_is_unseen(const hd_lane *lane, uint64_t end)
 {
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_relaxed);
     return head != end && atomic_load_explicit(&lane->shared->done, memory_order_acquire) == head &&
            !hdi_device_lost(lane->device);
 }
 
-/* For a trace: no engine has seen the end. */
-static void record_end(hd_lane *lane, uint64_t end)
+/* For a trace: no engine saw the end. */
+static void lane_claim_record_end(hd_lane *lane, uint64_t end)
 {
     hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder),
                                   .lane = lane->global,
@@ -149,71 +151,95 @@ static void record_end(hd_lane *lane, uint64_t end)
     hdi_record_put(&lane->runtime->recorder, &record);
 }
 
-/* Ends a claim that no engine has. The engine catches up with the lane when it visits it next (hdi_stream_visit), for a later command. So all cache
- * lines of the claim stay with the program. `issued` comes before `done`, and `head` last: with it the lane may be another claim's. */
-static void end_unseen(hd_lane *lane, uint64_t end)
+/* Ends a claim that no engine saw. The engine catches up with the lane at its next visit
+ * (hdi_stream_visit), for a later command. So all cache lines of the claim stay with the program.
+ * Stores `issued` before `done`, and `head` last: after that, another claim may get the lane. */
+static void lane_claim_end_unseen(hd_lane *lane, uint64_t end)
 {
     hdi_lane_shared *shared = lane->shared;
     hdi_device *device = lane->device;
     uint64_t before = atomic_load_explicit(&shared->head, memory_order_relaxed);
     if (hdi_records(&device->runtime->recorder)) {
-        record_end(lane, end);
+        lane_claim_record_end(lane, end);
     }
     atomic_store_explicit(&shared->issued, end, memory_order_relaxed);
-    /* Sequentially consistent with threads and lanes that store their wish and then load `done`; releases what the program wrote. */
+    /* Sequentially consistent with threads and lanes that store their wish and then load `done`.
+     * Releases the program's writes. */
     hdi_raise(&shared->done, end);
     atomic_store_explicit(&shared->head, end, memory_order_release);
     atomic_store_explicit(&lane->claim_over, end, memory_order_release);
     hdi_lane_wake(shared, before, end);
     hdi_lane_ring_watchers(device->runtime, shared);
     hdi_claim_ring(device->channel.engine);
-    if (is_wanted(shared, end) ||
-        hdi_device_lost(device)) { /* the thread that drains a lost device may have stopped at the claim */
-        look(lane);
+    /* The thread that drains a lost device may have stopped at the claim. */
+    if (lane_claim_is_wanted(shared, end) || hdi_device_lost(device)) {
+        lane_claim_look(lane);
     }
 }
 
-void hdi_claim_end_lane(hd_lane *lane, uint64_t end, bool ready, uint32_t number, hdcu_event event)
+void hdi_claim_end_late(hd_lane *lane, uint64_t end, bool recorded)
 {
-    if (ready && !event && !number && is_unseen(lane, end)) {
+    atomic_store_explicit(&lane->claim_in_stream, recorded ? end : 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_late_end, 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+}
+
+bool hdi_claim_end_unseen(hd_lane *lane, uint64_t end)
+{
+    bool unseen = lane_claim_is_unseen(lane, end);
+    if (unseen) {
         atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
-        end_unseen(lane, end);
+        lane_claim_end_unseen(lane, end);
+    }
+    return unseen;
+}
+
+void hdi_claim_end_lane(hd_lane *lane, uint64_t end, const hdi_claim_ending *how)
+{
+    bool at_once = how->ready && !how->event && !how->outcome && !how->late;
+    if (at_once && hdi_claim_end_unseen(lane, end)) {
         return;
     }
-    if (event) {
-        atomic_store_explicit(&lane->claim_event, event, memory_order_relaxed);
-        atomic_store_explicit(&lane->claim_in_stream, end, memory_order_relaxed);
+    if (how->event) {
+        atomic_store_explicit(&lane->claim_event, how->event, memory_order_relaxed);
+        atomic_store_explicit(&lane->claim_in_stream, how->late ? 0 : end, memory_order_relaxed);
     }
-    if (number) {
-        atomic_store_explicit(&lane->shared->failed_as, number, memory_order_relaxed);
+    if (how->outcome) {
+        atomic_store_explicit(&lane->shared->failed_as, how->outcome, memory_order_relaxed);
         atomic_store_explicit(&lane->shared->failed_at, end, memory_order_relaxed);
     }
-    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
-    publish(lane, end);
-    /* Publishes the event and how it ended. */
+    if (how->late) {
+        atomic_store_explicit(&lane->claim_late, how->late, memory_order_relaxed);
+        atomic_store_explicit(&lane->claim_late_end, end, memory_order_release);
+    } else {
+        atomic_store_explicit(&lane->claim_late_end, 0, memory_order_relaxed);
+        atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+    }
+    lane_claim_publish(lane, end);
+    /* Publishes the event and the outcome. */
     hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
-    bool over = ready && !event && !number;
-    if (over) { /* last, since the lane may be another claim's from here on */
+    if (at_once) { /* last, since another claim may get the lane after this */
         atomic_store_explicit(&lane->claim_over, end, memory_order_release);
     }
-    if (over && lane->device->runtime->is_inline && !is_wanted(lane->shared, end)) {
-        hdi_engine_notify(lane->device->channel.engine, lane->number); /* the next call that submits or waits looks */
+    if (at_once && lane->device->runtime->is_inline && !lane_claim_is_wanted(lane->shared, end)) {
+        /* The next call that submits or waits looks. */
+        hdi_engine_notify(lane->device->channel.engine, lane->number);
     } else {
-        look(lane);
+        lane_claim_look(lane);
     }
 }
 
-static bool same(const outcome *a, const outcome *b)
+static bool outcome_is_same(const outcome *a, const outcome *b)
 {
     return a->site == b->site && a->status == b->status && a->of_call == b->of_call && a->on_stream == b->on_stream &&
            strcmp(a->label, b->label) == 0;
 }
 
-/* The table's lock is held. The index; UINT32_MAX: no memory. */
-static uint32_t find_or_add(struct hdi_outcomes *all, const outcome *wanted)
+/* Returns the index; UINT32_MAX: no memory. The table's lock is held. */
+static uint32_t outcome_find_or_add(struct hdi_outcomes *all, const outcome *wanted)
 {
     for (uint32_t i = 0; i < all->n; i++) {
-        if (same(&all->of[i], wanted)) {
+        if (outcome_is_same(&all->of[i], wanted)) {
             return i;
         }
     }
@@ -234,11 +260,11 @@ static uint32_t find_or_add(struct hdi_outcomes *all, const outcome *wanted)
 }
 
 /* The number of the outcome. */
-static uint32_t number_of(hd_runtime *rt, const outcome *wanted)
+static uint32_t outcome_number(hd_runtime *rt, const outcome *wanted)
 {
     hdi_lock_take(&rt->outcomes_lock);
     rt->outcomes = rt->outcomes ? rt->outcomes : calloc(1, sizeof *rt->outcomes);
-    uint32_t index = rt->outcomes ? find_or_add(rt->outcomes, wanted) : UINT32_MAX;
+    uint32_t index = rt->outcomes ? outcome_find_or_add(rt->outcomes, wanted) : UINT32_MAX;
     hdi_lock_release(&rt->outcomes_lock);
     return index == UINT32_MAX ? UINT32_MAX : index + 1;
 }
@@ -246,10 +272,10 @@ static uint32_t number_of(hd_runtime *rt, const outcome *wanted)
 uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status)
 {
     outcome wanted = {.site = atomic_load_explicit(&lane->claim_site, memory_order_relaxed), .status = status};
-    label_of(lane, wanted.label);
+    lane_claim_label(lane, wanted.label);
     wanted.on_stream = atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed);
-    name(wanted.label, wanted.on_stream, wanted.site, wanted.text);
-    return number_of(lane->runtime, &wanted);
+    lane_claim_write_text(wanted.label, wanted.on_stream, wanted.site, wanted.text);
+    return outcome_number(lane->runtime, &wanted);
 }
 
 uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status)
@@ -258,7 +284,7 @@ uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_sta
     char where[HDI_SITE_BYTES];
     hdi_site_text(wanted.site, where);
     snprintf(wanted.text, sizeof wanted.text, "the call of %s", where);
-    return number_of(rt, &wanted);
+    return outcome_number(rt, &wanted);
 }
 
 void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT], char why[HDI_OUTCOME_TEXT])
@@ -273,7 +299,7 @@ void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT]
     const char *how = found.of_call ? "it returned" : "it was ended with";
     if (hdi_status_is_known(found.status)) {
         snprintf(why, HDI_OUTCOME_TEXT, "%s %s", how, hd_status_name(found.status));
-    } else { /* of a function of the program */
+    } else { /* from a function of the program */
         snprintf(why, HDI_OUTCOME_TEXT, "%s %d, which is no status", how, (int)found.status);
     }
 }

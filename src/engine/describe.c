@@ -1,10 +1,11 @@
-/* describe.c - failures of operations, of driver calls and losses of devices as messages, and as the fields of an
- * hd_error.
+/* describe.c - turns failures of operations and driver calls, and losses of devices, into messages
+ * and fields of an hd_error.
  *
  * Threads: any.
- * Locks: the losses' own, shortly. Order locks may be held, except where engine.h states otherwise.
- * Blocking: hdi_device_await_loss, and what fails with the code of a lost device.
- * Always: text and fields name the same operation first. What is only likely is not reported as certain.
+ * Locks: the losses' own, briefly. The caller may hold order locks, unless engine.h states
+ * otherwise.
+ * Blocking: hdi_device_await_loss, and calls that fail with the code of a lost device.
+ * Always: text and fields name the same operation first. A likely cause is not reported as certain.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 
 enum { LIST_BYTES = 260 }; /* for the operations in a message */
 
-static const char *operation_name(uint8_t op)
+static const char *describe_operation_name(uint8_t op)
 {
     static const char *const names[HDI_OPS] = {
 #define NAME(op, call, name, entries, rank) [HDI_OP_##op] = name,
@@ -37,21 +38,21 @@ void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, 
         hdi_kernel_name(rt, kernel, name);
         snprintf(out, bytes, "the launch of kernel '%.100s'", name);
     } else if (op) {
-        snprintf(out, bytes, "a %s", operation_name(op));
+        snprintf(out, bytes, "a %s", describe_operation_name(op));
     } else {
         snprintf(out, bytes, "an operation");
     }
 }
 
 /* The fields that name the operation to blame. */
-static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
+static hd_error describe_blamed(hd_runtime *rt, const hdi_failure *f)
 {
     hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
     error.driver_code = f->driver_code > 0 ? f->driver_code : 0;
     error.device = (int)(f->lane / HDI_LANES_MAX);
     error.lane = (int)(f->lane % HDI_LANES_MAX);
     error.ticket = f->position;
-    snprintf(error.operation, sizeof error.operation, "%s", operation_name(f->op));
+    snprintf(error.operation, sizeof error.operation, "%s", describe_operation_name(f->op));
     if (f->op == HDI_OP_LAUNCH) {
         char name[HDI_KERNEL_NAME_BYTES];
         hdi_kernel_name(rt, f->kernel, name);
@@ -62,8 +63,9 @@ static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
 
 /* ---- suspects ---- */
 
-/* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)". Returns the length. */
-static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *out, size_t bytes)
+/* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)". Returns the
+ * length. */
+static int describe_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *out, size_t bytes)
 {
     char what[HDI_KERNEL_NAME_BYTES + 16], name[HDI_KERNEL_NAME_BYTES], claim[HDI_CLAIM_TEXT], tickets[96];
     if (s->op == HDI_OP_LAUNCH) {
@@ -73,7 +75,7 @@ static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *
         hdi_claim_text(rt, s->lane, s->position, claim);
         snprintf(what, sizeof what, "%.*s", first ? 120 : 60, claim);
     } else {
-        snprintf(what, sizeof what, "a %s", operation_name(s->op));
+        snprintf(what, sizeof what, "a %s", describe_operation_name(s->op));
     }
     if (s->count == 1) {
         snprintf(tickets, sizeof tickets, "ticket %llu", (unsigned long long)s->position);
@@ -84,25 +86,25 @@ static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *
     return snprintf(out, bytes, "%s (lane %u, %s)", what, (unsigned)(s->lane % HDI_LANES_MAX), tickets);
 }
 
-/* Whether the failure's operation is among these operations. */
-static bool is_of(const hdi_suspect *s, const hdi_failure *f)
+/* True if the failure's operation is among these operations. */
+static bool describe_suspect_is_blamed(const hdi_suspect *s, const hdi_failure *f)
 {
     return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
 }
 
-/* Lists the operations, the one to blame first, as many as there is room for. Then the number of the others. */
-static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
+/* Lists the operations, the one to blame first, as many as fit. Then the number of the others. */
+static void describe_suspect_list(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
     hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};
     for (uint32_t i = 0; i < all->n_named; i++) {
-        first = is_of(&all->named[i], f) ? all->named[i] : first;
+        first = describe_suspect_is_blamed(&all->named[i], f) ? all->named[i] : first;
     }
     uint64_t left = all->count - first.count;
-    int length = name_suspect(rt, &first, true, out, LIST_BYTES);
+    int length = describe_suspect(rt, &first, true, out, LIST_BYTES);
     for (uint32_t i = 0; i < all->n_named; i++) {
         char text[LIST_BYTES];
-        if (!is_of(&all->named[i], f) &&
-            length + name_suspect(rt, &all->named[i], false, text, sizeof text) < LIST_BYTES - 40) {
+        if (!describe_suspect_is_blamed(&all->named[i], f) &&
+            length + describe_suspect(rt, &all->named[i], false, text, sizeof text) < LIST_BYTES - 40) {
             length += snprintf(out + length, (size_t)(LIST_BYTES - length), ", %s", text);
             left -= all->named[i].count;
         }
@@ -112,8 +114,8 @@ static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
 }
 
-/* Describes what may have cost the device, with no more certainty than there is. */
-static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out, size_t bytes)
+/* Describes the possible causes of a loss, with no more certainty than there is. */
+static void describe_loss_causes(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out, size_t bytes)
 {
     char list[LIST_BYTES] = "";
     hdi_suspects only = {.begun = true, .count = f->op ? 1 : 0};
@@ -129,7 +131,7 @@ static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     bool known = all && all->count;
     const hdi_suspects *told = known ? all : &only;
     if (told->count) {
-        list_suspects(rt, told, f, list);
+        describe_suspect_list(rt, told, f, list);
     }
     bool kernels = f->op == HDI_OP_LAUNCH && hdi_driver_code_is_of_kernel(f->driver_code);
     if (!told->count) {
@@ -148,8 +150,9 @@ static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
 }
 
-/* What the kernel reported that cost the device, behind ": ". A worker may have written anything, so it is made one line. */
-static void tell_words(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER_REASON_BYTES + 2])
+/* The kernel's report that goes with the loss, behind ": ". A worker may have written anything, so
+ * this makes it one line. */
+static void describe_kernel_report(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER_REASON_BYTES + 2])
 {
     const hdi_device *device = rt->devices[f->lane / HDI_LANES_MAX];
     char words[HDI_DRIVER_REASON_BYTES] = "";
@@ -167,10 +170,10 @@ static void tell_words(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER
 
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, hd_error *out)
 {
-    hd_error error = blamed(rt, f);
+    hd_error error = describe_blamed(rt, f);
     char operations[LIST_BYTES + 80], words[HDI_DRIVER_REASON_BYTES + 2];
-    tell_words(rt, f, words);
-    tell_suspects(rt, suspects, f, operations, sizeof operations);
+    describe_kernel_report(rt, f, words);
+    describe_loss_causes(rt, suspects, f, operations, sizeof operations);
     bool takes_others = !rt->is_process && rt->n_devices > 1 && rt->provider->faults_spread;
     snprintf(error.message, sizeof error.message, "device %d is lost: %s%s; %.*s%s", error.device,
              hdi_driver_code_name(f->driver_code), words, words[0] ? 200 : LIST_BYTES + 80, operations,
@@ -178,9 +181,9 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     *out = error;
 }
 
-/* For how long the lane has stood where it is. A worker may have written any time there, so an impossible one is left
- * out. */
-static void tell_standing(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
+/* For how long the lane stands still. A worker may have written any time there, so an impossible
+ * one is left out. */
+static void describe_standing_time(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
 {
     char amount[HDI_AMOUNT_BYTES];
     int64_t moved = atomic_load_explicit(&hdi_lane_shared_of(rt, lane)->moved, memory_order_relaxed);
@@ -209,14 +212,14 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     }
     const hdi_suspect *s = &awaited.named[0];
     const hdi_failure first = {.position = s->position, .lane = s->lane, .kernel = s->kernel, .op = s->op};
-    hd_error error = blamed(rt, &first);
+    hd_error error = describe_blamed(rt, &first);
     error.status = HD_ERROR_TIMEOUT;
-    list_suspects(rt, &awaited, &first, list);
+    describe_suspect_list(rt, &awaited, &first, list);
     if (own.count && (own.lane != s->lane || own.position != s->position)) {
-        name_suspect(rt, &own, false, operation, sizeof operation);
+        describe_suspect(rt, &own, false, operation, sizeof operation);
     }
     if (awaited.begun) {
-        tell_standing(rt, s->lane, standing, sizeof standing);
+        describe_standing_time(rt, s->lane, standing, sizeof standing);
     }
     snprintf(error.message, sizeof error.message, "%s; %s%.80s%s%s on device %d: %.180s%s", text,
              operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
@@ -226,9 +229,16 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
 
 /* ---- failures of operations ---- */
 
-/* What the loss means for the operation at `position` of a lane, which is not the one to blame. */
-static const char *lost_how(const hdi_failure *f, uint32_t lane, uint64_t position)
+/* Instead of a position, for a call that is refused because of the failure: it is no operation.
+ * Positions begin with 1. */
+#define NO_OPERATION 0
+
+/* The effect of a loss on the operation at `position` of a lane, which is not the one to blame. */
+static const char *describe_loss_effect(const hdi_failure *f, uint32_t lane, uint64_t position)
 {
+    if (position == NO_OPERATION) {
+        return "";
+    }
     if (f->inherited) {
         return "; this operation depends on what was lost with it";
     }
@@ -249,10 +259,10 @@ static void describe_lost(hd_runtime *rt, const hdi_failure *f, uint32_t lane, u
     bool known = f->loss && hdi_loss_suspects(rt, (int)(f->lane / HDI_LANES_MAX), &suspects) == f->loss;
     hdi_loss_describe(rt, f, known ? &suspects : NULL, out);
     size_t length = strlen(out->message);
-    snprintf(out->message + length, sizeof out->message - length, "%s", lost_how(f, lane, position));
+    snprintf(out->message + length, sizeof out->message - length, "%s", describe_loss_effect(f, lane, position));
 }
 
-/* The error of an operation that failed, for its fields and text. Returns its status. */
+/* The error of a failed operation, for its fields and text. Returns its status. */
 static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, hd_error *out)
 {
     if (f->lost) {
@@ -260,7 +270,7 @@ static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t
         return out->status;
     }
     char what[HDI_CLAIM_TEXT], outcome[HDI_OUTCOME_TEXT];
-    hd_error error = blamed(rt, f);
+    hd_error error = describe_blamed(rt, f);
     const char *why = outcome;
     if ((f->op == HDI_OP_CLAIM || f->op == HDI_OP_CALL) && f->kernel) {
         hdi_outcome_text(rt, f->kernel, what, outcome);
@@ -268,9 +278,12 @@ static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t
         hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
         why = hdi_driver_code_name(f->driver_code);
     }
+    /* A dependent operation reads the other one's bytes, or waits for it. */
     snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s", what,
              error.device, error.lane, (unsigned long long)error.ticket, why,
-             f->inherited ? "; this operation depends on that one" : ""); /* it reads its bytes, or waits for it */
+             !f->inherited              ? ""
+             : position == NO_OPERATION ? "; an operation in the lane depends on that one"
+                                        : "; this operation depends on that one");
     *out = error;
     return error.status;
 }
@@ -293,15 +306,15 @@ hd_status hdi_lane_refuses(hd_lane *lane)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
-    /* A loss is recorded for each lane without an end, shortly before or after the device counts as lost. No failure of
-     * the lane's own stands for it. */
+    /* A loss is recorded for each lane without an end, shortly before or after the device counts as
+     * lost. A failure of the lane alone does not count as the loss. */
     bool found = (hdi_failure_find(rt, lane->global, head + 1, &failure) && failure.lost) ||
                  (!lost && (hdi_failure_find(rt, lane->global, issued, &failure) ||
                             hdi_failure_find(rt, lane->global, head, &failure) ||
                             hdi_failure_find(rt, lane->global, head + 1, &failure)));
     if (found) {
         hd_error error;
-        if (describe_failure(rt, &failure, lane->global, failure.position, &error) == HD_ERROR_DEVICE_LOST) {
+        if (describe_failure(rt, &failure, lane->global, NO_OPERATION, &error) == HD_ERROR_DEVICE_LOST) {
             return hdi_fail_error(&error);
         }
         char cause[sizeof error.message];

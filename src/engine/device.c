@@ -1,12 +1,12 @@
-/* device.c - one device as an engine needs it: its shared mapping, its context, and its port to the driver of this
- * process.
+/* device.c - one device as an engine needs it: its shared mapping, its context, and its port to the
+ * driver of this process.
  *
  * Threads: the channel and attach: hd_open, hd_close, the start of a worker process. Scopes: any.
  * Locks: none.
  * Always:
- * - Each area of the channel begins on a page of its own, so that its protection can differ.
- * - What attach made before it failed, detach gives back.
- * - A scope puts the thread's own current context aside, and it is current again afterwards.
+ * - Each area of the channel begins on its own page, so that its protection can differ.
+ * - If attach fails, detach gives back everything that it made.
+ * - A scope saves the thread's own current context, and restores it afterwards.
  */
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 /* ---- the shared mapping ---- */
 
-static size_t round_up(size_t value, size_t unit)
+static size_t channel_round_up(size_t value, size_t unit)
 {
     return (value + unit - 1) / unit * unit;
 }
@@ -25,24 +25,25 @@ typedef struct layout {
     uint32_t failures_room;
 } layout;
 
-static layout layout_of(uint32_t slots)
+static layout channel_layout(uint32_t slots)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     layout l;
-    l.lanes = round_up(sizeof(hdi_engine_shared), page);
-    l.flags = l.lanes + round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
-    l.flags_bytes = round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
+    l.lanes = channel_round_up(sizeof(hdi_engine_shared), page);
+    l.flags = l.lanes + channel_round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
+    l.flags_bytes = channel_round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
     l.requests = l.flags + l.flags_bytes;
-    l.rings = l.requests + round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
-    l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
+    l.rings =
+        l.requests + channel_round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
+    l.failures = l.rings + channel_round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
-    l.times = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
-    l.records = l.times + round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
-    l.bytes = l.records + round_up(sizeof(hdi_record_ring), page);
+    l.times = l.failures + channel_round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
+    l.records = l.times + channel_round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
+    l.bytes = l.records + channel_round_up(sizeof(hdi_record_ring), page);
     return l;
 }
 
-static void place(hdi_channel *channel, uint32_t slots, const layout *l)
+static void channel_place(hdi_channel *channel, uint32_t slots, const layout *l)
 {
     unsigned char *base = channel->memory.base;
     channel->engine = (hdi_engine_shared *)base;
@@ -60,12 +61,12 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
 
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)
 {
-    layout l = layout_of(slots);
+    layout l = channel_layout(slots);
     hdi_channel channel;
     memset(&channel, 0, sizeof channel);
     hd_status status = hdi_shm_create("heddle-channel", l.bytes, &channel.memory);
     if (!status) {
-        place(&channel, slots, &l);
+        channel_place(&channel, slots, &l);
         *out = channel;
     }
     return status;
@@ -73,7 +74,7 @@ hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)
 
 hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out)
 {
-    layout l = layout_of(slots);
+    layout l = channel_layout(slots);
     hdi_channel channel;
     memset(&channel, 0, sizeof channel);
     hd_status status = hdi_shm_map(descriptor, l.bytes, &channel.memory);
@@ -85,7 +86,7 @@ hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel
         hdi_shm_release(&channel.memory);
         return status;
     }
-    place(&channel, slots, &l);
+    channel_place(&channel, slots, &l);
     *out = channel;
     return HD_OK;
 }
@@ -96,7 +97,7 @@ void hdi_channel_release(hdi_channel *channel)
     memset(channel, 0, sizeof *channel);
 }
 
-/* ---- driver calls on the application's thread, for what is rare ---- */
+/* ---- rare driver calls on the application's thread ---- */
 
 hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope)
 {
@@ -129,7 +130,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
 }
 
 /* Registers the completion flags in the channel, which the device writes. */
-static hd_status register_words(hdi_device *device)
+static hd_status channel_register_words(hdi_device *device)
 {
     hdi_scope scope;
     hd_status status = hdi_scope_enter(device, &scope);
@@ -164,7 +165,7 @@ hd_status hdi_device_attach(hdi_device *device)
         device->context = NULL;
         return hdi_driver_failed(device, r, "cuDevicePrimaryCtxRetain");
     }
-    hd_status status = register_words(device);
+    hd_status status = channel_register_words(device);
     if (status) {
         return status;
     }

@@ -1,17 +1,20 @@
-/* engine.c - runs a device's engine: the placements, the order in which it visits its lanes, how it sleeps and is woken.
+/* engine.c - runs a device's engine: the placements, the order of its visits to lanes, how it
+ * sleeps and wakes.
  *
- * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the
- * full ones. So a lane with little to do waits for one short visit, however many lanes are full. Full lanes take turns.
- * Every second turn goes to a full lane that a thread waits for.
+ * A lane with more than a few commands to issue is *full*. A pass visits all other lanes, then one
+ * or a few of the full ones. So a lane with little to do waits for one short visit, however many
+ * lanes are full. Full lanes take turns. Every second turn goes to a full lane that a thread waits
+ * for.
  *
- * Threads: in the placement thread the engine's own, one per device, from hd_open to hd_close. In the placement inline
- * the threads that submit or wait, one at a time per device. Passes have the device's context current.
- * Locks: `running` (inline only). Below it an order lock where the driver refuses the context.
+ * Threads: in the placement thread the engine's own, one per device, from hd_open to hd_close. In
+ * the placement inline the threads that submit or wait, one at a time per device. Passes run with
+ * the device's context current.
+ * Locks: `running` (inline only). Below it an order lock if the driver refuses the context.
  * Always:
- * - An engine that has nothing to do sleeps. A submitter that finds it asleep rings the doorbell. A sleep with work in
- *   flight has a time limit, since the device's completion flags ring no doorbell.
- * - A full lane gets its turn after at most twice as many visits as there are full lanes. A lane that is not active is
- *   not full.
+ * - An engine without work sleeps. A submitter that finds it asleep rings the doorbell. A sleep
+ *   with work in flight ends by a time limit, since the device's completion flags ring no doorbell.
+ * - A full lane gets its turn after at most twice as many visits as there are full lanes. A lane
+ *   that is not active is not full.
  */
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -22,31 +25,35 @@
 #include "blas/blas.h"
 #include "engine/stream.h"
 
-/* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is
- * lost at the end. With few processors it is a larger part, since the work may need them. */
+/* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since
+ * up to that much is lost at the end. With few processors it is a larger part, since the work may
+ * need them. */
 #define SLEEP_LEAST_NS 20000
 #define SLEEP_MOST_NS 500000
 #define SLEEP_PART 1024
 #define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
-#define SEEN_NS 1000 /* several times as long as a processor keeps a store to itself */
-/* Entries of the driver's queue that a lane may have unfinished. The driver takes 1021 ahead of a stream that stands
- * still. Then the next call waits, with all other lanes behind it. Measured with 580.159: launches, fills and graphs
- * count alike, events do not count. Where a device has more streams than queues, streams may share a queue, hence a
- * quarter. In the placement inline a call that waits blocks only the caller, which may not call again for long. So more
- * is allowed there. */
+#define SEEN_NS 1000 /* several times as long as a processor delays a store */
+/* Unfinished entries of a lane in the driver's queue, at most. The driver takes 1021 ahead of a
+ * stream that stands still. Then the next call waits, with all other lanes behind it. Measured with
+ * 580.159: launches, fills and graphs count alike, events do not count. On a device with more
+ * streams than queues, streams may share a queue, hence a quarter. In the placement inline a call
+ * that waits blocks only the caller, which may not call again for long. So the limit is higher
+ * there. */
 #define ENTRIES_MOST 256
 #define ENTRIES_MOST_INLINE 768
 
-#define TIDY_NS 500000000 /* of a sleep without work in flight, while there are chains to be given back */
+#define TIDY_NS 500000000 /* of a sleep without work in flight, while chains must be given back */
 
+/* Of bits for lanes. Passes look only at words of lanes that were made. */
 #define WORDS (HDI_LANES_MAX / 64)
-#define LITTLE 8          /* commands: a lane that has no more to issue is not full */
-#define LOOKED_AT 16      /* full lanes whose progress is checked beside each turn */
-#define LIGHT_PER_TURN 32 /* visits of other lanes for each turn of a full one: many of them leave time for it */
-#define QUIET_NS 10000000 /* a lane is active for so long after its work is done */
-/* Visits of full lanes are short for so long after another lane was there: it may come again. */
+#define LITTLE 8     /* commands: a lane with no more to issue is not full */
+#define LOOKED_AT 16 /* full lanes whose progress a pass checks beside each turn */
+/* Visits of other lanes for each turn of a full one: many of them leave time for it. */
+#define LIGHT_PER_TURN 32
+#define QUIET_NS 10000000 /* a lane stays active for so long after its work is done */
+/* Visits of full lanes stay short for so long after another lane came: it may come again. */
 #define COMPANY_NS 1000000
 
 void hdi_engine_ring(hdi_engine_shared *engine)
@@ -63,7 +70,7 @@ void hdi_engine_offer_fences(hdi_device *device)
 }
 
 /* Before the first command. A submitter that still reads the former value fences once too often. */
-static void take_fences(hdi_engine *engine)
+static void engine_take_fences(hdi_engine *engine)
 {
     hd_runtime *rt = engine->device->runtime;
     _Atomic uint32_t *fences = &engine->shared->fences;
@@ -76,9 +83,9 @@ static void take_fences(hdi_engine *engine)
     }
 }
 
-/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store of a submitter that
- * did not see the engine's last store. It takes some microseconds, and interrupts each processor that runs the
- * application. */
+/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store
+ * of a submitter that did not see the engine's last store. It takes some microseconds, and
+ * interrupts each processor that runs the application. */
 static void engine_see_heads(hdi_engine *engine)
 {
     if (!engine->fences) {
@@ -91,18 +98,18 @@ static void engine_see_heads(hdi_engine *engine)
     }
 }
 
-/* ---- the schedule: in which order lanes are visited ---- */
+/* ---- the schedule: the order of visits to lanes ---- */
 
-static void put(uint64_t *bits, uint32_t lane, bool value)
+static void engine_put_bit(uint64_t *bits, uint32_t lane, bool value)
 {
     uint64_t bit = (uint64_t)1 << lane % 64;
     bits[lane / 64] = value ? bits[lane / 64] | bit : bits[lane / 64] & ~bit;
 }
 
-/* Whether a thread waits for the lane. A thread that begins to wait stores the wish, then sets the bit. The engine
- * clears the bit before its last load of the wish. It does so only here, where a turn depends on it: a bit that stays
- * set saves the next waiter an atomic operation. */
-static bool is_awaited(hdi_engine *engine, uint32_t lane)
+/* True if a thread waits for the lane. A thread that begins to wait stores the wish, then sets the
+ * bit. The engine clears the bit before its last load of the wish. It does so only here, for a
+ * choice of turns: a bit that stays set saves the next waiter an atomic operation. */
+static bool engine_lane_is_awaited(hdi_engine *engine, uint32_t lane)
 {
     _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
     uint64_t bit = (uint64_t)1 << lane % 64;
@@ -122,53 +129,61 @@ static bool is_awaited(hdi_engine *engine, uint32_t lane)
     return false;
 }
 
-static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
+/* Words of lanes that were made. A lane is made before its first command, so a load after that of
+ * its `head` counts it. */
+static uint32_t engine_lane_words(const hdi_engine *engine)
+{
+    return atomic_load_explicit(&engine->words, memory_order_seq_cst);
+}
+
+static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* The rest of a backlog does not wait for another turn. It counts slots, since counting commands would mean reading
-     * them. */
+    /* The rest of a backlog does not wait for another turn. It counts slots: to count commands
+     * means to read them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
-    put(engine->full, lane, more && head - stream->issued > LITTLE);
+    engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }
 
-/* The next full lane behind `last`; HDI_LANES_MAX: there is none. */
-static uint32_t next_full(hdi_engine *engine, uint32_t last, bool awaited)
+/* The next full lane behind `last`; HDI_LANES_MAX: none. */
+static uint32_t engine_next_full(hdi_engine *engine, uint32_t last, bool awaited)
 {
-    for (uint32_t i = 1; i <= HDI_LANES_MAX; i++) {
-        uint32_t lane = (last + i) % HDI_LANES_MAX;
+    const uint32_t lanes = engine_lane_words(engine) * 64;
+    for (uint32_t i = 1; i <= lanes; i++) {
+        uint32_t lane = (last + i) % lanes;
         uint64_t left = engine->full[lane / 64] >> lane % 64;
         if (!left) {
             i += 63 - lane % 64;
-        } else if (left & 1 && (!awaited || is_awaited(engine, lane))) {
+        } else if (left & 1 && (!awaited || engine_lane_is_awaited(engine, lane))) {
             return lane;
         }
     }
     return HDI_LANES_MAX;
 }
 
-/* A turn of a full lane. False: there is none. */
-static bool turn(hdi_engine *engine, hdi_pass *pass)
+/* Gives a full lane a turn. False: none is full. */
+static bool engine_give_turn(hdi_engine *engine, hdi_pass *pass)
 {
     uint32_t lane = HDI_LANES_MAX;
     engine->turns++;
     if (engine->turns % 2) {
-        lane = next_full(engine, engine->awaited_turn, true);
+        lane = engine_next_full(engine, engine->awaited_turn, true);
         engine->awaited_turn = lane < HDI_LANES_MAX ? lane : engine->awaited_turn;
     }
     if (lane == HDI_LANES_MAX) {
-        lane = next_full(engine, engine->full_turn, false);
+        lane = engine_next_full(engine, engine->full_turn, false);
         engine->full_turn = lane < HDI_LANES_MAX ? lane : engine->full_turn;
     }
     if (lane == HDI_LANES_MAX) {
         return false;
     }
-    visit(engine, lane, pass);
+    engine_visit_lane(engine, lane, pass);
     return true;
 }
 
-/* Whether a lane that was not full has become so. It gets its first turn like the others. */
-static bool has_filled(hdi_engine *engine, uint32_t lane)
+/* True if a lane became full. It gets its first turn like the others. */
+static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
 {
     hdi_stream *stream = &engine->streams[lane];
     const hdi_channel *channel = &engine->device->channel;
@@ -177,7 +192,8 @@ static bool has_filled(hdi_engine *engine, uint32_t lane)
         return false;
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
-    hdi_stream_catch_up(engine, stream, head); /* what is in the ring before that may be written anew */
+    /* Submitters may overwrite slots in front of that. */
+    hdi_stream_catch_up(engine, stream, head);
     uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
         return false; /* the visit checks for impossible values */
@@ -188,34 +204,37 @@ static bool has_filled(hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
-/* Whether all of the lane is done. The program moves both where it ends a claim by itself (hdi_claim_end_lane). A `head` behind `done` is visited. */
-static bool is_done(const hdi_lane_shared *lane)
+/* True if all of the lane is done. If the program ends a claim by itself, it moves both
+ * (hdi_claim_end_lane). A `head` behind `done` gets a visit. */
+static bool engine_lane_is_done(const hdi_lane_shared *lane)
 {
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_seq_cst);
     return head == atomic_load_explicit(&lane->done, memory_order_acquire);
 }
 
-static bool is_quiet(const hdi_engine *engine, uint32_t lane)
+static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
 {
     const hdi_stream *stream = &engine->streams[lane];
     const hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
     return atomic_load_explicit(&stream->made, memory_order_acquire) &&
-           (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || is_done(shared));
+           (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Takes lanes off the active ones that have been quiet for a while. Not at once: most have work again soon, and their
- * submitter then finds the lane active. */
-static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+/* Takes lanes that were quiet for a while off the active ones. Not at once: most get work again
+ * soon, and their submitter then finds the lane active. */
+static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
+    const uint32_t words = engine_lane_words(engine);
     bool any = false;
     engine->retired_at = pass->now;
-    for (uint32_t w = 0; w < WORDS; w++) {
+    for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             const hdi_stream *stream = &engine->streams[lane];
-            if (stream->quiet_since && pass->now - stream->quiet_since > QUIET_NS && is_quiet(engine, lane)) {
-                put(off, lane, true);
+            if (stream->quiet_since && pass->now - stream->quiet_since > QUIET_NS &&
+                engine_lane_is_quiet(engine, lane)) {
+                engine_put_bit(off, lane, true);
                 any = true;
             }
         }
@@ -228,10 +247,10 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
         return;
     }
     engine_see_heads(engine);
-    for (uint32_t w = 0; w < WORDS; w++) {
+    for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = off[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (!is_done(&engine->device->channel.lanes[lane])) {
+            if (!engine_lane_is_done(&engine->device->channel.lanes[lane])) {
                 atomic_fetch_or_explicit(&engine->shared->active[w], bits & -bits, memory_order_seq_cst);
                 pass->progress = true;
             }
@@ -239,23 +258,24 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
     }
 }
 
-/* Visits the lanes that have little to do. Returns how many there are. */
-static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+/* Visits the lanes with little to do. Returns how many there are. */
+static uint32_t engine_visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint32_t n = 0;
-    for (uint32_t w = 0; w < WORDS; w++) {
+    const uint32_t words = engine_lane_words(engine);
+    for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             hdi_stream *stream = &engine->streams[lane];
-            if (is_quiet(engine, lane)) {
+            if (engine_lane_is_quiet(engine, lane)) {
                 stream->quiet_since = stream->quiet_since ? stream->quiet_since : pass->now;
                 continue;
             }
             stream->quiet_since = 0;
-            if (has_filled(engine, lane)) {
-                put(engine->full, lane, true);
+            if (engine_lane_has_filled(engine, lane)) {
+                engine_put_bit(engine->full, lane, true);
             } else {
-                visit(engine, lane, pass);
+                engine_visit_lane(engine, lane, pass);
                 n++;
             }
         }
@@ -263,12 +283,13 @@ static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass
     return n;
 }
 
-/* Checks some of the full lanes, in turn, so that what is finished there is noticed long before their next visit. */
-static void look_at_full(hdi_engine *engine, hdi_pass *pass)
+/* Checks some of the full lanes, in turn, so that the engine notices finished work there long
+ * before their next visit. */
+static void engine_look_at_full(hdi_engine *engine, hdi_pass *pass)
 {
     uint32_t first = HDI_LANES_MAX;
     for (int i = 0; i < LOOKED_AT; i++) {
-        uint32_t lane = next_full(engine, engine->looked_at, false);
+        uint32_t lane = engine_next_full(engine, engine->looked_at, false);
         if (lane == HDI_LANES_MAX || lane == first) {
             return;
         }
@@ -281,12 +302,12 @@ static void look_at_full(hdi_engine *engine, hdi_pass *pass)
     }
 }
 
-/* One round over the lanes that have anything. */
+/* One round over the lanes with any work. */
 static hdi_pass engine_pass(hdi_engine *engine)
 {
     hdi_pass pass = {.now = hdi_clock_ns()};
     engine->now = pass.now;
-    /* one writer; relaxed: a reader of it waits far longer than a store takes to become visible */
+    /* one writer; relaxed: its reader waits far longer than a store takes to become visible */
     atomic_store_explicit(&engine->shared->heartbeat,
                           atomic_load_explicit(&engine->shared->heartbeat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -294,26 +315,27 @@ static hdi_pass engine_pass(hdi_engine *engine)
         hdi_recording_pass(engine);
         pass.in_flight = engine->recording.ending;
     }
-    uint64_t active[WORDS];
-    for (uint32_t w = 0; w < WORDS; w++) {
+    uint64_t active[WORDS] = {0}; /* a word that is made meanwhile is empty */
+    const uint32_t words = engine_lane_words(engine);
+    for (uint32_t w = 0; w < words; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
     }
-    uint32_t light = visit_light(engine, active, &pass);
+    uint32_t light = engine_visit_light(engine, active, &pass);
     uint32_t lanes = light;
-    for (uint32_t w = 0; w < WORDS; w++) {
+    for (uint32_t w = 0; w < words; w++) {
         lanes += (uint32_t)__builtin_popcountll(engine->full[w]);
     }
     if (light && lanes > 1) {
         engine->company_at = pass.now;
     }
     engine->has_company = pass.now - engine->company_at < COMPANY_NS;
-    for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
+    for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && engine_give_turn(engine, &pass); turns++) {
     }
-    look_at_full(engine, &pass);
+    engine_look_at_full(engine, &pass);
     if (pass.now - engine->retired_at > QUIET_NS) {
-        retire(engine, active, &pass);
+        engine_retire_quiet(engine, active, &pass);
     }
-    for (uint32_t w = 0; w < WORDS; w++) {
+    for (uint32_t w = 0; w < words; w++) {
         pass.progress |= engine->full[w] != 0;
         pass.in_flight |= engine->full[w] != 0;
     }
@@ -322,18 +344,19 @@ static hdi_pass engine_pass(hdi_engine *engine)
 
 /* ---- running, sleeping ---- */
 
-/* Whether the lane stands at a claim that the program has not ended. The load is behind `asleep` and engine_see_heads, as that of `head`. */
-static bool is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
+/* True if the lane stands at an open claim. The load comes after `asleep` and engine_see_heads,
+ * like that of `head`. */
+static bool engine_lane_is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t to = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed);
     return to && atomic_load_explicit(&shared->ended, memory_order_seq_cst) < to;
 }
 
-/* True when some active lane has commands that could be issued now. With a timed sleep, a blocked lane is left out: it
- * is visited again after the sleep. */
-static bool has_new_work(hdi_engine *engine, bool timed)
+/* True if some active lane could issue commands now. Before a timed sleep it skips a blocked lane,
+ * which gets a visit after the sleep. */
+static bool engine_has_new_work(hdi_engine *engine, bool timed)
 {
-    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
+    for (uint32_t w = 0, words = engine_lane_words(engine); w < words; w++) {
         uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
@@ -341,7 +364,8 @@ static bool has_new_work(hdi_engine *engine, bool timed)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
             const hdi_stream *stream = &engine->streams[lane];
-            if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) && !is_claimed(stream, shared) &&
+            if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
+                !engine_lane_is_claimed(stream, shared) &&
                 !(timed && atomic_load_explicit(&stream->blocked, memory_order_relaxed))) {
                 return true;
             }
@@ -350,21 +374,22 @@ static bool has_new_work(hdi_engine *engine, bool timed)
     return false;
 }
 
-static bool has_wishes(hdi_engine *engine)
+static bool engine_has_wishes(hdi_engine *engine)
 {
-    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
+    for (uint32_t w = 0, words = engine_lane_words(engine); w < words; w++) {
         uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
             const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-            /* A lane has wishes only once it has commands. Another thread may have made the stream, in a worker process
-             * the one that serves requests: pairs with the release store in hdi_stream_make. */
-            if (!atomic_load_explicit(&stream->made, memory_order_acquire) || is_done(shared)) {
+            /* A lane gets wishes only after commands. Another thread may have made the stream; in a
+             * worker process, the thread that serves requests: pairs with the release store in
+             * hdi_stream_make. */
+            if (!atomic_load_explicit(&stream->made, memory_order_acquire) || engine_lane_is_done(shared)) {
                 continue; /* all of it is done, so its wishes are met */
             }
-            if (stream->done == stream->issued && is_claimed(stream, shared)) {
+            if (stream->done == stream->issued && engine_lane_is_claimed(stream, shared)) {
                 continue; /* the program's end of the claim rings the doorbell */
             }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > stream->signalled ||
@@ -377,9 +402,9 @@ static bool has_wishes(hdi_engine *engine)
     return false;
 }
 
-/* Gives stores of submitters time to become visible. That is enough before a timed sleep, which ends by itself. An
- * interrupt of every processor would cost more. */
-static void let_stores_be_seen(void)
+/* Gives stores of submitters time to become visible. That is enough before a timed sleep, which
+ * ends by itself. To interrupt every processor would cost more. */
+static void engine_let_stores_be_seen(void)
 {
     int64_t end = hdi_clock_ns() + SEEN_NS;
     while (hdi_clock_ns() < end) {
@@ -387,23 +412,24 @@ static void let_stores_be_seen(void)
     }
 }
 
-static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t sleep_ns)
+static void engine_sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t sleep_ns)
 {
     uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_seq_cst);
-    /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
+    /* Sequentially consistent with the submitter's store of `head` followed by its load of
+     * `asleep`. */
     atomic_store_explicit(&engine->shared->asleep, 1, memory_order_seq_cst);
     if (!in_flight) {
         engine_see_heads(engine);
     } else if (engine->fences) {
-        let_stores_be_seen();
+        engine_let_stores_be_seen();
     }
     uint32_t recording = atomic_load_explicit(&engine->shared->recording, memory_order_seq_cst);
-    bool needed = has_new_work(engine, in_flight) || (first && has_wishes(engine)) ||
+    bool needed = engine_has_new_work(engine, in_flight) || (first && engine_has_wishes(engine)) ||
                   (recording != engine->recording.detail && !engine->recording.ending) ||
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
-        /* what CUPTI reports is recorded at the next pass */
+        /* the next pass records CUPTI's reports */
         bool for_ever = !in_flight && !engine->chains_used && engine->recording.detail != HDI_RECORD_DETAIL_CUPTI;
         hdi_futex_wait(&engine->shared->doorbell, doorbell,
                        for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? sleep_ns : TIDY_NS));
@@ -418,7 +444,7 @@ int64_t hdi_engine_sleep_after(int64_t quiet)
 }
 
 /* The last step of the thread: hdi_engine_stop may join it without waiting for the driver. */
-static void end_thread(hdi_engine *engine)
+static void engine_end_thread(hdi_engine *engine)
 {
     atomic_store_explicit(&engine->started, HDI_ENGINE_ENDED, memory_order_release);
     hdi_futex_wake(&engine->started, 1);
@@ -430,17 +456,17 @@ static void *engine_thread(void *argument)
     hd_runtime *rt = engine->device->runtime;
     hdi_captures_ignore(rt->driver);
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
-    /* pairs with the acquire load in start_thread */
+    /* pairs with the acquire load in engine_start_thread */
     engine->start_code = r;
     atomic_store_explicit(&engine->started, HDI_ENGINE_RUNS, memory_order_release);
     hdi_futex_wake(&engine->started, 1);
     if (r != HDCU_SUCCESS) {
-        end_thread(engine);
+        engine_end_thread(engine);
         return NULL;
     }
     int64_t quiet_since = 0;
-    bool first = true; /* whether the next timed sleep is the first one since something happened */
-    /* Of this thread: its timed sleeps are shorter than the usual slack. */
+    bool first = true; /* the next timed sleep is the first one since something happened */
+    /* For this thread: its timed sleeps are shorter than the usual slack. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = engine_pass(engine);
@@ -460,20 +486,20 @@ static void *engine_thread(void *argument)
         }
         hdi_chains_prune(engine, pass.now);
         uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
-        sleep_until_needed(engine, pass.in_flight, first, hdi_engine_sleep_after(pass.now - quiet_since));
+        engine_sleep_until_needed(engine, pass.in_flight, first, hdi_engine_sleep_after(pass.now - quiet_since));
         first = !pass.in_flight || doorbell != atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         quiet_since = first ? 0 : quiet_since;
     }
     rt->driver->cuCtxSetCurrent(NULL);
-    end_thread(engine);
+    engine_end_thread(engine);
     return NULL;
 }
 
 #define BAD_ENTRIES_MAX 8
 
-/* Makes the device's context current on this thread. A driver that keeps refusing makes the device useless, and so the
- * device is lost. A pass without a context then fails all work that is waited for. */
-static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
+/* Makes the device's context current on this thread. If the driver keeps refusing, the device is
+ * useless, so it is lost. A pass without a context then fails all awaited work. */
+static bool engine_enter_inline(hdi_engine *engine, hdi_scope *scope)
 {
     hdi_attempt attempt; /* the caller's error is about its own call */
     hdi_attempt_begin(&attempt);
@@ -497,9 +523,11 @@ bool hdi_engine_run_inline(hdi_device *device)
     bool progress = false;
     do {
         if (!hdi_mutex_try(&engine->running)) {
-            return progress; /* the thread that runs it looks for new commands once more after it has released `running` */
+            /* The thread that runs it looks for new commands once more after it released
+             * `running`. */
+            return progress;
         }
-        if (!enter_inline(engine, &scope)) {
+        if (!engine_enter_inline(engine, &scope)) {
             hdi_mutex_unlock(&engine->running);
             return progress; /* threads that wait try again */
         }
@@ -509,13 +537,13 @@ bool hdi_engine_run_inline(hdi_device *device)
         hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
         hdi_mutex_unlock(&engine->running);
-    } while (has_new_work(engine, true));
+    } while (engine_has_new_work(engine, true));
     return progress;
 }
 
 /* ---- beginning and end ---- */
 
-static hd_status start_thread(hdi_engine *engine)
+static hd_status engine_start_thread(hdi_engine *engine)
 {
     hdi_device *device = engine->device;
     int error = hdi_thread_start(&engine->thread, engine_thread, engine);
@@ -548,12 +576,13 @@ hd_status hdi_engine_create(hdi_device *device)
     }
     hdi_mutex_init(&engine->running, HDI_RANK_ENGINE);
     hdi_chains_start(engine);
-    take_fences(engine);
+    hdi_blocked_start(engine);
+    engine_take_fences(engine);
     device->engine = engine;
     if (device->runtime->is_inline) {
         return HD_OK;
     }
-    return start_thread(engine);
+    return engine_start_thread(engine);
 }
 
 bool hdi_engine_stop(hdi_device *device, int64_t deadline)
@@ -610,9 +639,13 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
         stream->handle = NULL;
         return answer;
     }
-    /* Not 0 where a former engine was lost. */
+    /* Not 0 if a former engine was lost. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     stream->number = number;
+    if (engine_lane_words(engine) <= number / 64) { /* the caller makes one lane at a time */
+        atomic_store_explicit(&engine->words, number / 64 + 1, memory_order_seq_cst);
+    }
+    stream->lost_to = atomic_load_explicit(&device->channel.lanes[number].lost_to, memory_order_acquire);
     stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;
     atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
     stream->sticky_failure = sticky_failure;
@@ -620,6 +653,10 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
     atomic_store_explicit(&device->channel.lanes[number].times_after, position, memory_order_release);
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
     atomic_store_explicit(&stream->made, true, memory_order_release);
+    /* Commands of a former worker: no submitter rings for them, and the engine may sleep. */
+    if (atomic_load_explicit(&device->channel.lanes[number].head, memory_order_acquire) != position) {
+        hdi_engine_ring(engine->shared);
+    }
     return answer;
 }
 
@@ -640,7 +677,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
                 driver->cuEventDestroy(stream->event[e]);
             }
         }
-        /* There is no promise of what a library does in a context that does no more work. */
+        /* A library promises nothing in a context that does no more work. */
         hdi_blas_close(atomic_load_explicit(&stream->blas, memory_order_relaxed),
                        driver_usable && !hdi_device_lost(device));
         if (driver_usable && stream->handle) {

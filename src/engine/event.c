@@ -1,24 +1,31 @@
 /* event.c - the events of a lane, which other lanes and streams of the program wait for.
  *
- * A lane has sixteen, recorded in turn. One that stands further behind than a waiter needs makes it wait for more. That is safe as long as all
- * that is in between ends by itself. Work of the program's may not: kernels of NCCL in several lanes wait for each other, which nothing shows.
- * So a lane is *cut* in front of each call of a function of the program's. Once a runtime has such work, it is also cut in front of each wait,
- * which may lead to it. An event and a signal stand at a cut, and no waiter uses an event behind a cut that is behind what it needs.
+ * A lane records sixteen events in turn. An event that stands further behind than a waiter needs
+ * makes it wait for more work. That is safe if all work in between ends by itself. Work of the
+ * program may not: kernels of NCCL in several lanes wait for each other, which Heddle cannot see. A
+ * kernel may wait for a flag. So the engine *cuts* a lane in front of each call of a function of
+ * the program, and of each kernel that may run long. It also cuts in front of each wait, which may
+ * lead to such work. It puts a signal at each cut. A waiter uses no event behind a cut that is
+ * behind the position that it needs. So work in front of a cut is seen done, whatever is behind it.
+ * The engine records an event there, too, if one may serve: at a wait only once the runtime makes
+ * calls.
  *
  * Threads: the thread that runs the device's engine records and cuts. Any thread holds an event.
- * Locks: none. A waiter that holds an event keeps the engine from recording it again. It does so for one call of the driver.
- * Always: a position that is visible stands for an event that is recorded, and only for work up to there.
+ * Locks: none. A waiter that holds an event keeps the engine from recording it again, for one
+ * driver call.
+ * Always: a visible position stands for a recorded event, and only for work up to there.
  */
 #include "engine/stream.h"
 
-/* The next one in turn that no waiter holds. Its position is not visible any more. -1: there is none. */
-static int take(hdi_stream *stream)
+/* The next event in turn that no waiter holds. Its position becomes invisible. -1: none. */
+static int event_take(hdi_stream *stream)
 {
     for (uint32_t n = 0; n < HDI_EVENTS_PER_LANE; n++) {
         uint32_t i = stream->event_next;
         stream->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
         uint64_t position = atomic_load_explicit(&stream->event_position[i], memory_order_relaxed);
-        /* Sequentially consistent with hdi_stream_hold_event, which counts itself and then loads the position. */
+        /* Sequentially consistent with hdi_stream_hold_event, which counts itself and then loads
+         * the position. */
         atomic_store_explicit(&stream->event_position[i], 0, memory_order_seq_cst);
         if (atomic_load_explicit(&stream->event_holders[i], memory_order_seq_cst) == 0) {
             return (int)i;
@@ -31,7 +38,7 @@ static int take(hdi_stream *stream)
 void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
-    int i = take(stream);
+    int i = event_take(stream);
     hdcu_result r = i < 0 ? HDCU_ERROR_NOT_READY : HDCU_SUCCESS;
     if (i >= 0 && !stream->event[i]) {
         r = driver->cuEventCreate(&stream->event[i], HDCU_EVENT_DISABLE_TIMING);
@@ -41,26 +48,28 @@ void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
     }
     stream->event_last = stream->issued;
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        engine->now = hdi_clock_ns(); /* of what is seen done in this pass */
+        engine->now = hdi_clock_ns(); /* for work seen done in this pass */
     }
     if (r == HDCU_SUCCESS) {
         atomic_store_explicit(&stream->event_cut[i], atomic_load_explicit(&stream->cut, memory_order_relaxed),
                               memory_order_relaxed);
-        /* pairs with the acquire load in hdi_stream_hold_event: the event is recorded before its position is visible */
+        /* pairs with the acquire load in hdi_stream_hold_event: the event is recorded before its
+         * position is visible */
         atomic_store_explicit(&stream->event_position[i], stream->issued, memory_order_release);
         hdi_engine_count(&engine->shared->events);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
-        /* Without an event the waiting lane goes on when this one is done: see wait_for_event in stream.c. */
+        /* Without an event the waiting lane goes on when this one is done: see stream_wait_event in
+         * stream.c. */
         hdi_raise(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
     }
 }
 
-void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream)
+void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream, bool event)
 {
     if (stream->passed != stream->issued) {
-        if (stream->event_last != stream->issued) {
+        if (event && stream->event_last != stream->issued) {
             hdi_stream_record_event(engine, stream);
         }
         if (stream->signalled != stream->issued && !hdi_device_lost(engine->device)) {
@@ -71,21 +80,22 @@ void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream)
     atomic_store_explicit(&stream->cut, stream->issued, memory_order_release);
 }
 
-/* Whether an event serves a waiter: no cut that is behind what it needs is in front of the event. */
-static bool serves(const hdi_stream *other, int i, uint64_t position)
+/* True if an event serves a waiter: the last cut in front of the event is in front of the needed
+ * position, too. */
+static bool event_serves(const hdi_stream *other, int i, uint64_t position)
 {
     return atomic_load_explicit(&other->event_cut[i], memory_order_relaxed) < position;
 }
 
-/* The one with the lowest position that serves. -1: there is none. */
-static int find(const hdi_stream *other, uint64_t position)
+/* The event with the lowest position that serves. -1: none. */
+static int event_find(const hdi_stream *other, uint64_t position)
 {
     int best = -1;
     uint64_t best_position = UINT64_MAX;
     for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
         /* pairs with the release store in hdi_stream_record_event */
         uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
-        if (p >= position && p < best_position && serves(other, i, position)) {
+        if (p >= position && p < best_position && event_serves(other, i, position)) {
             best = i;
             best_position = p;
         }
@@ -95,14 +105,15 @@ static int find(const hdi_stream *other, uint64_t position)
 
 hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held)
 {
-    for (int i; (i = find(other, position)) >= 0;) {
+    for (int i; (i = event_find(other, position)) >= 0;) {
         atomic_fetch_add_explicit(&other->event_holders[i], 1, memory_order_seq_cst);
         if (atomic_load_explicit(&other->event_position[i], memory_order_seq_cst) >= position &&
-            serves(other, i, position)) {
+            event_serves(other, i, position)) {
             *held = i;
             return other->event[i];
         }
-        atomic_fetch_sub_explicit(&other->event_holders[i], 1, memory_order_release); /* it is being recorded again */
+        /* It is being recorded again. */
+        atomic_fetch_sub_explicit(&other->event_holders[i], 1, memory_order_release);
     }
     return NULL;
 }

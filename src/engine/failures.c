@@ -1,16 +1,19 @@
-/* failures.c - the log of a lane's failures in its shared memory, and the archive of those that have left it. Their
- * purpose: see failures.h.
+/* failures.c - the log of a lane's failures in its shared memory, and the archive of those that
+ * left it. Their purpose: see failures.h.
  *
- * The program may keep a ticket forever, so the archive drops nothing. But what fails again and again mostly does so at
- * equal distances. Such failures share an entry. So a loop whose kernel fails a million times takes one entry.
+ * The program may keep a ticket forever, so the archive drops nothing. But repeated failures mostly
+ * come at equal distances, and share an entry then. So a loop whose kernel fails a million times
+ * takes one entry.
  *
  * Threads, Locks: see failures.h.
  * Always:
- * - Records of the log are sorted and do not overlap. Those of positions that are done do not change any more.
+ * - Records of the log are sorted and do not overlap. Those of done positions do not change any
+ *   more.
  * - A reader that races with the writer sees `failure_changes` move and reads again.
- * - A record is complete in the archive before it leaves the log, so a reader that misses it in the log finds it there.
- * - Positions in the archive rise. Its entries yield exactly the records that went in. What lies between two of them
- *   has succeeded, also within an entry.
+ * - A record is complete in the archive before it leaves the log, so a reader that misses it in the
+ *   log finds it there.
+ * - Positions in the archive rise. Its entries yield exactly the records that went in. Positions
+ *   between two records succeeded, also within an entry.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,18 +29,19 @@
 
 /* ---- the log ---- */
 
-/* The place of a record. Its number lies between `failures_first` and `failures_end`, and stays the same. */
-static _Atomic uint64_t *record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
+/* The place of a record. Its number lies between `failures_first` and `failures_end`, and stays the
+ * same. */
+static _Atomic uint64_t *failure_record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
 {
     return channel->failures +
            ((size_t)lane * channel->failures_room + (number & (channel->failures_room - 1))) * HDI_FAILURE_WORDS;
 }
 
-/* A seqlock without fences. The writer's word stores release the odd count that was stored before them. The reader's
- * word loads acquire. So a reader that saw a new word also sees that the count has moved. */
-static void read_record(const hdi_channel *channel, uint32_t lane, uint64_t number, hdi_failure *out)
+/* A seqlock without fences. The writer's word stores release the odd count stored before them. The
+ * reader's word loads acquire. So a reader that saw a new word also sees that the count moved. */
+static void failure_read_record(const hdi_channel *channel, uint32_t lane, uint64_t number, hdi_failure *out)
 {
-    const _Atomic uint64_t *at = record_at(channel, lane, number);
+    const _Atomic uint64_t *at = failure_record_at(channel, lane, number);
     uint64_t words[HDI_FAILURE_WORDS];
     for (size_t i = 0; i < HDI_FAILURE_WORDS; i++) {
         words[i] = atomic_load_explicit(&at[i], memory_order_acquire);
@@ -45,24 +49,24 @@ static void read_record(const hdi_channel *channel, uint32_t lane, uint64_t numb
     memcpy(out, words, sizeof words);
 }
 
-static void write_record(const hdi_channel *channel, uint32_t lane, uint64_t number, const hdi_failure *failure)
+static void failure_write_record(const hdi_channel *channel, uint32_t lane, uint64_t number, const hdi_failure *failure)
 {
-    _Atomic uint64_t *at = record_at(channel, lane, number);
+    _Atomic uint64_t *at = failure_record_at(channel, lane, number);
     uint64_t words[HDI_FAILURE_WORDS];
     memcpy(words, failure, sizeof words);
     for (size_t i = 0; i < HDI_FAILURE_WORDS; i++) {
-        /* pairs with the acquire loads in read_record */
+        /* pairs with the acquire loads in failure_read_record */
         atomic_store_explicit(&at[i], words[i], memory_order_release);
     }
 }
 
-static void begin_change(hdi_lane_shared *lane)
+static void failure_begin_change(hdi_lane_shared *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->failure_changes, memory_order_relaxed);
     atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_relaxed);
 }
 
-static void end_change(hdi_lane_shared *lane, uint64_t end)
+static void failure_end_change(hdi_lane_shared *lane, uint64_t end)
 {
     atomic_store_explicit(&lane->failures_end, end, memory_order_release);
     uint64_t changes = atomic_load_explicit(&lane->failure_changes, memory_order_relaxed);
@@ -70,8 +74,9 @@ static void end_change(hdi_lane_shared *lane, uint64_t end)
     atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_release);
 }
 
-/* Numbers of the first record and behind the last one. A crashing engine may have left anything there. */
-static uint64_t bounds(const hdi_channel *channel, uint32_t lane, uint64_t *first)
+/* Numbers of the first record and behind the last one. A crashed engine may have left anything
+ * there. */
+static uint64_t failure_log_bounds(const hdi_channel *channel, uint32_t lane, uint64_t *first)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
     *first = atomic_load_explicit(&shared->failures_first, memory_order_acquire);
@@ -80,14 +85,14 @@ static uint64_t bounds(const hdi_channel *channel, uint32_t lane, uint64_t *firs
 }
 
 /* The number of the last record that begins at `position` or before; `first` - 1 without one. */
-static uint64_t last_before(const hdi_channel *channel, uint32_t lane, uint64_t first, uint64_t end, uint64_t position,
-                            hdi_failure *out)
+static uint64_t failure_last_before(const hdi_channel *channel, uint32_t lane, uint64_t first, uint64_t end,
+                                    uint64_t position, hdi_failure *out)
 {
     uint64_t low = first - 1;
     for (uint64_t high = end; high - low > 1;) {
         uint64_t middle = low + (high - low) / 2;
         hdi_failure failure;
-        read_record(channel, lane, middle, &failure);
+        failure_read_record(channel, lane, middle, &failure);
         if (failure.from <= position) {
             low = middle;
             *out = failure;
@@ -98,8 +103,8 @@ static uint64_t last_before(const hdi_channel *channel, uint32_t lane, uint64_t 
     return low;
 }
 
-/* Whether nothing has changed since `before` was loaded. */
-static bool is_stable(const hdi_lane_shared *lane, uint64_t before)
+/* True if nothing changed since `before` was loaded. */
+static bool failure_log_is_stable(const hdi_lane_shared *lane, uint64_t before)
 {
     return (before & 1) == 0 && atomic_load_explicit(&lane->failure_changes, memory_order_relaxed) == before;
 }
@@ -109,9 +114,9 @@ hdi_logged hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_
     const hdi_lane_shared *shared = &channel->lanes[lane];
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
-        uint64_t first, end = bounds(channel, lane, &first);
-        bool found = last_before(channel, lane, first, end, position, out) != first - 1 && position <= out->to;
-        if (is_stable(shared, before)) {
+        uint64_t first, end = failure_log_bounds(channel, lane, &first);
+        bool found = failure_last_before(channel, lane, first, end, position, out) != first - 1 && position <= out->to;
+        if (failure_log_is_stable(shared, before)) {
             return found ? HDI_LOGGED_YES : HDI_LOGGED_NO;
         }
         hdi_spin_turn();
@@ -124,12 +129,12 @@ bool hdi_failure_end(const hd_lane *lane, uint64_t *out)
     const hdi_channel *channel = &lane->device->channel;
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
-        uint64_t first, end = bounds(channel, lane->number, &first);
+        uint64_t first, end = failure_log_bounds(channel, lane->number, &first);
         hdi_failure last = {.to = atomic_load_explicit(&lane->failures_archived, memory_order_acquire)};
         if (end != first) {
-            read_record(channel, lane->number, end - 1, &last);
+            failure_read_record(channel, lane->number, end - 1, &last);
         }
-        if (is_stable(lane->shared, before)) {
+        if (failure_log_is_stable(lane->shared, before)) {
             *out = last.to;
             return true;
         }
@@ -138,36 +143,36 @@ bool hdi_failure_end(const hd_lane *lane, uint64_t *out)
     return false;
 }
 
-/* Inserts one record between the others, which it does not overlap. The few records behind it move. */
-static void insert(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
+/* Inserts one record between the others, without overlap. The few records behind it move. */
+static void failure_insert(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_lane_shared *shared = &channel->lanes[lane];
-    uint64_t first, end = bounds(channel, lane, &first);
-    begin_change(shared);
+    uint64_t first, end = failure_log_bounds(channel, lane, &first);
+    failure_begin_change(shared);
     if (end - first == channel->failures_room) {
-        /* Submissions keep enough room, so this does not happen. If it did, too much would fail rather than too
-         * little. */
+        /* Submissions keep enough room, so this does not happen. If it did, too much would fail
+         * rather than too little. */
         hdi_failure last;
-        read_record(channel, lane, end - 1, &last);
+        failure_read_record(channel, lane, end - 1, &last);
         last.to = last.to > failure->to ? last.to : failure->to;
-        write_record(channel, lane, end - 1, &last);
-        end_change(shared, end);
+        failure_write_record(channel, lane, end - 1, &last);
+        failure_end_change(shared, end);
         return;
     }
     uint64_t at = end;
     for (; at != first; at--) {
         hdi_failure before;
-        read_record(channel, lane, at - 1, &before);
+        failure_read_record(channel, lane, at - 1, &before);
         if (before.from < failure->from) {
             break;
         }
-        write_record(channel, lane, at, &before);
+        failure_write_record(channel, lane, at, &before);
     }
-    write_record(channel, lane, at, failure);
-    end_change(shared, end + 1);
+    failure_write_record(channel, lane, at, failure);
+    failure_end_change(shared, end + 1);
 }
 
-static bool same_cause(const hdi_failure *a, const hdi_failure *b)
+static bool failure_same_cause(const hdi_failure *a, const hdi_failure *b)
 {
     hdi_failure other = *b;
     other.from = a->from;
@@ -176,25 +181,25 @@ static bool same_cause(const hdi_failure *a, const hdi_failure *b)
 }
 
 /* Extends the record with this number to `to`. */
-static void widen(const hdi_channel *channel, uint32_t lane, uint64_t number, uint64_t end, uint64_t to)
+static void failure_widen(const hdi_channel *channel, uint32_t lane, uint64_t number, uint64_t end, uint64_t to)
 {
     hdi_failure failure;
-    read_record(channel, lane, number, &failure);
-    begin_change(&channel->lanes[lane]);
+    failure_read_record(channel, lane, number, &failure);
+    failure_begin_change(&channel->lanes[lane]);
     failure.to = to;
-    write_record(channel, lane, number, &failure);
-    end_change(&channel->lanes[lane], end);
+    failure_write_record(channel, lane, number, &failure);
+    failure_end_change(&channel->lanes[lane], end);
 }
 
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_failure rest = *failure;
-    /* Each round fills a gap between two records, so there are few rounds. The limit holds where the log was
-     * overwritten. */
+    /* Each round fills a gap between two records, so there are few rounds. The limit is for a log
+     * that was overwritten. */
     for (uint32_t i = 0; i <= 2 * channel->failures_room && rest.from <= rest.to; i++) {
-        uint64_t first, end = bounds(channel, lane, &first);
+        uint64_t first, end = failure_log_bounds(channel, lane, &first);
         hdi_failure before, behind;
-        uint64_t number = last_before(channel, lane, first, end, rest.from, &before);
+        uint64_t number = failure_last_before(channel, lane, first, end, rest.from, &before);
         if (number != first - 1 && before.to >= rest.from) {
             if (before.to >= rest.to) {
                 return;
@@ -204,14 +209,14 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
         }
         hdi_failure part = rest;
         if (number + 1 != end) {
-            read_record(channel, lane, number + 1, &behind);
+            failure_read_record(channel, lane, number + 1, &behind);
             /* It begins behind `from`, unless the log was overwritten. */
             part.to = behind.from > part.from && behind.from <= part.to ? behind.from - 1 : part.to;
         }
-        if (number != first - 1 && before.to + 1 == part.from && same_cause(&before, &part)) {
-            widen(channel, lane, number, end, part.to);
+        if (number != first - 1 && before.to + 1 == part.from && failure_same_cause(&before, &part)) {
+            failure_widen(channel, lane, number, end, part.to);
         } else {
-            insert(channel, lane, &part);
+            failure_insert(channel, lane, &part);
         }
         if (part.to == rest.to) {
             return;
@@ -220,17 +225,17 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
     }
 }
 
-/* The oldest record. False: there is none (or as HDI_LOGGED_UNSURE). */
+/* Gets the oldest record. False: none (or as HDI_LOGGED_UNSURE). */
 static bool failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
-        uint64_t first, end = bounds(channel, lane, &first);
+        uint64_t first, end = failure_log_bounds(channel, lane, &first);
         if (end != first) {
-            read_record(channel, lane, first, out);
+            failure_read_record(channel, lane, first, out);
         }
-        if (is_stable(shared, before)) {
+        if (failure_log_is_stable(shared, before)) {
             return end != first;
         }
         hdi_spin_turn();
@@ -241,7 +246,8 @@ static bool failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure
 /* Removes the oldest record from the log. */
 static void failure_drop_first(hd_lane *lane)
 {
-    /* pairs with the acquire load in bounds: a reader that misses the record here finds it in the archive */
+    /* pairs with the acquire load in failure_log_bounds: a reader that misses the record here finds
+     * it in the archive */
     uint64_t first = atomic_load_explicit(&lane->failures_first, memory_order_relaxed) + 1;
     atomic_store_explicit(&lane->failures_first, first, memory_order_relaxed);
     atomic_store_explicit(&lane->shared->failures_first, first, memory_order_release);
@@ -250,7 +256,7 @@ static void failure_drop_first(hd_lane *lane)
 void hdi_failure_repair(const hdi_channel *channel, uint32_t lane)
 {
     hdi_lane_shared *shared = &channel->lanes[lane];
-    uint64_t first, end = bounds(channel, lane, &first);
+    uint64_t first, end = failure_log_bounds(channel, lane, &first);
     atomic_store_explicit(&shared->failures_end, end, memory_order_release);
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
     if (changes & 1) {
@@ -269,12 +275,12 @@ uint64_t hdi_failure_mend(const hd_lane *lane)
     uint64_t good = first;
     while (sane && good != end) {
         hdi_failure record;
-        read_record(channel, lane->number, good, &record);
+        failure_read_record(channel, lane->number, good, &record);
         sane = record.from > known && record.to >= record.from && record.to <= lane->head;
         known = sane ? record.to : known;
         good += sane;
     }
-    /* Sets a count that no reader has seen, so that all read again. */
+    /* Sets a count that no reader knows, so that all read again. */
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
     uint64_t seen = lane->failures_known != HDI_FAILURES_UNKNOWN ? lane->failures_known : 0;
@@ -291,32 +297,32 @@ uint64_t hdi_failure_mend(const hd_lane *lane)
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)
 {
     hdi_lane_shared *shared = &channel->lanes[lane];
-    uint64_t first, end = bounds(channel, lane, &first);
+    uint64_t first, end = failure_log_bounds(channel, lane, &first);
     hdi_failure last;
     if (end == first) {
         return;
     }
-    read_record(channel, lane, end - 1, &last);
+    failure_read_record(channel, lane, end - 1, &last);
     if (last.to == UINT64_MAX) {
-        begin_change(shared);
+        failure_begin_change(shared);
         last.to = to;
-        write_record(channel, lane, end - 1, &last);
-        /* Where nothing was unfinished the record covers nothing, and is removed. */
-        end_change(shared, to < last.from ? end - 1 : end);
+        failure_write_record(channel, lane, end - 1, &last);
+        /* If nothing was unfinished, the record covers nothing, and goes. */
+        failure_end_change(shared, to < last.from ? end - 1 : end);
     }
 }
 
 /* ---- the archive ---- */
 
-/* Stretches of positions that failed alike, each an hdi_failure. They have one length and begin at equal distances.
- * From one to the next, the position to blame rises by equal steps. */
+/* Stretches of positions that failed alike, each an hdi_failure. They share one length and begin at
+ * equal distances. From one to the next, the position to blame rises by equal steps. */
 typedef struct entry {
     uint64_t from, to; /* of the first, and of the last */
     uint64_t position; /* to blame for the first */
     uint64_t length;
     uint32_t lane;
     int32_t driver_code;
-    uint32_t distance; /* from one's first position to the next one's; 0: there is only one */
+    uint32_t distance; /* from the begin of one to that of the next; 0: only one */
     uint32_t step;     /* of the position to blame */
     uint16_t kernel;
     uint8_t op;
@@ -330,8 +336,8 @@ struct hdi_archive {
     hdi_mutex lock;   /* covers the entries; may be taken within an order lock */
     entry *entries;
     size_t count, room;
-    /* The next records that may leave the log: those up to `until`. They may leave once each lane has done what it had
-     * been given when this lane was seen done that far. */
+    /* The next records that may leave the log: those up to `until`. They leave once each lane is
+     * done with the work that it had when this lane was seen done that far. */
     uint64_t until;  /* 0: nothing is planned */
     uint64_t *heads; /* per lane of the runtime */
 };
@@ -365,10 +371,10 @@ size_t hdi_archive_entries(hdi_archive *archive)
     return count;
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 /* The last stretch of an entry that begins at the position or before. */
-static hdi_failure stretch_with(const entry *e, uint64_t position)
+static hdi_failure archive_stretch_with(const entry *e, uint64_t position)
 {
     uint64_t number = e->distance ? (position - e->from) / e->distance : 0;
     uint64_t from = e->from + number * e->distance;
@@ -386,7 +392,7 @@ static hdi_failure stretch_with(const entry *e, uint64_t position)
     };
 }
 
-static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *out)
+static bool archive_find(hdi_archive *archive, uint64_t position, hdi_failure *out)
 {
     bool found = false;
     hdi_mutex_lock(&archive->lock);
@@ -400,7 +406,7 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
         }
     }
     if (low < archive->count && archive->entries[low].from <= position) {
-        *out = stretch_with(&archive->entries[low], position);
+        *out = archive_stretch_with(&archive->entries[low], position);
         found = position <= out->to;
     }
     hdi_mutex_unlock(&archive->lock);
@@ -408,7 +414,7 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
 }
 
 /* As hdi_failure_logged, but waits until it is sure. */
-static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, hdi_failure *out)
+static bool failure_find_logged(hdi_device *device, uint32_t number, uint64_t position, hdi_failure *out)
 {
     hdi_logged logged = hdi_failure_logged(&device->channel, number, position, out);
     for (int64_t deadline = 0; logged == HDI_LOGGED_UNSURE;) {
@@ -432,9 +438,9 @@ static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, 
     return logged == HDI_LOGGED_YES;
 }
 
-/* Corrects a record that a worker process wrote. It names no lane that does not exist, and no loss that the application
- * has not seen. */
-static void tame(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
+/* Corrects a record that a worker process wrote. It may name a lane that does not exist, or a loss
+ * that the application did not see. */
+static void failure_correct(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
 {
     if (rt->is_process) {
         f->lane = f->lane < (uint32_t)rt->n_devices * HDI_LANES_MAX ? f->lane : lane;
@@ -451,19 +457,20 @@ bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_fail
     if (atomic_load_explicit(&device->channel.lanes[number].failure_changes, memory_order_acquire) == 0) {
         return false;
     }
-    if (find_logged(device, number, position, out)) {
-        tame(rt, lane, out);
+    if (failure_find_logged(device, number, position, out)) {
+        failure_correct(rt, lane, out);
         return true;
     }
-    /* Searched after the log, which gives up only what is here. A lane that was never made has neither. */
+    /* Searched after the log, which gives up only records that are here. A lane that was never made
+     * lacks both. */
     const hd_lane *of = device->lanes[number];
     return of && position <= atomic_load_explicit(&of->failures_archived, memory_order_acquire) &&
-           find_archived(of->archive, position, out);
+           archive_find(of->archive, position, out);
 }
 
 /* ---- moving ---- */
 
-static uint64_t used(const hd_lane *lane)
+static uint64_t failure_log_used(const hd_lane *lane)
 {
     return atomic_load_explicit(&lane->shared->failures_end, memory_order_acquire) -
            atomic_load_explicit(&lane->failures_first, memory_order_acquire);
@@ -472,17 +479,17 @@ static uint64_t used(const hd_lane *lane)
 bool hdi_failures_have_room(const hd_lane *lane)
 {
     const hdi_channel *channel = &lane->device->channel;
-    return used(lane) <= channel->failures_room - channel->slots;
+    return failure_log_used(lane) <= channel->failures_room - channel->slots;
 }
 
 bool hdi_failures_are_many(const hd_lane *lane)
 {
-    return used(lane) > lane->device->channel.failures_room / 4;
+    return failure_log_used(lane) > lane->device->channel.failures_room / 4;
 }
 
-/* Notes how far each lane is filled. A submission that began before holds the order lock of its lane until it is in the
- * ring. One that begins later sees that this lane is done as far as `until`. */
-static bool plan(hd_lane *of)
+/* Notes how far each lane is filled. A submission that began before holds the order lock of its
+ * lane until it is in the ring. One that begins later sees this lane done up to `until`. */
+static bool archive_plan(hd_lane *of)
 {
     hd_runtime *rt = of->device->runtime;
     hdi_archive *archive = of->archive;
@@ -505,8 +512,8 @@ static bool plan(hd_lane *of)
     return true;
 }
 
-/* Finds the first lane that has not done all that it had been given. False: there is none. */
-static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *lane, uint64_t *position)
+/* Finds the first lane that is not done with all its noted work. False: none. */
+static bool archive_find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *lane, uint64_t *position)
 {
     for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
         if (archive->heads[i] && !hdi_point_done(rt, (hdi_point){i, archive->heads[i]})) {
@@ -518,10 +525,10 @@ static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *la
     return false;
 }
 
-/* Whether a stretch continues an entry, and at which distance and step. */
-static bool goes_on(const entry *e, const entry *one, uint32_t *distance, uint32_t *step)
+/* True if a stretch continues an entry. Also returns distance and step. */
+static bool archive_goes_on(const entry *e, const entry *one, uint32_t *distance, uint32_t *step)
 {
-    const hdi_failure last = stretch_with(e, e->to);
+    const hdi_failure last = archive_stretch_with(e, e->to);
     uint64_t on = one->from - last.from, blamed = one->position - last.position;
     *distance = (uint32_t)on;
     *step = (uint32_t)blamed;
@@ -531,7 +538,7 @@ static bool goes_on(const entry *e, const entry *one, uint32_t *distance, uint32
            (e->distance == 0 || (e->distance == on && e->step == blamed));
 }
 
-static bool append(hdi_archive *archive, const hdi_failure *f)
+static bool archive_append(hdi_archive *archive, const hdi_failure *f)
 {
     const entry e = {
         .from = f->from,
@@ -546,7 +553,7 @@ static bool append(hdi_archive *archive, const hdi_failure *f)
     };
     entry *last = archive->count ? &archive->entries[archive->count - 1] : NULL;
     uint32_t distance, step;
-    if (last && goes_on(last, &e, &distance, &step)) {
+    if (last && archive_goes_on(last, &e, &distance, &step)) {
         last->to = f->to;
         last->distance = distance;
         last->step = step;
@@ -565,17 +572,18 @@ static bool append(hdi_archive *archive, const hdi_failure *f)
     return true;
 }
 
-/* Moves records that are done and that no reader can look for in the log any more. False: no memory for all of them. */
-static bool move(hd_lane *of)
+/* Moves records that are done and that no reader can look for in the log any more. False: no memory
+ * for all of them. */
+static bool archive_move(hd_lane *of)
 {
     const hdi_channel *channel = &of->device->channel;
     hdi_archive *archive = of->archive;
     hdi_failure f = {0};
     bool appended = true;
     while (appended && failure_first(channel, of->number, &f) && f.to <= archive->until) {
-        tame(of->device->runtime, of->global, &f);
+        failure_correct(of->device->runtime, of->global, &f);
         hdi_mutex_lock(&archive->lock);
-        appended = append(archive, &f);
+        appended = archive_append(archive, &f);
         hdi_mutex_unlock(&archive->lock);
         if (appended) {
             atomic_store_explicit(&of->failures_archived, f.to, memory_order_release);
@@ -591,9 +599,9 @@ hdi_archived hdi_failures_archive(hd_lane *of, uint32_t *lane, uint64_t *positio
     hdi_archive *archive = of->archive;
     hdi_archived result = HDI_ARCHIVED_NO_MEMORY;
     hdi_mutex_lock(&archive->moving);
-    if (archive->until || plan(of)) {
-        bool behind = find_behind(of->device->runtime, archive, lane, position);
-        result = behind ? HDI_ARCHIVED_BEHIND : move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
+    if (archive->until || archive_plan(of)) {
+        bool behind = archive_find_behind(of->device->runtime, archive, lane, position);
+        result = behind ? HDI_ARCHIVED_BEHIND : archive_move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
     }
     hdi_mutex_unlock(&archive->moving);
     return result;

@@ -1,23 +1,26 @@
-/* issue.c - how commands become calls of the driver.
+/* issue.c - turns commands into calls of the driver.
  *
- * It has the call of each operation in the table of channel.h, chains of launches, and the time of kernels. That time
- * limits the length of chains.
+ * It makes the call of each operation in the table of channel.h, and chains of launches. It also
+ * measures the time of kernels, which limits the length of chains.
  *
- * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before each launch of the graph every node
- * gets the function, arguments, grid, block and shared memory of one launch. That costs a third to a quarter of
- * launching the kernels one by one, and a single launch gains, too. Each lane has chains of its own, two executables of
- * each size. So one is filled while the launch of the other one has not begun.
+ * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before each launch of
+ * the graph every node gets the function, arguments, grid, block and shared memory of one launch.
+ * That costs a third to a quarter of launching the kernels one by one, and a single launch gains,
+ * too. Each lane keeps its own chains, two executables of each size. So the engine fills one while
+ * the launch of the other one has not begun.
  *
- * Threads: the thread that runs the device's engine, with the device's context current. hdi_chains_forget: any.
- * Locks: `chaining` of the engine, held for as long as executables are used. It is needed since the end of a module
- * (hdi_chains_forget) comes from another thread.
+ * Threads: the thread that runs the device's engine, with the device's context current.
+ * hdi_chains_forget: any.
+ * Locks: `chaining` of the engine, held while executables are used. Another thread calls
+ * hdi_chains_forget at the end of a module.
  * Always:
  * - A command or a chain is one driver call or library call, which does not wait for the device.
  * - A chain never waits to be filled.
  * - Launches that the driver refuses in a chain are issued one by one, and each fails by itself.
  * - A kernel that was never seen to end is not part of a chain.
- * - The executables of all lanes together take no more memory, as counted here, than the option chain_memory. The graph
- *   of an executable lives as long as the executable, since the graph's nodes name those of the executable.
+ * - The executables of all lanes together take no more memory, as counted here, than the option
+ *   chain_memory. The graph of an executable lives as long as the executable, since the graph's
+ *   nodes name those of the executable.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -26,33 +29,36 @@
 #include "blas/blas.h"
 #include "engine/stream.h"
 
+/* A kernel that runs longer stands between signals, which cost it nothing. */
+#define LASTING_NS 1000000
 #define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */
 
-/* The memory of an executable on the device. Measured with 580.159: 112 KiB with 8 nodes and 192 KiB with 32. */
+/* The memory of an executable on the device. Measured with 580.159: 112 KiB with 8 nodes and 192
+ * KiB with 32. */
 #define EXECUTABLE_BYTES ((uint64_t)86 << 10)
 #define NODE_BYTES ((uint64_t)3500)
 
-/* Chains are short where the kernels' time is not measured. */
+/* Chains are short while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most so many times as long as the one before it. Filling four nodes takes about as long as the call
- * before did. */
+/* A chain is at most so many times as long as the one before it. To fill four nodes takes about as
+ * long as the call before did. */
 #define GROWTH 4
 
 #define SLOTS_KEPT 2 /* of a command: nodes of longer ones are set each time */
 
 #define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
-#define IDLE_NS ((int64_t)1000000000) /* given back when not used for so long */
+#define IDLE_NS ((int64_t)1000000000) /* give back after so long without use */
 #define TIDY_NS ((int64_t)100000000)  /* between searches for idle ones */
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* in a row: then no chains are used for RETRY_NS */
 
-/* From the return of a call until a completion write behind the shortest kernel is seen. Measured with 580.159 on H200:
- * 4.3 us, of which 1.2 are the kernel's. Not subtracted where few launches would share it: where the delay is shorter
- * they would seem faster than they are. */
+/* From the return of a call until the engine sees a completion write behind the shortest kernel.
+ * Measured with 580.159 on H200: 4.3 us, of which the kernel takes 1.2. Not subtracted if few
+ * launches would share it: with a shorter delay they would seem faster than they are. */
 #define SEEN_NS 3000
 
-/* A signal costs as much as filling half a chain. Behind a single launch it has little value. */
+/* A signal costs as much as to fill half a chain. Behind a single launch it is of little value. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
@@ -67,8 +73,8 @@ typedef struct launch {
     void *extra[5];
 } launch;
 
-/* False: there is no such kernel, since the command was overwritten. */
-static bool fill_launch(hdi_device *device, const hdi_command *c, launch *out)
+/* False: no such kernel, since the command was overwritten. */
+static bool issue_fill_launch(hdi_device *device, const hdi_command *c, launch *out)
 {
     uint32_t number = c->kernel;
     if (!hdi_kernel_exists(device->runtime, number)) {
@@ -83,7 +89,8 @@ static bool fill_launch(hdi_device *device, const hdi_command *c, launch *out)
     out->extra[3] = &out->bytes;
     out->extra[4] = HDCU_LAUNCH_PARAM_END;
     out->params = (hdcu_kernel_node_params){
-        /* pairs with the release store of the port, which in a worker process is on another thread */
+        /* pairs with the release store of the port, which in a worker process is on another
+         * thread */
         .function = atomic_load_explicit(&hdi_kernel_at(device->runtime, number)->function[device->index],
                                          memory_order_acquire),
         .grid_x = c->launch.grid_x,
@@ -101,7 +108,7 @@ static bool fill_launch(hdi_device *device, const hdi_command *c, launch *out)
 static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     launch l;
-    if (!fill_launch(engine->device, c, &l)) {
+    if (!issue_fill_launch(engine->device, c, &l)) {
         return HDCU_ERROR_INVALID_HANDLE;
     }
     const hdcu_kernel_node_params *p = &l.params;
@@ -133,7 +140,7 @@ static hdcu_result issue_copy_box(const hdi_engine *engine, const hdi_stream *st
     int kind = c->kind & HDI_COPY_KIND;
     bool from_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
     bool to_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
-    /* On a device either side may be a peer's. The driver detects that by the address. */
+    /* On a device either side may belong to a peer. The driver detects that by the address. */
     int device = kind == HDI_COPY_ON_DEVICE || kind == HDI_COPY_PEER ? HDCU_MEMORYTYPE_UNIFIED : HDCU_MEMORYTYPE_DEVICE;
     const hdcu_memcpy2d rows = {
         .src_type = from_host ? HDCU_MEMORYTYPE_HOST : device,
@@ -155,7 +162,8 @@ _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the co
 static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
-    /* pairs with the release store of the port. NULL where the device came back after the operation was checked */
+    /* pairs with the release store of the port. NULL if the device came back after the operation
+     * was checked */
     hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
         return HDCU_ERROR_NOT_INITIALIZED;
@@ -165,10 +173,34 @@ static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stre
     return hdi_blas_product(blas, &product);
 }
 
+/* An import may be at any address, but the driver fills words at multiples of 4. So this fills the
+ * bytes in front of the first such word and behind the last one separately. In between it rotates
+ * the pattern. */
+static hdcu_result issue_fill_unaligned(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    unsigned front = (unsigned)(4 - c->fill.dst % 4), turn = 8 * front;
+    /* The last bytes begin there. */
+    uint64_t bytes = 4 * (uint64_t)c->fill.words, behind = bytes - 4 + front;
+    hdcu_result r = HDCU_SUCCESS;
+    for (uint64_t at = 0; at < bytes && r == HDCU_SUCCESS; at = at + 1 == front && front < behind ? behind : at + 1) {
+        r = driver->cuMemsetD8Async(c->fill.dst + at, (unsigned char)(c->fill.pattern >> (8 * (at % 4))), 1,
+                                    stream->handle);
+    }
+    if (r == HDCU_SUCCESS && c->fill.words > 1) {
+        r = driver->cuMemsetD32Async(c->fill.dst + front, c->fill.pattern >> turn | c->fill.pattern << (32 - turn),
+                                     c->fill.words - 1, stream->handle);
+    }
+    return r;
+}
+
 static hdcu_result issue_fill(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     if (c->fill.words == 0) {
-        return HDCU_SUCCESS; /* a mark in the order, without work */
+        return HDCU_SUCCESS; /* marks a place in the order, without work */
+    }
+    if (c->fill.dst % 4 != 0) {
+        return issue_fill_unaligned(engine, stream, c);
     }
     return engine->device->runtime->driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words,
                                                              stream->handle);
@@ -182,7 +214,7 @@ static hdcu_result issue_call(const hdi_engine *engine, const hdi_stream *stream
     return HDCU_ERROR_NOT_SUPPORTED; /* see hdi_stream_call */
 }
 
-/* It ends with what is in front of it. */
+/* It ends with the work in front of it. */
 static hdcu_result issue_nothing(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
@@ -234,23 +266,23 @@ void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal 
     timing->next.others = false;
 }
 
-/* The most that a launch takes, in a stretch of so many. */
-static int64_t each_of(int64_t from, int64_t to, uint64_t launches)
+/* The longest time of a launch, in a stretch of so many. */
+static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
 {
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
 }
 
 /* The least time of the stretches that end at the signal. */
-static int64_t least_of(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
-                        int64_t seen)
+static int64_t kernel_time_least(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
+                                 int64_t seen)
 {
     int64_t from = since > timing->passed_at ? since : timing->passed_at;
-    int64_t least = each_of(from, seen, signal->launches - timing->passed);
+    int64_t least = kernel_time_of_each(from, seen, signal->launches - timing->passed);
     for (int i = 0; i < HDI_KERNEL_TIME_BATCHES; i++) {
         const hdi_kernel_time_batch *b = &signal->batches[i];
         if (b->given && b->before >= timing->passed) {
             uint64_t launches = signal->launches - b->before;
-            int64_t each = each_of(b->given + (launches < ASKED_LEAST ? 0 : SEEN_NS), seen, launches);
+            int64_t each = kernel_time_of_each(b->given + (launches < ASKED_LEAST ? 0 : SEEN_NS), seen, launches);
             least = each < least ? each : least;
         }
     }
@@ -261,10 +293,10 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
                           const hdi_kernel_time_signal *last, bool others, int64_t now)
 {
     if (!others && last->launches > timing->passed) {
-        int64_t each = least_of(timing, first->since, last, now);
+        int64_t each = kernel_time_least(timing, first->since, last, now);
         int64_t old = timing->kernel_ns ? timing->kernel_ns : each;
-        /* All estimates are too high rather than too low, so a lower one counts more. Yet a much longer time counts
-         * soon. */
+        /* All estimates are too high rather than too low, so a lower one counts more. But a much
+         * longer time counts soon. */
         timing->kernel_ns = each < old       ? (old + 3 * each) / 4
                             : each > 2 * old ? (old + each) / 2
                                              : (3 * old + each) / 4;
@@ -275,11 +307,11 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
 
 /* ---- chains: making and giving back ---- */
 
-/* What a node was set to last. An identical launch needs no call. Programs repeat themselves, and setting the nodes is
- * the larger part of a chain's cost. */
+/* The last setting of a node. An identical launch needs no call. Programs repeat themselves, and
+ * the calls for nodes are most of a chain's cost. */
 typedef struct node_setting {
-    hdcu_function function; /* NULL: not recorded, or too long to be kept */
-    uint32_t kernel;        /* whose function the node has */
+    hdcu_function function; /* NULL: not recorded, or too long to keep */
+    uint32_t kernel;        /* the kernel of the node's function */
     hdi_command command[SLOTS_KEPT];
 } node_setting;
 
@@ -287,24 +319,25 @@ typedef struct chain {
     hdcu_graph graph;
     hdcu_graphexec exec[2];
     node_setting *settings; /* of the nodes of both executables */
-    uint32_t like;          /* the kernel whose function the graph's own nodes have */
+    uint32_t like;          /* the kernel of the graph's own nodes */
     uint32_t turn, wanted;
     hdcu_graphnode node[HDI_CHAIN_MOST];
 } chain;
 
 struct hdi_chains {
     chain of[CHAIN_SIZES];
-    int64_t used;     /* clock */
-    uint64_t plain;   /* up to this position launches are issued one by one, since the driver refused one of them */
-    uint32_t growing; /* a lane that was empty begins with one launch, so that the device has it at once */
+    int64_t used; /* clock */
+    /* Up to this position launches are issued one by one, since the driver refused one. */
+    uint64_t plain;
+    uint32_t growing; /* an empty lane begins with one launch, so that the device gets it at once */
 };
 
-static uint64_t bytes_of(uint32_t size)
+static uint64_t chain_bytes_of(uint32_t size)
 {
     return 2 * (EXECUTABLE_BYTES + size * NODE_BYTES);
 }
 
-static bool is_made(const chain *c)
+static bool chain_is_made(const chain *c)
 {
     return c->exec[1] != NULL;
 }
@@ -318,15 +351,15 @@ void hdi_chains_start(hdi_engine *engine)
     engine->chains_eager = rt->provider->chains_eager;
 }
 
-static void unmake(hdi_engine *engine, chain *c, uint32_t size)
+static void chain_unmake(hdi_engine *engine, chain *c, uint32_t size)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
-    if (is_made(c)) {
-        engine->chain_bytes -= bytes_of(size);
+    if (chain_is_made(c)) {
+        engine->chain_bytes -= chain_bytes_of(size);
     }
     for (int i = 0; i < 2; i++) {
         if (c->exec[i]) {
-            driver->cuGraphExecDestroy(c->exec[i]); /* one that is under way goes when it has ended */
+            driver->cuGraphExecDestroy(c->exec[i]); /* one that is under way goes when it ends */
         }
     }
     if (c->graph) {
@@ -336,15 +369,16 @@ static void unmake(hdi_engine *engine, chain *c, uint32_t size)
     *c = (chain){.graph = NULL};
 }
 
-static void unmake_all(hdi_engine *engine, hdi_stream *stream)
+static void chains_unmake_all(hdi_engine *engine, hdi_stream *stream)
 {
     for (uint32_t s = 0; stream->chains && s < CHAIN_SIZES; s++) {
-        unmake(engine, &stream->chains->of[s], (uint32_t)1 << s);
+        chain_unmake(engine, &stream->chains->of[s], (uint32_t)1 << s);
     }
 }
 
-/* Gives back what no lane has used since `before`. Returns the latest use of what is left; 0: nothing is. */
-static int64_t give_back(hdi_engine *engine, int64_t before)
+/* Gives back chains that no lane used since `before`. Returns the latest use of the others; 0: none
+ * is left. */
+static int64_t chains_give_back(hdi_engine *engine, int64_t before)
 {
     int64_t latest = 0;
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
@@ -353,7 +387,7 @@ static int64_t give_back(hdi_engine *engine, int64_t before)
             continue;
         }
         if (stream->chains->used < before && stream->passed == stream->issued) {
-            unmake_all(engine, stream);
+            chains_unmake_all(engine, stream);
             free(stream->chains);
             stream->chains = NULL;
         } else if (stream->chains->used > latest) {
@@ -370,21 +404,21 @@ bool hdi_chains_prune(hdi_engine *engine, int64_t now)
     }
     hdi_mutex_lock(&engine->chaining);
     engine->chains_pruned = now;
-    engine->chains_used = give_back(engine, now - IDLE_NS) != 0;
+    engine->chains_used = chains_give_back(engine, now - IDLE_NS) != 0;
     hdi_mutex_unlock(&engine->chaining);
     return engine->chains_used;
 }
 
-static bool is_among(const uint64_t kernels[HDI_KERNEL_WORDS], uint32_t kernel)
+static bool chain_kernel_is_among(const uint64_t kernels[HDI_KERNEL_WORDS], uint32_t kernel)
 {
     return kernels[kernel / 64 % HDI_KERNEL_WORDS] >> kernel % 64 & 1;
 }
 
-static bool has_any(const chain *c, uint32_t size, const uint64_t kernels[HDI_KERNEL_WORDS])
+static bool chain_has_any(const chain *c, uint32_t size, const uint64_t kernels[HDI_KERNEL_WORDS])
 {
-    bool any = is_made(c) && is_among(kernels, c->like);
-    for (uint32_t i = 0; is_made(c) && i < 2 * size && !any; i++) {
-        any = is_among(kernels, c->settings[i].kernel);
+    bool any = chain_is_made(c) && chain_kernel_is_among(kernels, c->like);
+    for (uint32_t i = 0; chain_is_made(c) && i < 2 * size && !any; i++) {
+        any = chain_kernel_is_among(kernels, c->settings[i].kernel);
     }
     return any;
 }
@@ -395,14 +429,15 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         struct hdi_chains *chains = engine->streams[i].chains;
         for (uint32_t s = 0; chains && s < CHAIN_SIZES; s++) {
-            if (has_any(&chains->of[s], (uint32_t)1 << s, kernels)) {
-                unmake(engine, &chains->of[s], (uint32_t)1 << s);
+            if (chain_has_any(&chains->of[s], (uint32_t)1 << s, kernels)) {
+                chain_unmake(engine, &chains->of[s], (uint32_t)1 << s);
             }
         }
     }
-    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* the numbers will be given to others */
+    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* other kernels will get the numbers */
         if (kernels[i]) {
             atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);
+            atomic_fetch_and_explicit(&engine->lasting[i], ~kernels[i], memory_order_relaxed);
         }
     }
     hdi_mutex_unlock(&engine->chaining);
@@ -412,7 +447,7 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
 {
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         if (driver_usable) {
-            unmake_all(engine, &engine->streams[i]);
+            chains_unmake_all(engine, &engine->streams[i]);
         }
         free(engine->streams[i].chains);
         engine->streams[i].chains = NULL;
@@ -421,7 +456,7 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
 }
 
 /* Makes a graph of `size` nodes in a line, each a launch like this one. */
-static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const launch *like)
+static hdcu_result chain_make(hdi_engine *engine, chain *c, uint32_t size, const launch *like)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_result r = driver->cuGraphCreate(&c->graph, 0);
@@ -434,8 +469,8 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const launc
         r = driver->cuGraphInstantiateWithFlags(&c->exec[i], c->graph, 0);
     }
     if (r != HDCU_SUCCESS) {
-        if (!is_made(c)) {
-            unmake(engine, c, size);
+        if (!chain_is_made(c)) {
+            chain_unmake(engine, c, size);
         }
         return r;
     }
@@ -443,12 +478,12 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const launc
     for (uint32_t i = 0; i < 2 * size; i++) {
         c->settings[i].kernel = like->kernel;
     }
-    engine->chain_bytes += bytes_of(size);
+    engine->chain_bytes += chain_bytes_of(size);
     return HDCU_SUCCESS;
 }
 
-/* The driver refused something that concerns chains, not a launch. */
-static void refused(hdi_engine *engine, int code)
+/* The driver refused a call for chains, not a launch. */
+static void chain_refused(hdi_engine *engine, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
         engine->chain_fatal = code;
@@ -458,41 +493,57 @@ static void refused(hdi_engine *engine, int code)
     }
 }
 
-/* Whether there is a chain of this size, or one can be made now. */
-static bool have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const launch *like)
+/* True if a chain of this size exists, or can be made now. */
+static bool chain_have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const launch *like)
 {
     chain *c = &stream->chains->of[s];
     uint32_t size = (uint32_t)1 << s;
-    if (is_made(c)) {
+    if (chain_is_made(c)) {
         return true;
     }
     if (!engine->chains_eager && ++c->wanted < WANTED_BEFORE_MADE) {
         return false;
     }
     uint64_t most = (uint64_t)engine->device->runtime->options.chain_memory;
-    if (engine->chain_bytes + bytes_of(size) > most) {
+    if (engine->chain_bytes + chain_bytes_of(size) > most) {
         c->wanted = 0;
-        give_back(engine, engine->now - TIDY_NS);
-        if (!stream->chains || engine->chain_bytes + bytes_of(size) > most) {
+        chains_give_back(engine, engine->now - TIDY_NS);
+        if (!stream->chains || engine->chain_bytes + chain_bytes_of(size) > most) {
             return false;
         }
     }
     c->wanted = 0;
-    hdcu_result r = make(engine, c, size, like);
+    hdcu_result r = chain_make(engine, c, size, like);
     if (r != HDCU_SUCCESS) {
-        refused(engine, r);
+        chain_refused(engine, r);
     }
     return r == HDCU_SUCCESS;
 }
 
 /* ---- chains: filling ---- */
 
-void hdi_chain_note(hdi_engine *engine, hdi_stream *stream, uint32_t kernel, uint64_t position)
+void hdi_chain_note(hdi_stream *stream, uint32_t kernel, uint64_t from, uint64_t position)
 {
-    if (hdi_chain_is_new(engine, kernel) && stream->n_new < HDI_STREAM_NEW) {
+    if (stream->n_new < HDI_STREAM_NEW) {
         stream->new_kernels[stream->n_new].kernel = kernel;
+        stream->new_kernels[stream->n_new].from = from;
         stream->new_kernels[stream->n_new].position = position;
+        stream->new_kernels[stream->n_new].begun = 0;
         stream->n_new++;
+    }
+}
+
+/* A launch between signals ended, after so long. */
+static void kernel_time_learn(hdi_engine *engine, uint32_t kernel, int64_t ns)
+{
+    uint64_t bit = (uint64_t)1 << kernel % 64;
+    uint32_t word = kernel / 64 % HDI_KERNEL_WORDS;
+    if (hdi_chain_is_new(engine, kernel)) {
+        atomic_fetch_or_explicit(&engine->seen_to_end[word], bit, memory_order_relaxed);
+    }
+    bool lasting = atomic_load_explicit(&engine->lasting[word], memory_order_relaxed) & bit;
+    if (lasting != (ns > LASTING_NS)) {
+        atomic_fetch_xor_explicit(&engine->lasting[word], bit, memory_order_relaxed);
     }
 }
 
@@ -500,19 +551,20 @@ void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < stream->n_new; i++) {
+        int64_t begun = stream->new_kernels[i].begun;
         if (stream->new_kernels[i].position <= stream->passed) {
-            uint32_t kernel = stream->new_kernels[i].kernel;
-            atomic_fetch_or_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], (uint64_t)1 << kernel % 64,
-                                     memory_order_relaxed);
+            kernel_time_learn(engine, stream->new_kernels[i].kernel, begun ? engine->now - begun : 0);
         } else {
-            stream->new_kernels[left++] = stream->new_kernels[i];
+            bool begins = begun == 0 && stream->new_kernels[i].from <= stream->passed;
+            stream->new_kernels[left] = stream->new_kernels[i];
+            stream->new_kernels[left++].begun = begins ? engine->now : begun;
         }
     }
     stream->n_new = left;
 }
 
-/* The most launches that may be given together now. */
-static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)
+/* The most launches that may go to the driver together now. */
+static uint32_t chain_limit(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
     if (!engine->chains_eager) {
@@ -523,8 +575,9 @@ static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uin
     return stream->chains->growing < limit ? stream->chains->growing : limit;
 }
 
-/* Whether something is due right behind a position: an event, a signal, or the end of a thread's wait. */
-static bool ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
+/* True if something is due right behind a position: an event, a signal, or the end of a thread's
+ * wait. */
+static bool chain_ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;
     const hdi_lane_shared *shared = &channel->lanes[stream->number];
@@ -535,9 +588,9 @@ static bool ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t
            position - stream->signalled >= signal_every || hdi_is_requested(channel, stream->number, position);
 }
 
-/* Collects launches from where the stream is, and where each ends. */
-static uint32_t gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit, launch launches[],
-                       uint64_t ends[])
+/* Collects launches from the stream's position on, and the end of each. */
+static uint32_t chain_gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit,
+                             launch launches[], uint64_t ends[])
 {
     const hdi_channel *channel = &engine->device->channel;
     uint32_t n = 0;
@@ -545,23 +598,23 @@ static uint32_t gather(hdi_engine *engine, const hdi_stream *stream, uint64_t he
     while (n < limit && at != head) {
         const hdi_command *c = hdi_command_at(channel, stream->number, at);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
-        if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
-            !fill_launch(engine->device, c, &launches[n]) || !launches[n].params.function ||
+        if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_apart(engine, c->kernel) ||
+            !issue_fill_launch(engine->device, c, &launches[n]) || !launches[n].params.function ||
             offsetof(hdi_command, launch.arguments) + launches[n].bytes > slots * HDI_SLOT_BYTES) {
             break;
         }
         at += slots;
         ends[n++] = at;
-        if (ends_at(engine, stream, at)) {
+        if (chain_ends_at(engine, stream, at)) {
             break;
         }
     }
     return n;
 }
 
-/* Sets a node of an executable to a launch, unless it has it already. */
-static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const launch *l,
-                       node_setting *setting)
+/* Sets a node of an executable to a launch, unless it is set so already. */
+static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const launch *l,
+                                  node_setting *setting)
 {
     size_t bytes = offsetof(hdi_command, launch.arguments) + l->bytes;
     bool keeps = bytes <= sizeof setting->command;
@@ -578,7 +631,7 @@ static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode n
 }
 
 /* Fills a chain and launches it. False: the driver refused, and nothing of it was issued. */
-static bool launch_chain(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const launch launches[],
+static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const launch launches[],
                          uint64_t end)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -586,26 +639,27 @@ static bool launch_chain(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
     node_setting *settings = &c->settings[(size_t)c->turn * size];
     c->turn ^= 1;
     for (uint32_t i = 0; i < size; i++) {
-        hdcu_result r = set(engine, exec, c->node[i], &launches[i], &settings[i]);
+        hdcu_result r = chain_set_node(engine, exec, c->node[i], &launches[i], &settings[i]);
         if (r != HDCU_SUCCESS) {
             if (hdi_driver_code_is_fatal(r)) {
                 engine->chain_fatal = r;
             }
-            return false; /* a failure of the launch itself: it fails, or works, by itself */
+            return false; /* a failure of the launch itself: issued alone it fails, or works */
         }
     }
-    /* If this process ends in the call, or before `issued` passes the commands, their work may have begun. */
+    /* If this process ends in the call, or before `issued` passes the commands, their work may have
+     * begun. */
     atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, end, memory_order_release);
     hdcu_result r = driver->cuGraphLaunch(exec, stream->handle);
     if (r != HDCU_SUCCESS) {
-        refused(engine, r);
+        chain_refused(engine, r);
     } else {
         engine->chain_refusals = 0;
     }
     return r == HDCU_SUCCESS;
 }
 
-static bool begin(hdi_engine *engine, hdi_stream *stream)
+static bool chain_begin(hdi_engine *engine, hdi_stream *stream)
 {
     if (!stream->chains) {
         stream->chains = calloc(1, sizeof *stream->chains);
@@ -622,26 +676,26 @@ static bool begin(hdi_engine *engine, hdi_stream *stream)
 }
 
 /* As hdi_chain_issue. `chaining` is held. */
-static uint32_t issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
+static uint32_t chain_issue_held(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
     launch launches[HDI_CHAIN_MOST];
     uint64_t ends[HDI_CHAIN_MOST];
-    if (!begin(engine, stream)) {
+    if (!chain_begin(engine, stream)) {
         return 0;
     }
-    uint32_t n = gather(engine, stream, head, limit_of(engine, stream, most), launches, ends);
+    uint32_t n = chain_gather(engine, stream, head, chain_limit(engine, stream, most), launches, ends);
     if (n == 0) {
         return 0;
     }
     uint32_t s = 31 - (uint32_t)__builtin_clz(n);
-    while (!have(engine, stream, s, &launches[0])) {
+    while (!chain_have(engine, stream, s, &launches[0])) {
         if (s == 0 || !stream->chains || engine->chain_fatal) {
             return 0;
         }
         s--;
     }
     uint32_t size = (uint32_t)1 << s;
-    if (!launch_chain(engine, stream, &stream->chains->of[s], size, launches, ends[size - 1])) {
+    if (!chain_launch(engine, stream, &stream->chains->of[s], size, launches, ends[size - 1])) {
         stream->chains->plain = ends[size - 1];
         return 0;
     }
@@ -656,9 +710,10 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
         return 0;
     }
     hdi_mutex_lock(&engine->chaining);
-    uint32_t n = issue(engine, stream, head, most, end);
+    uint32_t n = chain_issue_held(engine, stream, head, most, end);
     hdi_mutex_unlock(&engine->chaining);
-    if (__builtin_expect(engine->chain_fatal != 0, 0)) { /* not under the lock: a loss takes many others */
+    /* Not under the lock: a loss takes many others. */
+    if (__builtin_expect(engine->chain_fatal != 0, 0)) {
         hdi_engine_lose(engine, engine->chain_fatal);
         engine->chain_fatal = 0;
     }

@@ -1,12 +1,14 @@
-/* lane.c - lanes as the application sees them: making, giving out, giving back, waiting for a whole lane.
+/* lane.c - lanes as the application sees them: making, giving out, giving back, waiting for a whole
+ * lane.
  *
  * Threads: any.
- * Locks: a device's lanes_lock while lanes are made and given out. Its order lock for what submitters read.
+ * Locks: a device's lanes_lock to make lanes and give them out. Its order lock for data that
+ * submitters read.
  * Always:
- * - An hd_lane, its stream and its ring live from their first use until hd_close. Positions never go back. So tickets
- *   stay valid when a lane is given out again.
- * - Whether a lane's failures are sticky is settled when it is made, on both sides.
- * - What a former owner left in a lane does not fail the next one's work.
+ * - An hd_lane, its stream and its ring live from their first use until hd_close. Positions never
+ *   go back. So tickets stay valid when a lane is given out again.
+ * - A lane's failures are sticky or not from the start, on both sides.
+ * - Work that a former owner left in a lane does not fail the next owner's work.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,23 +35,25 @@ void hdi_waits_release(hdi_waits *waits)
     *waits = (hdi_waits){0};
 }
 
-/* Makes a lane that has never been used: its memory, its stream. lanes_lock held. */
-static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failure, hd_lane **out)
+/* Makes a lane that was never used: its memory, its stream. lanes_lock held. */
+static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failure, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
-    hd_lane *lane = hdi_stable_take(rt->stable, sizeof *lane);
     uint64_t *seen = calloc(2 * n_lanes, sizeof *seen);
     hdi_archive *archive = hdi_archive_make();
     hdi_waits waits;
-    if (!hdi_waits_make(&waits, n_lanes) || !lane || !seen || !archive) {
-        free(seen);
-        hdi_archive_free(archive);
-        hdi_waits_release(&waits);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
+    bool room = hdi_waits_make(&waits, n_lanes) && seen && archive;
+    hdi_answer answer = {.call = ""};
+    if (room) {
+        answer = device->port->calls->lane(device->port, number, sticky_failure);
     }
-    hdi_answer answer = device->port->calls->lane(device->port, number, sticky_failure);
-    hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+    hd_status status = room && !hdi_answered(answer) ? hdi_answer_failed(device, answer) : HD_OK;
+    /* Last, since this memory is never given back. */
+    hd_lane *lane = room && !status ? hdi_stable_take(rt->stable, sizeof *lane) : NULL;
+    if (!status && !lane) {
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
+    }
     if (status) {
         free(seen);
         hdi_archive_free(archive);
@@ -71,10 +75,12 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failu
         .archive = archive,
         .failures_known = rt->on_launched ? HDI_FAILURES_UNKNOWN : 0,
     };
+    hdi_lock_init(&lane->parked.lock, HDI_RANKED(HDI_RANK_PARKED, 0));
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-    /* The thread that ends the lanes of a lost device goes through them under this lock. */
+    /* The thread that ends the lanes of a lost device walks them under this lock. */
     hdi_lock_take(&device->order);
-    __atomic_store_n(&device->lanes[number], lane, __ATOMIC_RELEASE); /* loaded without the lock, too */
+    /* Also loaded without the lock. */
+    __atomic_store_n(&device->lanes[number], lane, __ATOMIC_RELEASE);
     hdi_lock_release(&device->order);
     atomic_store_explicit(&device->lanes_made, number + 1, memory_order_release);
     *out = lane;
@@ -87,8 +93,8 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     lane->head += 1;
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
-        /* Behind the RESUME, the failure of a result that was waited for before does not fail new operations. So they
-         * wait for it again. */
+        /* Behind the RESUME, the failure of an earlier awaited result does not fail new operations.
+         * So they wait for it again. */
         memset(lane->seen_source, 0, (size_t)lane->runtime->n_devices * HDI_LANES_MAX * sizeof *lane->seen_source);
     }
     /* As hdi_submit_publish. */
@@ -96,25 +102,26 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     atomic_store_explicit(&lane->shared->head, lane->head, memory_order_seq_cst);
 }
 
-static bool is_drained(const hd_lane *lane)
+static bool lane_is_drained(const hd_lane *lane)
 {
     return atomic_load_explicit(&lane->shared->done, memory_order_acquire) == lane->head;
 }
 
-static bool has_failed(const hd_lane *lane)
+static bool lane_has_failed(const hd_lane *lane)
 {
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0;
 }
 
-/* Whether there is room for the command that makes it accept work again. Order lock held. */
-static bool has_room(const hd_lane *lane)
+/* True if the lane can take the command that makes it accept work again. Order lock held. */
+static bool lane_can_resume(const hd_lane *lane)
 {
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
 }
 
-/* Moves the lane to another structure, since the handles of this one have run out. Tickets of the old one stay valid. A
- * submission by way of the old one is refused (hdi_lane_is_past). False: no memory. Order lock held. */
-static bool renew(hd_lane **slot)
+/* Moves the lane to another structure, since the handles of this one ran out. Tickets of the old
+ * one stay valid. Submissions through the old one are refused (hdi_lane_is_past). False: no memory.
+ * Order lock held. */
+static bool lane_renew(hd_lane **slot)
 {
     hd_lane *old = *slot;
     hd_lane *lane = hdi_stable_take(old->device->runtime->stable, sizeof *lane);
@@ -124,33 +131,39 @@ static bool renew(hd_lane **slot)
     *lane = *old;
     lane->before = old;
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-    old->failures_known = HDI_FAILURES_UNKNOWN;     /* no submission takes the short way */
-    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* loaded without the lock, too */
+    old->failures_known = HDI_FAILURES_UNKNOWN;     /* no submission takes the fast path */
+    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* also loaded without the lock */
     return true;
 }
 
-/* Finds a lane to give out, or makes a new one. *out: NULL where all are in use. lanes_lock held. */
-static hd_status find_lane(hdi_device *device, bool sticky_failure, hd_lane **out)
+/* Finds a lane to give out, or makes a new one. *out: NULL if all are in use. lanes_lock held. */
+static hd_status lane_find(hdi_device *device, bool sticky_failure, hd_lane **out)
 {
     hd_lane *lane = NULL;
-    hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
+    /* Given back, but its work still runs: the next owner's work would queue up behind it. */
+    hd_lane *busy = NULL;
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
         hd_lane *candidate = device->lanes[i];
+        if (!candidate && device->lanes_of_program == HDI_LANES_OF_PROGRAM) {
+            break;
+        }
         if (!candidate) {
-            return new_lane(device, i, sticky_failure, out);
+            hd_status status = lane_new(device, i, sticky_failure, out);
+            device->lanes_of_program += status == HD_OK;
+            return status;
         }
         hdi_lock_take(&device->order);
         bool is_for_claims = candidate->claim != NULL;
         bool exhausted = hdi_handle_head_generation(&candidate->handle) == 0;
-        if (exhausted && !is_for_claims && renew(&device->lanes[i])) {
+        if (exhausted && !is_for_claims && lane_renew(&device->lanes[i])) {
             candidate = device->lanes[i];
             exhausted = false;
         }
         if (!exhausted && !is_for_claims && !hdi_handle_head_live(&candidate->handle) &&
             candidate->sticky_failure == sticky_failure) {
-            if (is_drained(candidate)) {
+            if (lane_is_drained(candidate)) {
                 lane = candidate;
-            } else if (!busy && has_room(candidate)) {
+            } else if (!busy && lane_can_resume(candidate)) {
                 busy = candidate;
             }
         }
@@ -160,21 +173,30 @@ static hd_status find_lane(hdi_device *device, bool sticky_failure, hd_lane **ou
     return HD_OK;
 }
 
-/* Gives a lane out. *resumed: work is left in it. That work ends by itself, and the lane accepts new work behind it.
- * Order lock held. */
-static void give_out(hd_lane *lane, bool is_default, bool *resumed)
+/* Gives a lane out. *resumed: it still contains work. That work ends by itself, and the lane
+ * accepts new work behind it. Order lock held. */
+static void lane_give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
     lane->owners = 1;
-    atomic_store_explicit(&lane->shared->keeps_times, 0, memory_order_relaxed); /* as hd_lane_keep_times */
-    *resumed = lane->sticky_failure && (has_failed(lane) || !is_drained(lane));
+    /* As hd_lane_keep_times. */
+    atomic_store_explicit(&lane->shared->keeps_times, 0, memory_order_relaxed);
+    *resumed = lane->sticky_failure && (lane_has_failed(lane) || !lane_is_drained(lane));
     if (*resumed) {
         hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
     }
     hdi_handle_begin(lane->runtime, &lane->handle, HDI_LANE_MAGIC);
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out)
+/* Makes a parking lane, which is never given back. *out: NULL if no more are allowed. lanes_lock
+ * held. */
+static hd_status lane_new_parking(hdi_device *device, hd_lane **out)
+{
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_relaxed);
+    return made - device->lanes_of_program < HDI_PARKING_LANES ? lane_new(device, made, false, out) : HD_OK;
+}
+
+static hd_status lane_make_as(hdi_device *device, bool is_default, bool sticky_failure, bool parks, hd_lane **out)
 {
     int lost = hdi_device_lost_by(device);
     if (lost) {
@@ -183,17 +205,18 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     hd_lane *lane = NULL;
     bool resumed = false;
     hdi_mutex_lock(&device->lanes_lock);
-    hd_status status = find_lane(device, sticky_failure, &lane);
+    hd_status status = parks ? lane_new_parking(device, &lane) : lane_find(device, sticky_failure, &lane);
     if (!status && !lane) {
-        status = hdi_fail(HD_ERROR_LIMIT, "all %d lanes of device %d are in use; destroy some", HDI_LANES_MAX,
+        status = hdi_fail(HD_ERROR_LIMIT, "all %d lanes of device %d are in use; destroy some", HDI_LANES_OF_PROGRAM,
                           device->index);
     }
     if (!status) {
         hdi_lock_take(&device->order);
-        /* Under the lock: after it, the lanes of a lost device have been ended, and nothing more is done in them. */
+        /* Under the lock: once a lost device's lanes were ended under it, nothing happens in them
+         * any more. */
         int lost_by = hdi_device_lost_by(device);
         if (!lost_by) {
-            give_out(lane, is_default, &resumed);
+            lane_give_out(lane, is_default, &resumed);
         }
         hdi_lock_release(&device->order);
         status = lost_by ? hdi_driver_failed(device, lost_by, "") : HD_OK;
@@ -208,8 +231,18 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     return status;
 }
 
-/* Takes the default lane that the fewest threads have, for one thread more. NULL: there is none. */
-static hd_lane *share_default_lane(hdi_device *device)
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out)
+{
+    return lane_make_as(device, is_default, sticky_failure, false, out);
+}
+
+hd_status hdi_lane_make_parking(hdi_device *device, hd_lane **out)
+{
+    return lane_make_as(device, true, false, true, out);
+}
+
+/* Takes the default lane with the fewest threads, for one more thread. NULL: none. */
+static hd_lane *lane_share_default(hdi_device *device)
 {
     hd_lane *best = NULL;
     hdi_mutex_lock(&device->lanes_lock);
@@ -229,16 +262,16 @@ static hd_lane *share_default_lane(hdi_device *device)
     return best;
 }
 
-/* Gives a lane back to the runtime with the last of its owners. Its work goes on. `is_default`: the kind that the
- * caller gives back. A lane of the other kind is left alone. */
-static hd_status give_back(const hd_lane *handle, bool is_default)
+/* Gives a lane back to the runtime with the last of its owners. Its work goes on. `is_default`: the
+ * kind that the caller gives back. A lane of the other kind is left alone. */
+static hd_status lane_give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle);
     }
     hdi_lock_take(&lane->device->order);
-    /* Checked again: of two threads that give the same lane back, one does. */
+    /* Checked again: if two threads give the same lane back, one succeeds. */
     bool there = hdi_lane_from_handle(handle) == lane, ours = there && lane->is_default == is_default;
     if (ours && --lane->owners == 0) {
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
@@ -269,6 +302,7 @@ void hdi_lane_release_all(hdi_device *device)
             free(lane->seen);
             hdi_waits_release(&lane->waits);
             free(lane->parked.at);
+            free(lane->parked.last);
             hdi_archive_free(lane->archive);
             device->lanes[i] = NULL;
         }
@@ -288,48 +322,49 @@ static pthread_key_t own_lanes_key;
 static pthread_once_t own_lanes_once = PTHREAD_ONCE_INIT;
 static int own_lanes_error;
 
-static void give_all_back(hd_runtime *rt, void *context)
+static void thread_lanes_give_back(hd_runtime *rt, void *context)
 {
     thread_lanes *lanes = context;
     atomic_fetch_sub_explicit(&rt->threads, 1, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
         if (lanes->lane[i]) {
-            give_back(lanes->lane[i], true);
+            lane_give_back(lanes->lane[i], true);
         }
     }
 }
 
-static void thread_ends(void *list)
+static void thread_lanes_end(void *list)
 {
     for (thread_lanes *lanes = list, *next; lanes; lanes = next) {
         next = lanes->next;
-        hdi_runtime_with(lanes->runtime_id, give_all_back, lanes);
+        hdi_runtime_with(lanes->runtime_id, thread_lanes_give_back, lanes);
         free(lanes);
     }
     own_lanes = NULL;
 }
 
-static void make_key(void)
+static void thread_lanes_make_key(void)
 {
-    own_lanes_error = hdi_thread_key(&own_lanes_key, thread_ends);
+    own_lanes_error = hdi_thread_key(&own_lanes_key, thread_lanes_end);
 }
 
-static void nothing(hd_runtime *rt, void *context)
+static void thread_lanes_do_nothing(hd_runtime *rt, void *context)
 {
     (void)rt;
     (void)context;
 }
 
-/* This thread's entry for a runtime, made if missing. Entries of closed runtimes are dropped on the way. */
-static thread_lanes *lanes_of(hd_runtime *rt)
+/* This thread's entry for a runtime, made if missing. Drops entries of closed runtimes on the
+ * way. */
+static thread_lanes *thread_lanes_of(hd_runtime *rt)
 {
-    pthread_once(&own_lanes_once, make_key);
+    pthread_once(&own_lanes_once, thread_lanes_make_key);
     for (thread_lanes **link = &own_lanes; *link;) {
         thread_lanes *lanes = *link;
         if (lanes->runtime_id == rt->id) {
             return lanes;
         }
-        if (hdi_runtime_with(lanes->runtime_id, nothing, NULL)) {
+        if (hdi_runtime_with(lanes->runtime_id, thread_lanes_do_nothing, NULL)) {
             link = &lanes->next;
         } else {
             *link = lanes->next;
@@ -350,13 +385,13 @@ static thread_lanes *lanes_of(hd_runtime *rt)
     return lanes;
 }
 
-static hd_status make_default_lane(hdi_device *device, hd_lane **out)
+static hd_status lane_make_default(hdi_device *device, hd_lane **out)
 {
     hd_lane *lane = NULL;
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_lane_make(device, true, true, &lane);
-    if (status == HD_ERROR_LIMIT && (lane = share_default_lane(device))) {
+    if (status == HD_ERROR_LIMIT && (lane = lane_share_default(device))) {
         status = HD_OK;
     }
     hdi_attempt_result(&attempt, status);
@@ -378,11 +413,11 @@ hd_status hd_lane_get_default(hd_runtime *rt, int device, hd_lane **out)
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
-    thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : lanes_of(rt);
+    thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : thread_lanes_of(rt);
     if (!lanes) {
         return HD_ERROR_HOST_MEMORY;
     }
-    hd_status status = lanes->lane[device] ? HD_OK : make_default_lane(rt->devices[device], &lanes->lane[device]);
+    hd_status status = lanes->lane[device] ? HD_OK : lane_make_default(rt->devices[device], &lanes->lane[device]);
     if (!status) {
         *out = lanes->lane[device];
     }
@@ -414,13 +449,14 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
 hd_status hd_lane_destroy(hd_lane *handle)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
-    return handle ? give_back(handle, false) : HD_OK;
+    return handle ? lane_give_back(handle, false) : HD_OK;
 }
 
 int hd_lane_device(const hd_lane *handle)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
-    return lane ? (int)(lane->global / HDI_LANES_MAX) : -1; /* the device may be gone with its runtime */
+    /* The device may be gone with its runtime. */
+    return lane ? (int)(lane->global / HDI_LANES_MAX) : -1;
 }
 
 int hd_lane_number(const hd_lane *handle)
@@ -446,7 +482,7 @@ hd_status hd_lane_get_ticket(hd_lane *handle, hd_ticket *out)
 
 hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
 {
-    HDI_INSIDE(hdi_lane_runtime(handle));
+    HDI_INSIDE_OFTEN(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle);
@@ -465,9 +501,9 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
-/* Whether all is done, with the command to resume as the last one, and the lane still reports failure. No correct
- * engine reports that. */
-static bool is_stuck(const hd_lane *lane, uint64_t head)
+/* True if all is done, with the command to resume as the last one, and the lane still reports
+ * failure. No correct engine reports that. */
+static bool lane_is_stuck(const hd_lane *lane, uint64_t head)
 {
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) &&
            head == atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
@@ -486,15 +522,15 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
-        /* Not drained: another thread submitted before the failure was visible to it. Then its commands are waited for
-         * first. */
+        /* Not drained: another thread submitted before it saw the failure. Then this waits for its
+         * commands first. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device); /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {
             hdi_lock_release(&lane->device->order);
             return hdi_lane_refused(handle);
         }
-        if (!lost && is_drained(lane)) {
+        if (!lost && lane_is_drained(lane)) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
         }
         head = lane->head;
@@ -504,7 +540,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         }
         hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
-        if (in_time && is_stuck(lane, head)) {
+        if (in_time && lane_is_stuck(lane, head)) {
             hdi_device_give_up(lane->device);
             hdi_sleep_for(DOUBT_SLEEP_NS);
             in_time = hdi_clock_ns() < deadline;

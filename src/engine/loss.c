@@ -1,21 +1,24 @@
-/* loss.c - lost devices: the states on the way, which operations may be the cause, how lanes end, how the loss is reported.
+/* loss.c - lost devices: their states, the operations that may be the cause, the ends of lanes, the
+ * report of a loss.
  *
  * Threads:
- * - hdi_lane_lose and hdi_loss_note run where the loss is noticed. That is the engine or, for a worker process that is
- *   gone, the thread that watches it.
- * - Suspects are collected on the thread that runs the device's engine. Or on any thread with the device's order lock,
- *   so that no submission writes over what is read.
+ * - hdi_lane_lose and hdi_loss_note run on the thread that notices the loss. That is the engine or,
+ *   if a worker process is gone, the thread that watches it.
+ * - Suspects are collected on the thread that runs the device's engine, or under the device's order
+ *   lock, so that no submission overwrites the commands meanwhile.
  * - The rest runs on any thread.
  * Locks:
- * - The device's order lock, while the lanes of a dead worker are ended, so that no submission comes in between.
- * - The losses' own mutex, while a loss is noted and lanes are ended. No lock is taken under it.
+ * - The device's order lock, to end the lanes of a dead worker, so that no submission comes in
+ *   between.
+ * - The losses' own mutex, to note a loss and to end lanes. No lock is taken under it.
  * Always:
  * - A transition that the table of states lacks changes nothing.
- * - A position is failed before it is done. hd_loss_next reports a loss once.
- * - No operation is suspected that was seen to end before. None is suspected that was never given to the driver while
- *   another one was.
- * - Each walk in search of suspects visits a position of a lane once, so walks over lanes that wait for each other in
- *   turn end. Numbers that an engine in another process wrote are bounded before they are used.
+ * - A position fails before it is done. hd_loss_next reports a loss once.
+ * - No operation is a suspect if it was seen to end before. One that the driver never got is a
+ *   suspect only if the driver got no other one.
+ * - Each walk in search of suspects visits a position of a lane once, so walks over lanes that wait
+ *   for each other in turn end. Numbers that an engine in another process wrote are bounded before
+ *   use.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -23,6 +26,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/sized.h"
@@ -67,9 +71,12 @@ void hdi_device_give_up(hdi_device *device)
     }
 }
 
-/* ---- suspects: which operations may be the cause ---- */
+/* ---- suspects: operations that may be the cause ---- */
 
-enum { RANKS = HDI_RANK_INNOCENT + 1 }; /* the last one is of what costs no device, but may be waited for */
+#define NOTED_SLEEP_NS 20000
+
+/* The last one: operations that kill no device, but may be awaited. */
+enum { RANKS = HDI_RANK_INNOCENT + 1 };
 
 const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
                                       uint64_t *end)
@@ -88,7 +95,7 @@ const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane,
     return NULL;
 }
 
-static int rank_of(uint8_t op)
+static int suspect_rank(uint8_t op)
 {
     static const uint8_t ranks[HDI_OPS] = {
 #define RANK(op, call, name, entries, rank) [HDI_OP_##op] = (rank),
@@ -103,22 +110,25 @@ HDI_OP_MAP(RANK_IS_THERE)
 
 typedef struct walk {
     const hdi_device *device;
-    int rank;  /* what is looked for */
-    bool next; /* the first operation that was not given to the driver; else all that were */
+    int rank;  /* the rank to look for */
+    bool next; /* the first operation that the driver did not get; otherwise all that it got */
     bool one;  /* stop at the first one */
     hdi_suspects *out;
-    uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
-    uint32_t depth;      /* of lanes that wait for each other: what a dead process overwrote may form circles */
-    bool across;         /* at a WAIT for another device, go on there */
-    hdi_point elsewhere; /* then: the target of that WAIT; position 0: there is none */
+    uint64_t walked[HDI_LANES_MAX]; /* how far the walk went through each lane */
+    /* Of lanes that wait for each other: a dead process may have written circles. */
+    uint32_t depth;
+    bool across;         /* at a WAIT for another device, continue there */
+    hdi_point elsewhere; /* then: the target of that WAIT; position 0: none */
 } walk;
 
 typedef struct stretch {
-    uint64_t from, begun, head; /* up to `from` it was seen to end, up to `begun` it may be under way */
+    /* Work up to `from` was seen to end, work up to `begun` may be under way. */
+    uint64_t from, begun, head;
+    uint64_t lost_to; /* work up to here went to a former worker */
 } stretch;
 
-/* How far a lane is, also where its engine has not looked yet. */
-static stretch stretch_of(const hdi_device *device, uint32_t number)
+/* How far a lane is, even before its engine looks. */
+static stretch suspect_stretch(const hdi_device *device, uint32_t number)
 {
     const hdi_lane_shared *lane = &device->channel.lanes[number];
     uint64_t slots = device->channel.slots;
@@ -127,26 +137,28 @@ static stretch stretch_of(const hdi_device *device, uint32_t number)
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     done = head - done > slots ? head : done;
     issued = issued - done > head - done ? head : issued;
-    /* The device writes the low half of a position that it has passed. One from before `done` seems to be far ahead. */
+    /* The device writes the low half of a position that it passed. An older position than `done`
+     * seems far ahead. */
     uint32_t low = atomic_load_explicit(&device->channel.flags[number].position, memory_order_acquire);
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
-    /* A claim that was the program's at once is under way, though its engine has not looked at it. */
+    /* A claim that the program got at once is under way, though its engine did not look at it. */
     const hd_lane *own = hdi_lane_at(device, number);
     uint64_t held = own ? atomic_load_explicit(&own->claim_held, memory_order_relaxed) : 0;
     begun = held > begun && held > from && held <= head ? held - 1 : begun;
-    return (stretch){from, begun > from && begun <= head ? begun : issued, head};
+    uint64_t lost_to = atomic_load_explicit(&lane->lost_to, memory_order_relaxed);
+    return (stretch){from, begun > from && begun <= head ? begun : issued, head, lost_to};
 }
 
-/* How far the lane may have begun. Behind that position nothing was under way. */
+/* How far the lane may have begun. Work behind that position was not under way. */
 static uint64_t suspects_begun(const hdi_device *device, uint32_t number)
 {
-    return stretch_of(device, number).begun;
+    return suspect_stretch(device, number).begun;
 }
 
-/* Adds a suspect. Operations of one lane that are alike are joined. */
-static void add(hdi_suspects *out, const hdi_suspect *s)
+/* Adds a suspect. Joins operations of one lane that are alike. */
+static void suspects_add(hdi_suspects *out, const hdi_suspect *s)
 {
     out->count++;
     for (uint32_t i = 0; i < out->n_named; i++) {
@@ -162,14 +174,15 @@ static void add(hdi_suspects *out, const hdi_suspect *s)
     }
 }
 
-/* The lane of this device that a WAIT is for. HDI_LANES_MAX: a lane of another device, or an invalid one. */
-static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
+/* The lane of this device that a WAIT targets. HDI_LANES_MAX: a lane of another device, or an
+ * invalid one. */
+static uint32_t suspects_awaited_lane(const hdi_device *device, const hdi_command *c)
 {
     return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
 }
 
-/* Whether a WAIT is for another device that is not there yet. */
-static bool leads_elsewhere(walk *w, const hdi_command *c)
+/* True if a WAIT is for another device, which did not reach the target. */
+static bool suspects_lead_elsewhere(walk *w, const hdi_command *c)
 {
     hd_runtime *rt = w->device->runtime;
     hdi_point point = {c->wait.lane, c->wait.position};
@@ -181,7 +194,7 @@ static bool leads_elsewhere(walk *w, const hdi_command *c)
     return true;
 }
 
-static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const hdi_command *c, uint64_t end)
+static hdi_suspect suspect_make(const hdi_device *device, uint32_t number, const hdi_command *c, uint64_t end)
 {
     return (hdi_suspect){
         .position = end,
@@ -193,17 +206,25 @@ static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const h
     };
 }
 
-/* Whether an operation that ends at `end` had not begun. A claim begins with its first slot. */
-static bool is_next(const hdi_command *c, uint64_t end, const stretch *s)
+/* True if an operation that ends at `end` had not begun. A claim begins with its first slot. */
+static bool suspect_is_next(const hdi_command *c, uint64_t end, const stretch *s)
 {
     return c->op != HDI_OP_CLAIMED && (c->op == HDI_OP_CLAIM ? end - 1 : end) > s->begun;
 }
 
-/* Walks through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was
- * found. */
-static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-no-recursion): `walked` only rises */
+/* True if an operation was lost with a former worker, so that nothing of it is under way. A claim
+ * still belongs to the program. */
+static bool suspect_was_lost(const hdi_command *c, uint64_t end, const stretch *s)
 {
-    stretch s = stretch_of(w->device, number);
+    return end <= s->lost_to && c->op != HDI_OP_CLAIM && c->op != HDI_OP_CLAIMED;
+}
+
+/* Walks through a lane up to `limit`, and before each of its operations through the work that the
+ * operation waits for. The recursion ends, since `walked` only rises. True: found enough. */
+/* NOLINTNEXTLINE(misc-no-recursion) */
+static bool suspects_walk_lane(walk *w, uint32_t number, uint64_t limit)
+{
+    stretch s = suspect_stretch(w->device, number);
     uint64_t *at = &w->walked[number];
     *at = *at < s.from ? s.from : *at;
     while (*at < s.head && *at < limit) {
@@ -214,54 +235,55 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
         *at += c->slots;
         uint64_t end = *at;
         if (c->op == HDI_OP_WAIT) {
-            if (w->across && !w->out->count && leads_elsewhere(w, c)) {
+            if (w->across && !w->out->count && suspects_lead_elsewhere(w, c)) {
                 return true;
             }
-            uint32_t other = waits_for(w->device, c);
+            uint32_t other = suspects_awaited_lane(w->device, c);
             bool follow = other < HDI_LANES_MAX && other != number && w->depth < HDI_LANES_MAX;
             w->depth += follow;
-            bool enough = follow && go_through(w, other, c->wait.position);
+            bool enough = follow && suspects_walk_lane(w, other, c->wait.position);
             w->depth -= follow;
             if (enough) {
                 return true;
             }
-        } else if (hdi_op_is_work(c->op) && rank_of(c->op) == w->rank && w->next == is_next(c, end, &s)) {
-            hdi_suspect found = suspect_of(w->device, number, c, end);
-            add(w->out, &found);
+        } else if (hdi_op_is_work(c->op) && suspect_rank(c->op) == w->rank && w->next == suspect_is_next(c, end, &s) &&
+                   !suspect_was_lost(c, end, &s)) {
+            hdi_suspect found = suspect_make(w->device, number, c, end);
+            suspects_add(w->out, &found);
             if (w->one) {
                 return true;
             }
         }
-        if (w->next && hdi_op_is_work(c->op) && is_next(c, end, &s)) {
+        if (w->next && hdi_op_is_work(c->op) && suspect_is_next(c, end, &s) && !suspect_was_lost(c, end, &s)) {
             return false; /* operations behind it are not the next ones */
         }
     }
     return false;
 }
 
-static void go_through_all(walk *w)
+static void suspects_walk_all(walk *w)
 {
     uint32_t made = atomic_load_explicit(&w->device->lanes_made, memory_order_acquire);
     memset(w->walked, 0, sizeof w->walked);
     for (uint32_t i = 0; i < made && i < HDI_LANES_MAX; i++) {
-        go_through(w, i, UINT64_MAX);
+        suspects_walk_lane(w, i, UINT64_MAX);
     }
 }
 
-/* Adds the operation that the watchdog names: the first one of a lane, which has taken too long. False: it names
- * none. */
-static bool overdue(const hdi_device *device, hdi_suspects *out)
+/* Adds the operation that the watchdog names: the first one of a lane, which took too long.
+ * False: it names none. */
+static bool suspects_add_overdue(const hdi_device *device, hdi_suspects *out)
 {
     uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
     if (lane >= HDI_LANES_MAX) {
         return false;
     }
-    stretch s = stretch_of(device, lane);
+    stretch s = suspect_stretch(device, lane);
     uint64_t end;
     const hdi_command *c = hdi_lane_operation(&device->channel, lane, s.from, s.begun, &end);
     if (c) {
-        hdi_suspect found = suspect_of(device, lane, c, end);
-        add(out, &found);
+        hdi_suspect found = suspect_make(device, lane, c, end);
+        suspects_add(out, &found);
     }
     return c != NULL;
 }
@@ -270,62 +292,65 @@ static bool overdue(const hdi_device *device, hdi_suspects *out)
 static void suspects_collect(const hdi_device *device, int code, hdi_suspects *out)
 {
     *out = (hdi_suspects){.begun = true};
-    if (code == HDI_GONE_WATCHDOG && overdue(device, out)) {
+    if (code == HDI_GONE_WATCHDOG && suspects_add_overdue(device, out)) {
         out->certain = true;
         return;
     }
     walk w = {.device = device, .out = out};
     for (w.rank = 0; w.rank < HDI_RANK_INNOCENT && !out->count; w.rank++) {
-        go_through_all(&w);
+        suspects_walk_all(&w);
     }
     w.next = true;
     for (w.rank = 0; w.rank < HDI_RANK_INNOCENT && !out->count; w.rank++) {
         out->begun = false;
-        go_through_all(&w);
+        suspects_walk_all(&w);
     }
 }
 
-/* Finds the first suspect in a lane, and among what its operations wait for on the same device. False: there is none
- * there, and *out is the device's first. */
+/* Finds the first suspect in a lane, and among the work that its operations wait for on the same
+ * device. False: none there, and *out is the device's first suspect. */
 static bool suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_suspects *all, hdi_suspect *out)
 {
     hdi_suspects found = {.count = 0};
     walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
     if (all->count && !all->certain) {
-        /* Of the rank of the device's suspects: a copy here is no suspect while another lane has a kernel under way. */
-        w.rank = rank_of(all->named[0].op);
-        go_through(&w, number, UINT64_MAX);
+        /* With the rank of the device's suspects: a copy here is no suspect while a kernel is under
+         * way in another lane. */
+        w.rank = suspect_rank(all->named[0].op);
+        suspects_walk_lane(&w, number, UINT64_MAX);
     }
     *out = found.count ? found.named[0] : all->named[0];
     return found.count != 0;
 }
 
 /* The operation that ends at a position of a lane, if it is unfinished. */
-static hdi_suspect operation_at(const hdi_device *device, uint32_t number, uint64_t position)
+static hdi_suspect suspect_at(const hdi_device *device, uint32_t number, uint64_t position)
 {
-    stretch s = stretch_of(device, number);
+    stretch s = suspect_stretch(device, number);
     uint64_t end = s.from;
     const hdi_command *c = NULL;
     while (end < position && (c = hdi_lane_operation(&device->channel, number, end, s.head, &end))) {
     }
-    return c && end == position ? suspect_of(device, number, c, end) : (hdi_suspect){.count = 0};
+    return c && end == position ? suspect_make(device, number, c, end) : (hdi_suspect){.count = 0};
 }
 
-/* Looks for awaited operations on one device. Returns where the way goes on, on another one. The order lock is held. */
-static hdi_point look_for_awaited(const hdi_device *device, hdi_point point, hdi_suspects *out)
+/* Looks for awaited operations on one device. Returns the place on another device to continue at.
+ * The order lock is held. */
+static hdi_point suspects_look_for_awaited(const hdi_device *device, hdi_point point, hdi_suspects *out)
 {
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
-    if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may wait for others */
+    /* Nothing is under way there any more, but its lanes may wait for others. */
+    if (hdi_device_lost(device)) {
         w.rank = RANKS;
-        go_through(&w, point.lane % HDI_LANES_MAX, point.position);
+        suspects_walk_lane(&w, point.lane % HDI_LANES_MAX, point.position);
         return w.elsewhere;
     }
     for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
         w.next = round == 1;
         for (w.rank = 0; w.rank < RANKS && !out->count && !w.elsewhere.position; w.rank++) {
             memset(w.walked, 0, sizeof w.walked);
-            go_through(&w, point.lane % HDI_LANES_MAX, point.position);
+            suspects_walk_lane(&w, point.lane % HDI_LANES_MAX, point.position);
         }
         out->begun = round == 0;
     }
@@ -340,9 +365,9 @@ bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_
         hdi_device *device = hdi_lane_owner(rt, point.lane);
         hdi_lock_take(&device->order);
         if (hop == 0) {
-            *own = operation_at(device, lane % HDI_LANES_MAX, position);
+            *own = suspect_at(device, lane % HDI_LANES_MAX, position);
         }
-        point = look_for_awaited(device, point, out);
+        point = suspects_look_for_awaited(device, point, out);
         hdi_lock_release(&device->order);
     }
     return out->count != 0;
@@ -352,10 +377,10 @@ bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_
 
 typedef struct loss {
     int code;       /* 0: nothing to report */
-    uint64_t order; /* which of several came first */
+    uint64_t order; /* the order of several */
     uint64_t losses;
-    /* Of the latest loss, set before the loss is visible: its number, the operations that may be to blame, and its
-     * message. */
+    /* About the latest loss, set before it is visible: its number, the operations that may be to
+     * blame, and its message. */
     uint64_t suspected;
     hdi_suspects suspects;
     hd_error error;
@@ -363,7 +388,7 @@ typedef struct loss {
 
 struct hdi_losses {
     hdi_mutex lock;
-    int descriptor; /* readable while hd_loss_next has something to report */
+    int descriptor; /* readable while hd_loss_next can report something */
     uint64_t order;
     loss of[HDI_DEVICES_MAX];
 };
@@ -374,7 +399,7 @@ hd_status hdi_losses_create(hd_runtime *rt)
     if (!losses) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    losses->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    losses->descriptor = hdi_descriptor_event(EFD_NONBLOCK);
     if (losses->descriptor < 0) {
         free(losses);
         return hdi_fail(HD_ERROR_SYSTEM, "no file descriptor is left; close some, or raise their limit");
@@ -396,8 +421,8 @@ void hdi_losses_release(hd_runtime *rt)
 
 /* ---- lanes ---- */
 
-/* Whether a WAIT of a lane is for another lane that is not there yet. */
-static bool waits(const hdi_device *device, uint32_t number, const hdi_command *c)
+/* True if a WAIT of a lane is for another lane that did not reach the target. */
+static bool loss_lane_waits(const hdi_device *device, uint32_t number, const hdi_command *c)
 {
     uint32_t own = (uint32_t)device->index * HDI_LANES_MAX + number;
     uint32_t lane = c->wait.lane;
@@ -406,8 +431,8 @@ static bool waits(const hdi_device *device, uint32_t number, const hdi_command *
     if (lane == own || lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX) {
         return false;
     }
-    /* A position that was never submitted is not waited for: the command was overwritten. Only the application's
-     * process can determine that. */
+    /* No lane waits for a position that was never submitted: then the command was overwritten. Only
+     * the application's process can determine that. */
     bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
     return known && !hdi_point_done(rt, (hdi_point){lane, position});
 }
@@ -418,7 +443,7 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
         const hdi_command *c = hdi_command_at(&device->channel, number, at);
         uint8_t slots = c->slots;
         if (c->op == HDI_OP_WAIT) {
-            if (waits(device, number, c)) {
+            if (loss_lane_waits(device, number, c)) {
                 return true;
             }
         } else if (c->op == HDI_OP_CLAIMED) {
@@ -434,9 +459,9 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
     return false;
 }
 
-/* The engine's process has ended, and may have written anything. Positions that are impossible are replaced by possible
- * ones, so that too little counts as done rather than too much. Order lock held. */
-static void mend_positions(hdi_device *device, hd_lane *of)
+/* The engine's process ended, and may have written anything. Replaces impossible positions by
+ * possible ones, so that too little counts as done rather than too much. Order lock held. */
+static void loss_mend_positions(hdi_device *device, hd_lane *of)
 {
     hdi_lane_shared *lane = of->shared;
     uint64_t head = of->head;
@@ -456,8 +481,8 @@ static void mend_positions(hdi_device *device, hd_lane *of)
     atomic_store_explicit(&of->done_least, done, memory_order_relaxed);
 }
 
-/* Copies the operation to blame. Without a suspect the failure stays as it is. */
-static void blame(hdi_failure *failure, const hdi_suspect *s)
+/* Copies the operation to blame. Without a suspect the failure stays unchanged. */
+static void loss_blame(hdi_failure *failure, const hdi_suspect *s)
 {
     if (s->count) {
         failure->position = s->position;
@@ -475,7 +500,7 @@ void hdi_loss_suspect(hdi_device *device, int code)
     hdi_suspects suspects;
     hd_error error;
     suspects_collect(device, code, &suspects);
-    blame(&failure, &suspects.named[0]);
+    loss_blame(&failure, &suspects.named[0]);
     hdi_loss_describe(rt, &failure, &suspects, &error);
     hdi_mutex_lock(&rt->losses->lock);
     l->suspected++;
@@ -494,9 +519,9 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
     return number;
 }
 
-/* Records that everything of a lane that is not done fails, now and later. Everything from position `from` on fails,
- * too. */
-static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t from)
+/* Records that all work of a lane that is not done fails, now and later. All work from position
+ * `from` on fails, too. */
+static void loss_end_lane_from(hdi_device *device, uint32_t number, int code, uint64_t from)
 {
     const hdi_channel *channel = &device->channel;
     hdi_lane_shared *lane = &channel->lanes[number];
@@ -520,7 +545,7 @@ static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t fr
         .begun = suspects_begun(device, number),
     };
     failure.waited = waited && own.lane != failure.lane;
-    blame(&failure, &own);
+    loss_blame(&failure, &own);
     hdi_failure_add(channel, number, &failure);
     /* pairs with the load in the submit path */
     atomic_store_explicit(&lane->failed, 1, memory_order_release);
@@ -528,12 +553,12 @@ static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t fr
 
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 {
-    lose_from(device, number, code, UINT64_MAX);
+    loss_end_lane_from(device, number, code, UINT64_MAX);
 }
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream.c. */
+    /* Sequentially consistent, after the store of `done`: see hdi_stream_wait_host. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -557,7 +582,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
             return head; /* a dead process left it half written */
         }
         bool claims = c->op == HDI_OP_CLAIM || c->op == HDI_OP_CLAIMED;
-        if ((c->op == HDI_OP_WAIT && waits(device, number, c)) ||
+        if ((c->op == HDI_OP_WAIT && loss_lane_waits(device, number, c)) ||
             (claims && hdi_claim_is_open(lane, c->op, from + c->slots))) {
             return from;
         }
@@ -566,9 +591,9 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* Drains a dead lane: finishes its unfinished work, without success, up to its first wait for a living lane. Work that comes
- * later relies on the end of all that is in front of it. True when something moved. */
-static bool drain_lane(hdi_device *device, uint32_t number)
+/* Drains a dead lane: finishes its work, without success, up to its first wait for a living lane.
+ * Later work relies on the end of all work in front of it. True if something moved. */
+static bool loss_drain_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
     hd_lane *of = hdi_lane_at(device, number);
@@ -582,7 +607,7 @@ static bool drain_lane(hdi_device *device, uint32_t number)
     /* As stream_store_done. `done_least` comes first, since only the application writes it: see
      * hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
-    hdi_raise(&lane->done, reach); /* a claim may be ended meanwhile (hdi_claim_end_lane) */
+    hdi_raise(&lane->done, reach); /* the program may end a claim meanwhile (hdi_claim_end_lane) */
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
     hdi_lane_ring_watchers(device->runtime, lane);
@@ -597,7 +622,7 @@ bool hdi_device_is_drained(const hdi_device *device)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     bool lost = hdi_device_lost(device);
     for (uint32_t i = 0; i < made; i++) {
-        /* For the lanes of a dead engine only the application's own record counts. */
+        /* In the lanes of a dead engine only the application's own record counts. */
         uint64_t done = atomic_load_explicit(
             lost ? &hdi_lane_at(device, i)->done_least : &device->channel.lanes[i].done, memory_order_acquire);
         if (done < hdi_lane_submitted(device, i)) {
@@ -608,39 +633,69 @@ bool hdi_device_is_drained(const hdi_device *device)
 }
 
 /* The losses' mutex is held, so one thread at a time does this. */
-static void drain(hdi_device *device)
+static void loss_drain(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (bool moved = true; moved;) { /* dead lanes wait for each other, too */
         moved = false;
         for (uint32_t i = 0; i < made; i++) {
-            moved |= drain_lane(device, i);
+            moved |= loss_drain_lane(device, i);
         }
     }
-    if (hdi_device_is_drained(device)) {
+    if (hdi_device_is_drained(device) && hdi_device_state_of(device) == HDI_DEVICE_DRAINING) {
         hdi_device_change(device, HDI_DEVICE_DRAINING, HDI_DEVICE_LOST);
     }
+}
+
+/* True if some work of the device is unfinished, and no restart took it over. A failed restart
+ * gives it back. */
+static bool loss_is_draining(const hdi_device *device)
+{
+    hdi_device_state state = hdi_device_state_of(device);
+    return state == HDI_DEVICE_DRAINING || (state == HDI_DEVICE_LOST && !hdi_device_is_drained(device));
+}
+
+/* True once the loss is noted: see loss_note_in_turn. Draining begins after that. */
+static bool loss_is_noted(const hdi_device *device)
+{
+    const loss *l = &device->runtime->losses->of[device->index];
+    return l->losses == l->suspected;
 }
 
 bool hdi_device_drain(hdi_device *device)
 {
     struct hdi_losses *losses = device->runtime->losses;
     hdi_mutex_lock(&losses->lock);
-    bool draining = hdi_device_state_of(device) == HDI_DEVICE_DRAINING;
-    const loss *l = &losses->of[device->index];
-    /* Not before the loss is noted: see note. */
-    if (draining && l->losses == l->suspected) {
-        drain(device);
-        draining = hdi_device_state_of(device) == HDI_DEVICE_DRAINING;
+    bool draining = loss_is_draining(device);
+    if (draining && loss_is_noted(device)) {
+        loss_drain(device);
+        draining = loss_is_draining(device);
     }
     hdi_mutex_unlock(&losses->lock);
     return draining;
 }
 
+void hdi_device_end_draining(hdi_device *device)
+{
+    struct hdi_losses *losses = device->runtime->losses;
+    hdi_mutex_lock(&losses->lock);
+    while (!loss_is_noted(device)) { /* the thread that notes it is on its way */
+        hdi_mutex_unlock(&losses->lock);
+        hdi_sleep_for(NOTED_SLEEP_NS);
+        hdi_mutex_lock(&losses->lock);
+    }
+    loss_drain(device);
+    if (hdi_device_state_of(device) == HDI_DEVICE_DRAINING) {
+        hdi_device_change(device, HDI_DEVICE_DRAINING, HDI_DEVICE_LOST);
+    }
+    hdi_device_change(device, HDI_DEVICE_LOST, HDI_DEVICE_STARTING);
+    hdi_mutex_unlock(&losses->lock);
+}
+
 /* ---- reporting ---- */
 
 /* For a trace. */
-static void record(hdi_device *device, const loss *l)
+static void loss_record(hdi_device *device, const loss *l)
 {
     hdi_recorder *recorder = &device->runtime->recorder;
     if (!hdi_records(recorder)) {
@@ -658,10 +713,11 @@ static void record(hdi_device *device, const loss *l)
     hdi_record_put_text(recorder, &r, l->error.message);
 }
 
-/* Notes a loss. Drains the device, too, with `drains`. Both happen under the lock, which guarantees two things:
- * - A thread that has waited for a ticket finds the loss reported.
- * - A thread that has read the loss finds all tickets done. */
-static void note(hdi_device *device, int code, bool drains)
+/* Notes a loss. With `drains`, also drains the device. Both happen under the lock, which guarantees
+ * two things:
+ * - A thread that waited for a ticket finds the loss reported.
+ * - A thread that read the loss finds all tickets done. */
+static void loss_note_in_turn(hdi_device *device, int code, bool drains)
 {
     hd_runtime *rt = device->runtime;
     struct hdi_losses *losses = rt->losses;
@@ -669,48 +725,50 @@ static void note(hdi_device *device, int code, bool drains)
     if (rt->on_loss) {
         rt->on_loss(rt, device);
     }
+    HDI_UNCANCELLED;
     hdi_mutex_lock(&losses->lock);
     loss *l = &losses->of[device->index];
     l->code = code;
     l->order = ++losses->order;
     l->losses = count;
-    record(device, l);
+    loss_record(device, l);
     if (drains) {
-        drain(device);
+        loss_drain(device);
     }
     uint64_t one = 1;
     ssize_t written = write(losses->descriptor, &one, sizeof one);
-    (void)written; /* it fails only when the descriptor is readable already */
+    (void)written; /* it fails only if the descriptor is readable already */
     hdi_mutex_unlock(&losses->lock);
 }
 
 void hdi_loss_note(hdi_device *device, int code)
 {
-    note(device, code, false);
+    loss_note_in_turn(device, code, false);
 }
 
 void hdi_device_lose(hdi_device *device, int code)
 {
     hdi_engine_shared *engine = device->channel.engine;
-    /* Before the lock: a submitter that holds it may be reading a record which a dead engine left half written. */
+    /* Before the lock: a submitter that holds it may be reading a record that a dead engine left
+     * half written. */
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hdi_failure_repair(&device->channel, i);
     }
-    /* No thread submits while this one has the lock. Later submitters see the device lost. */
+    /* No thread submits while this one holds the lock. Later submitters see the device lost. */
     hdi_lock_take(&device->order);
     bool first = !hdi_device_lost(device);
     if (first) {
         hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
-                mend_positions(device, device->lanes[i]);
+                loss_mend_positions(device, device->lanes[i]);
             }
         }
         hdi_loss_suspect(device, code);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
-                lose_from(device, i, code, hdi_failure_mend(device->lanes[i]));
+                loss_end_lane_from(device, i, code, hdi_failure_mend(device->lanes[i]));
             }
         }
         atomic_store_explicit(&device->lost_by, code, memory_order_relaxed);
@@ -720,15 +778,17 @@ void hdi_device_lose(hdi_device *device, int code)
     if (!first) {
         return;
     }
-    note(device, code, true);
-    /* Also where nothing moved: a dead engine may have moved `done` and woken no thread. */
+    /* Before the loss is noted: from then on a restart may prepare the channel for a fresh
+     * engine. */
+    for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
+        atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
+    }
+    loss_note_in_turn(device, code, true);
+    /* Even if nothing moved: a dead engine may have moved `done` without waking threads. */
     for (uint32_t i = 0; i < made; i++) {
         hdi_lane_shared *lane = &device->channel.lanes[i];
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
         hdi_futex_wake(&lane->wake, INT32_MAX);
-    }
-    for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
-        atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
     }
 }
 
@@ -741,7 +801,9 @@ void hdi_device_reactivate(hdi_device *device)
             hdi_failure_close(&device->channel, i, device->lanes[i]->head);
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
             atomic_store_explicit(&lane->begun, 0, memory_order_relaxed);
-            /* The waits that stood in the ring have not happened. */
+            /* Lost work may still wait for others. No result behind it shows that it is over. */
+            atomic_store_explicit(&device->lanes[i]->resumed, device->lanes[i]->head, memory_order_relaxed);
+            /* The waits in the ring did not happen. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
             memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
@@ -754,8 +816,8 @@ void hdi_device_reactivate(hdi_device *device)
     hdi_lock_release(&device->order);
 }
 
-/* The error of the device's latest loss. False: there was none. */
-static bool noted(hd_runtime *rt, int device, hd_error *out)
+/* The error of the device's latest loss. False: none. */
+static bool loss_latest(hd_runtime *rt, int device, hd_error *out)
 {
     struct hdi_losses *losses = rt->losses;
     hdi_mutex_lock(&losses->lock);
@@ -766,7 +828,7 @@ static bool noted(hd_runtime *rt, int device, hd_error *out)
 }
 
 /* "WHAT: device 0 is lost: ..." */
-static hd_status fail_as(hd_error *error, const char *what)
+static hd_status loss_fail_as(hd_error *error, const char *what)
 {
     char cause[sizeof error->message];
     memcpy(cause, error->message, sizeof cause);
@@ -777,39 +839,39 @@ static hd_status fail_as(hd_error *error, const char *what)
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what)
 {
     hd_error error;
-    noted(rt, device, &error);
+    loss_latest(rt, device, &error);
     error.device = device;
-    return fail_as(&error, what);
+    return loss_fail_as(&error, what);
 }
 
 hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what)
 {
     hd_error error;
-    if (!noted(rt, device, &error)) {
+    if (!loss_latest(rt, device, &error)) {
         return hdi_fail(status, "%s", what);
     }
     error.status = status;
-    return fail_as(&error, what);
+    return loss_fail_as(&error, what);
 }
 
 hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point)
 {
     hd_runtime *rt = device->runtime;
     hd_error error;
-    if (rt->losses && hdi_device_lost(device) && noted(rt, device->index, &error)) {
-        return fail_as(&error, "");
+    if (rt->losses && hdi_device_lost(device) && loss_latest(rt, device->index, &error)) {
+        return loss_fail_as(&error, "");
     }
     if (code < 0 || !rt->losses) {
         return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "device %d is lost: %s",
                                device->index, hdi_driver_code_name(code));
     }
-    /* The engine has not noticed the loss yet, so the operations are looked for here. */
+    /* The engine did not notice the loss yet, so this thread looks for the operations. */
     hdi_suspects suspects;
     hdi_lock_take(&device->order);
     suspects_collect(device, code, &suspects);
     hdi_lock_release(&device->order);
     hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
-    blame(&failure, &suspects.named[0]);
+    loss_blame(&failure, &suspects.named[0]);
     hdi_loss_describe(rt, &failure, &suspects, &error);
     if (entry_point[0]) {
         char cause[sizeof error.message];
@@ -822,7 +884,7 @@ hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_poi
     return hdi_fail_error(&error);
 }
 
-static hd_status check(hd_runtime *rt, const void *out)
+static hd_status loss_check_call(hd_runtime *rt, const void *out)
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
@@ -833,14 +895,14 @@ static hd_status check(hd_runtime *rt, const void *out)
 hd_status hd_loss_descriptor(hd_runtime *rt, int *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, out);
+    hd_status status = loss_check_call(rt, out);
     if (!status) {
         *out = rt->losses->descriptor;
     }
     return status;
 }
 
-static hd_loss_cause cause_of(int code)
+static hd_loss_cause loss_cause_of(int code)
 {
     switch (code) {
     case HDI_GONE_WATCHDOG:
@@ -856,7 +918,7 @@ static hd_loss_cause cause_of(int code)
 hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, out);
+    hd_status status = loss_check_call(rt, out);
     if (status) {
         return status;
     }
@@ -878,7 +940,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     }
     if (oldest) {
         told.device = (int)(oldest - losses->of);
-        told.cause = cause_of(oldest->code);
+        told.cause = loss_cause_of(oldest->code);
         told.driver_code = oldest->code > 0 ? oldest->code : 0;
         told.signal = oldest->code <= HDI_GONE_SIGNAL ? HDI_GONE_SIGNAL - oldest->code : 0;
         told.losses = oldest->losses;
@@ -888,7 +950,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     if (waiting <= 1) {
         uint64_t count;
         ssize_t n = read(losses->descriptor, &count, sizeof count);
-        (void)n; /* it fails when there was nothing */
+        (void)n; /* it fails if there was nothing */
     }
     hdi_mutex_unlock(&losses->lock);
     if (!oldest) {

@@ -1,16 +1,17 @@
-/* port.h - requests to a device beside its lanes: everything that is rare.
+/* port.h - requests to a device beside its lanes: all rare ones.
  *
- * These are facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path makes none of them. Two
- * kinds of ports exist, and both do the same:
- * - The local one calls the driver on the calling thread. It serves the placements inline and thread, and the inside of
- *   a worker process.
- * - The remote one sends the request to the device's worker process and waits for its reply (src/worker).
+ * These are facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path makes
+ * none of them. Two kinds of ports exist, which do the same:
+ * - The local one calls the driver on the calling thread. It serves the placements inline and
+ *   thread, and the inside of a worker process.
+ * - The remote one sends the request to the device's worker process and waits for its reply
+ *   (src/worker).
  *
- * Threads: any, also at the same time. A call blocks as long as the driver takes. A remote port has a time limit, after
- * which its device is lost.
- * Locks: the port's own, never held by anything that submits.
- * Always: a request that failed has changed nothing, except where its comment states otherwise. Outputs are written on
- * success only.
+ * Threads: any, also at the same time. A call blocks as long as the driver takes. If a remote port
+ * exceeds its time limit, its device is lost.
+ * Locks: the port's own, never held by code that submits.
+ * Always: a failed request changed nothing, unless its comment states otherwise. Outputs are
+ * written on success only.
  */
 #ifndef HDI_ENGINE_PORT_H
 #define HDI_ENGINE_PORT_H
@@ -24,8 +25,10 @@
 
 /* The outcome of a request. */
 typedef struct hdi_answer {
-    int code; /* 0, the driver's code, or below 0 one of HDI_GONE_* (driver.h): the request did not reach the driver */
-    const char *call; /* the entry point that returned it, "" where there is none to name; static */
+    /* 0, the driver's code, or one of HDI_GONE_* (driver.h) below 0: the request did not reach the
+     * driver. */
+    int code;
+    const char *call; /* static; the entry point that returned it, "" if there is none to name */
 } hdi_answer;
 
 static inline bool hdi_answered(hdi_answer answer)
@@ -39,22 +42,25 @@ typedef struct hdi_limits {
     uint64_t shared_default, shared_max; /* bytes per block: without opting in, and at most */
 } hdi_limits;
 
-/* The properties of a device that do not change while it is open. Plain data: it travels between processes. */
+/* The properties of a device that stay the same while it is open. Plain data: it travels between
+ * processes. */
 typedef struct hdi_facts {
     hdi_limits limits;
     char name[128], bus_id[32];
     uint8_t uuid[16];
     int32_t compute_major, compute_minor, multiprocessors;
-    int32_t virtual_memory; /* whether it has virtual memory management */
+    int32_t virtual_memory; /* 1 with virtual memory management */
     uint64_t memory_bytes;  /* physical */
-    uint64_t granule;       /* bytes; what is mapped is a multiple */
-    uint64_t peers;         /* bit j: the driver reports access to the memory of the runtime's device j */
-    uint64_t peers_denied;  /* bit j: an attribute of the pair denies that access */
-    uint64_t peers_atomic;  /* bit j: atomic operations work there, too */
+    uint64_t granule;       /* bytes; mappings are multiples */
+    /* Bit j: the driver reports access to the memory of the runtime's device j. */
+    uint64_t peers;
+    uint64_t peers_denied; /* bit j: an attribute of the pair denies that access */
+    uint64_t peers_atomic; /* bit j: atomic operations work there, too */
 } hdi_facts;
 
-/* Code to load. The port uses the bytes only during the call. `descriptor` is for a port into another process: an
- * anonymous file whose bytes [offset, offset + bytes) are the same code. -1: there is none. */
+/* Code to load. The port uses the bytes only during the call. `descriptor` is for a port into
+ * another process: an anonymous file whose bytes [offset, offset + bytes) are the same code. -1:
+ * none. */
 typedef struct hdi_code {
     const void *bytes;
     size_t size;
@@ -64,7 +70,7 @@ typedef struct hdi_code {
 
 #define HDI_CODE_LOG_BYTES 2048
 #define HDI_KERNEL_NAME_BYTES 128    /* for messages */
-#define HDI_KERNEL_SYMBOL_BYTES 4096 /* as the code has it: names of templates are long */
+#define HDI_KERNEL_SYMBOL_BYTES 4096 /* as in the code: names of templates are long */
 #define HDI_FUNCTION_PARAMS_MAX 2048
 
 typedef struct hdi_kernel_facts {
@@ -76,15 +82,15 @@ typedef struct hdi_kernel_facts {
     } params[HDI_FUNCTION_PARAMS_MAX];
 } hdi_kernel_facts;
 
-/* Where a variable of a module is on the device. Plain data: it travels between processes. */
+/* The place of a module's variable on the device. Plain data: it travels between processes. */
 typedef struct hdi_global_place {
     uint64_t address, bytes;
 } hdi_global_place;
 
-/* Whether CUPTI reports. Plain data: it travels between processes. */
+/* The state of CUPTI's reports. Plain data: it travels between processes. */
 typedef struct hdi_activities_facts {
     uint32_t works, unused;
-    char why[HDI_ACTIVITIES_WHY_BYTES]; /* works 0: what was tried, and why it did not work */
+    char why[HDI_ACTIVITIES_WHY_BYTES]; /* works 0: what failed, and why */
 } hdi_activities_facts;
 
 #define HDI_FABRIC_BYTES 64
@@ -96,61 +102,77 @@ typedef struct hdi_port_calls {
     hdi_answer (*facts)(hdi_port *port, hdi_facts *out);
     hdi_answer (*memory_free)(hdi_port *port, uint64_t *out); /* bytes, now */
 
-    /* ---- lanes: makes the engine's side of lane `number`, whose positions go on from the channel's `done` ---- */
+    /* ---- lanes: makes the engine's side of lane `number`, which goes on from the channel's `done`
+     * ---- */
     hdi_answer (*lane)(hdi_port *port, uint32_t number, bool sticky_failure);
 
     /* ---- device memory; addresses and sizes are multiples of the granule ---- */
-    /* Reserves an address range, at `wanted` if that is not 0 and free there. A caller that needs that address compares
-     * *out. */
+    /* Reserves an address range, at `wanted` if that is not 0 and free there. A caller that needs
+     * that address compares *out. */
     hdi_answer (*reserve)(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out);
-    /* Gives the range back with all that is mapped in it. Goes on after errors and returns the first one. */
+    /* Gives the range back with all mappings in it. Goes on after errors and returns the first
+     * one. */
     hdi_answer (*unreserve)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* Maps physical memory of the device at an address inside a reserved range. The device may read and write it. What
-     * cannot be undone after a failure is recorded, and undone before the next `map`. */
+    /* Maps physical memory of the device at an address inside a reserved range. The device may read
+     * and write it. If a failure cannot be undone, the port records that, and undoes it before the
+     * next `map`. */
     hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* The same with memory that is one piece: for other processes, and for devices beside the GPU where it allows that. */
+    /* The same as so many mappings of `each` bytes. */
+    hdi_answer (*map_each)(hdi_port *port, uint64_t at, uint64_t bytes, uint64_t each);
+    /* Moves the physical memory of whole mappings, in the same order. After a failure it counts as
+     * given back. */
+    hdi_answer (*move)(hdi_port *port, uint64_t from, uint64_t to, uint64_t bytes);
+    /* The same as `map` for a piece, which other processes can use, and devices beside the GPU if
+     * it allows that. */
     hdi_answer (*map_piece)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* Undoes exactly one `map`, `map_piece` or `import`. */
+    /* Ends one mapping of `map`, `map_piece` or `import`, or several neighbours. */
     hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
 
     /* ---- device memory that another device uses, for one `map` of the owner ---- */
     /* Local ports: gives the device `peer` (number in the runtime) access to the owner's memory. */
     hdi_answer (*grant)(hdi_port *owner, int peer, uint64_t at, uint64_t bytes);
-    /* Between processes. `export` returns the owner's memory as a descriptor, which the caller closes. `import` maps
-     * that memory for another device, at the same address, in a range that it has reserved for it. */
+    /* Between processes. `export` returns the owner's memory as a descriptor, which the caller
+     * closes. `import` maps that memory for another device, at the same address, in a range
+     * reserved there. */
     hdi_answer (*export)(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor);
     hdi_answer (*import)(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes);
 
-    /* The same by a handle that names the memory in other machines, too. Local ports; NOT_SUPPORTED where the device has no such handles. */
+    /* The same by a handle that names the memory in other machines, too. Local ports; NOT_SUPPORTED
+     * if the device lacks such handles. */
     hdi_answer (*export_fabric)(hdi_port *owner, uint64_t at, uint64_t bytes, unsigned char out[HDI_FABRIC_BYTES]);
     hdi_answer (*import_fabric)(hdi_port *port, const unsigned char handle[HDI_FABRIC_BYTES], uint64_t at,
                                 uint64_t bytes);
 
-    /* ---- pinned memory: `base` is whole pages of a shared mapping of this process, whose file is `descriptor` ---- */
-    /* *address: the address on devices. A remote port gives the file to the worker, which maps it at the same
-     * address. */
+    /* ---- pinned memory: `base` is whole pages of a shared mapping, of file `descriptor` ---- */
+    /* *address: the address on devices. A remote port gives the file to the worker, which maps it
+     * at the same address. */
     hdi_answer (*pin)(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address);
     hdi_answer (*unpin)(hdi_port *port, void *base, uint64_t bytes);
 
     /* ---- code ---- */
-    /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the compiler's messages,
-     * also on failure. */
+    /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the
+     * compiler's messages, also on failure. */
     hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
     hdi_answer (*unload)(hdi_port *port, uint64_t module);
-    /* Looks a kernel up, and stores it where the engine finds it by `number` (of the runtime's table). */
-    hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
+    /* Looks a kernel up, and stores it for the engine under `number` (of the runtime's table).
+     * `params`: also asks for the parameters, since the image does not describe them. The driver
+     * cannot return their number: a call fails behind the last one. */
+    hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, bool params,
+                         hdi_kernel_facts *out);
     /* Allows launches of the kernel with up to `bytes` of dynamic shared memory. */
     hdi_answer (*kernel_shared)(hdi_port *port, uint32_t number, uint32_t bytes);
 
-    /* The address and the size of a variable of the module, by its symbol. It stays there until the module is unloaded. */
+    /* The address and the size of a variable of the module, by its symbol. The variable stays there
+     * until the module is unloaded. */
     hdi_answer (*global)(hdi_port *port, uint64_t module, const char *name, hdi_global_place *out);
 
     /* ---- libraries ---- */
-    /* Opens the library of the option blas for matrix products in lane `number`, which has been made. The workspace is
-     * device memory for that lane's products alone. Success also where there is no library (out->types is 0). Once it
-     * is open for a lane it stays open, and the facts stay the same. */
+    /* Opens the library of the option blas for matrix products in lane `number`, which exists. The
+     * workspace is device memory for that lane's products alone. Success even without a library
+     * (out->types is 0). Once it is open for a lane it stays open, with the same facts. */
     hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
-    /* CUPTI's reports of what the device does, for the engine to record: on, or off. Success also where there are none: out->works is 0. */
+    /* Switches CUPTI's reports of the device's work on or off; the engine records them. Success
+     * even without reports: then out->works is 0. */
     hdi_answer (*activities)(hdi_port *port, bool on, hdi_activities_facts *out);
 } hdi_port_calls;
 
@@ -164,22 +186,24 @@ struct hd_runtime;
 typedef struct hdi_local_port_config {
     const hdi_driver *driver;
     hdcu_device device;
-    hdcu_context context;       /* the device's primary context; need not be current anywhere */
+    /* The device's primary context; need not be current on any thread. */
+    hdcu_context context;
     int index;                  /* of the device in the runtime */
-    int n_devices;              /* of the runtime, and their handles, for `peers` and `grant` */
-    const hdcu_device *devices; /* may be NULL: no peers; else valid as long as the port */
-    struct hd_runtime *runtime; /* whose table `kernel` fills; NULL: lane and kernel calls are not made */
+    int n_devices;              /* of the runtime, for `peers` and `grant` */
+    const hdcu_device *devices; /* may be NULL: no peers; otherwise valid as long as the port */
+    /* Its table gets the kernels of `kernel`; NULL: no lane or kernel calls. */
+    struct hd_runtime *runtime;
 } hdi_local_port_config;
 
 /* NULL: no host memory. */
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config);
-/* Sets the engine whose lanes `lane` makes. Before the first such call. */
+/* Sets the engine of the lanes that `lane` makes. Before the first such call. */
 void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine);
 /* Discards everything without calling the driver. NULL is ignored. */
 void hdi_local_port_destroy(hdi_port *port);
 
-/* Ensures that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any
- * thread. */
+/* Ensures that the runtime's table of kernels contains an entry for `number`. False: no memory, or
+ * no such number. Any thread. */
 bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number);
 
 #endif

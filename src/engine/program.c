@@ -1,10 +1,14 @@
-/* program.c - what the program does itself in a lane: claims, whose end it decides, and calls of its functions.
+/* program.c - the program's own work in a lane: claims, which it ends itself, and calls of its
+ * functions.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
- * Locks: none. Blocking: for as long as the program's function takes; all lanes of the device wait meanwhile.
+ * Locks: none. Blocking: for as long as the program's function takes; all lanes of the device wait
+ * meanwhile.
  * Always:
- * - A claim fails with what it reads, and ends only where the program has ended it, whether it failed or not.
- * - No function of the program is called in a worker process: a ring that was overwritten cannot make it jump anywhere.
+ * - A claim fails if a result that it reads failed. Failed or not, it ends only when the program
+ *   ends it.
+ * - A worker process calls no function of the program: a ring that was overwritten cannot make it
+ *   jump anywhere.
  */
 #include "base/presence.h"
 #include "engine/claims.h"
@@ -34,8 +38,8 @@ void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream)
 }
 
 /* Records that the command up to `end` failed, as the program decided. */
-static void fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t from, uint64_t end,
-                    uint32_t outcome)
+static void program_fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t from, uint64_t end,
+                            uint32_t outcome)
 {
     hdi_stream_blame(engine, stream, c, end, HDCU_SUCCESS, &stream->cause);
     stream->cause.op = c->op == HDI_OP_CLAIMED ? HDI_OP_CLAIM : c->op;
@@ -45,26 +49,58 @@ static void fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_command *c
     stream->failed = stream->sticky_failure;
 }
 
+/* The event at the end of a claim. If the program ended the claim during a capture of its stream,
+ * this makes the late end once the capture is over; *wait: not yet. *code: the event cannot be
+ * recorded. Then the device finished all its work. */
+static hdcu_event program_end_event(hdi_engine *engine, hd_lane *lane, uint64_t end, bool *wait, hdcu_result *code)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_stream late = hdi_claim_late_stream(lane, end);
+    if (!late) {
+        return hdi_claim_end_event(lane, end);
+    }
+    int capturing = HDCU_STREAM_CAPTURE_STATUS_NONE;
+    hdcu_result r = driver->cuStreamIsCapturing(late, &capturing);
+    *wait = hdi_driver_code_is_capture(r) || (r == HDCU_SUCCESS && capturing != HDCU_STREAM_CAPTURE_STATUS_NONE);
+    if (*wait) {
+        return NULL;
+    }
+    hdcu_event event = atomic_load_explicit(&lane->claim_event, memory_order_relaxed);
+    r = r == HDCU_SUCCESS ? driver->cuEventRecord(event, late) : r;
+    if (r != HDCU_SUCCESS) {
+        driver->cuCtxSynchronize();
+    }
+    *code = r;
+    hdi_claim_end_late(lane, end, r == HDCU_SUCCESS);
+    return r == HDCU_SUCCESS ? event : NULL;
+}
+
 bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     uint64_t end = stream->issued + c->slots;
-    /* pairs with hdi_claim_end_lane: what it wrote before is seen */
+    /* pairs with hdi_claim_end_lane: its earlier writes are visible */
     if (atomic_load_explicit(&shared->ended, memory_order_acquire) < end) {
         return false;
     }
-    if (atomic_load_explicit(&shared->failed_at, memory_order_relaxed) == end) {
-        fail_as(engine, stream, c, end, end, atomic_load_explicit(&shared->failed_as, memory_order_relaxed));
+    bool wait = false;
+    hdcu_result r = HDCU_SUCCESS;
+    /* NULL in a worker process: no such events. */
+    hd_lane *lane = hdi_lane_at(engine->device, stream->number);
+    hdcu_event event = lane ? program_end_event(engine, lane, end, &wait, &r) : NULL;
+    if (wait) {
+        return false;
     }
-    const hd_lane *lane = hdi_lane_at(engine->device, stream->number); /* NULL in a worker process: no such events */
-    hdcu_event event = lane ? hdi_claim_end_event(lane, end) : NULL;
+    if (atomic_load_explicit(&shared->failed_at, memory_order_relaxed) == end) {
+        program_fail_as(engine, stream, c, end, end, atomic_load_explicit(&shared->failed_as, memory_order_relaxed));
+    }
     if (event) {
-        hdcu_result r = engine->device->runtime->driver->cuStreamWaitEvent(stream->handle, event, 0);
-        if (r != HDCU_SUCCESS) {
-            hdi_stream_command_failed(engine, stream, c, stream->issued, r);
-            stream->failed = stream->sticky_failure;
-        }
+        r = engine->device->runtime->driver->cuStreamWaitEvent(stream->handle, event, 0);
         stream->entries++;
+    }
+    if (r != HDCU_SUCCESS) {
+        hdi_stream_command_failed(engine, stream, c, stream->issued, r);
+        stream->failed = stream->sticky_failure;
     }
     return true;
 }
@@ -79,10 +115,11 @@ hdcu_result hdi_stream_call(hdi_engine *engine, hdi_stream *stream, const hdi_co
     hdi_apart apart = hdi_presence_apart_in_lane();
     hd_status status = function(stream->handle, (void *)(uintptr_t)c->call.context);
     hdi_presence_together(apart);
-    hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context); /* the function may have changed it */
+    /* The function may have changed it. */
+    hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
     if (status && r == HDCU_SUCCESS) {
-        fail_as(engine, stream, c, stream->issued + 1, stream->issued + c->slots,
-                hdi_outcome_of_call(rt, function, status));
+        program_fail_as(engine, stream, c, stream->issued + 1, stream->issued + c->slots,
+                        hdi_outcome_of_call(rt, function, status));
     }
     return r;
 }

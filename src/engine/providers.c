@@ -2,8 +2,8 @@
  *
  * Threads: any. Locks: none of its own. Blocking: loading a library, and cuInit.
  * Always: no other file of the library compares a provider's name (tools/check-layers).
- * `auto` probes the unwrapped table. So the counts of the options fault and delay start with cuInit of the chosen
- * provider, whichever it is.
+ * `auto` probes the unwrapped table. So the counts of the options fault and delay start with cuInit
+ * of the chosen provider.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +24,9 @@ const hdi_provider *hdi_provider_named(const char *name)
     return NULL;
 }
 
-/* The provider `nvidia`, where it can be loaded, starts and shows a device. On failure the message names the step. */
-static hd_status nvidia_that_works(const hdi_driver **out)
+/* The provider `nvidia`, if it loads, starts and shows a device. On failure the message names the
+ * step. */
+static hd_status provider_open_nvidia(const hdi_driver **out)
 {
     const hdi_driver *d;
     hd_status status = hdi_driver_nvidia(&d);
@@ -50,30 +51,30 @@ static hd_status nvidia_that_works(const hdi_driver **out)
     return HD_OK;
 }
 
-static hd_status open_host(const hdi_options *options, const hdi_driver **out)
+static hd_status provider_open_host(const hdi_options *options, const hdi_driver **out)
 {
     hd_status status = hdi_host_configure(options);
     return status == HD_OK ? hdi_driver_host(out) : status;
 }
 
-static hd_status choose(const hdi_options *options, const hdi_driver **out)
+static hd_status provider_choose(const hdi_options *options, const hdi_driver **out)
 {
     if (options->driver == HDI_DRIVER_HOST) {
-        return open_host(options, out);
+        return provider_open_host(options, out);
     }
     if (options->driver == HDI_DRIVER_NVIDIA) {
         return hdi_driver_nvidia(out);
     }
-    /* A missing GPU is no failure of hd_open. So this thread's last failure stays as it was, unless the host provider
-     * fails too. */
+    /* A missing GPU is no failure of hd_open. So this thread's last failure stays, unless the host
+     * provider fails too. */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    hd_status status = nvidia_that_works(out);
+    hd_status status = provider_open_nvidia(out);
     hdi_attempt_end(&attempt);
     if (status == HD_OK) {
         return HD_OK;
     }
-    status = open_host(options, out);
+    status = provider_open_host(options, out);
     if (status != HD_OK) {
         hd_error host;
         char line[sizeof host.message];
@@ -86,13 +87,13 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
     return status;
 }
 
-static hd_status open_and_start(const hdi_options *options, const hdi_driver **out)
+static hd_status provider_open_and_start(const hdi_options *options, const hdi_driver **out)
 {
     const hdi_driver *d;
     if (options->driver != HDI_DRIVER_HOST) {
         hdi_driver_ask_for_queues((int)options->queues);
     }
-    hd_status status = choose(options, &d);
+    hd_status status = provider_choose(options, &d);
     if (status == HD_OK && (options->fault[0] != 0 || options->delay[0] != 0)) {
         status = hdi_faults_wrap(d, options, &d);
     }
@@ -122,7 +123,7 @@ hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "driver=%s: no host memory to register the handler of forks",
                         HDI_OPTION_TEXT(options, driver));
     }
-    hd_status status = open_and_start(options, out);
+    hd_status status = provider_open_and_start(options, out);
     if (status != HD_OK) {
         hdi_driver_start_undo();
     }

@@ -1,20 +1,22 @@
-/* providers.h - the providers of this library, which one the options choose, and its driver for a runtime.
+/* providers.h - the providers of this library, which one the options choose, and its driver for a
+ * runtime.
  *
  * Threads: any. Locks: none of its own. Blocking: opening loads a library and calls cuInit.
- * Always: no other file names more than one provider. So `driver` refers to nothing of `simulator`.
+ * Always: no other file names more than one provider. So `driver` does not refer to `simulator`.
  */
 #ifndef HDI_ENGINE_PROVIDERS_H
 #define HDI_ENGINE_PROVIDERS_H
 
 #include "driver/driver.h"
 
-/* The provider of that name. NULL: there is none. */
+/* The provider of that name; NULL: none. */
 const hdi_provider *hdi_provider_named(const char *name);
 
-/* Opens the provider that the options name, wraps it where the option `fault` or `delay` is set, and calls cuInit.
- * `auto` takes nvidia where libcuda opens and shows a device, else host. The table lives until hdi_driver_close.
- * Errors: NO_DRIVER (the message has what was tried and the result), OPTION, HOST_MEMORY, UNSUPPORTED (this process was
- * forked from one that uses the driver). */
+/* Opens the provider that the options name, wraps it if the option `fault` or `delay` is set, and
+ * calls cuInit. `auto` takes nvidia if libcuda opens and shows a device, otherwise host. The table
+ * lives until hdi_driver_close.
+ * Errors: NO_DRIVER (the message lists the attempts and the result), OPTION, HOST_MEMORY,
+ * UNSUPPORTED (this process was forked from one that uses the driver). */
 hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out);
 void hdi_driver_close(const hdi_driver *driver); /* NULL is ignored */
 

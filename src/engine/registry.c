@@ -1,11 +1,12 @@
-/* registry.c - which runtimes are open. So a null or closed runtime is refused, and a thread that ends can give its
- * lanes back.
+/* registry.c - which runtimes are open. So calls refuse a null or closed runtime, and a thread that
+ * ends can give its lanes back.
  *
- * Threads: any. One that asks whether a runtime is open is inside a call on it (presence.h), so that hd_close waits for it.
- * Locks: one mutex per process, held for a walk over a short list, and across fork(). It is never held while a runtime
- * is visited. Asking whether a runtime is open takes none.
- * Always: in a child made by fork() no runtime is open that its parent opened. A runtime is removed when its last
- * visitor has left.
+ * Threads: any. A thread that asks if a runtime is open is inside a call on it (presence.h), so
+ * hd_close waits for it.
+ * Locks: one mutex per process, held to walk a short list, and across fork(). It is never held
+ * during a visit of a runtime. The question if a runtime is open takes no lock.
+ * Always: in a child made by fork() no runtime of its parent is open. A runtime is removed after
+ * its last visitor left.
  */
 #include "base/error.h"
 #include "base/lock.h"
@@ -15,38 +16,41 @@
 #define RUNTIMES_MAX 256
 
 static hdi_mutex lock = HDI_MUTEX_INIT(REGISTRY);
-/* A runtime that is being removed has no visitors any more. */
+/* A runtime that is removed lost its last visitor. */
 static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
-/* Written under the mutex, and read without it, too. A place keeps how its last runtime ended until the next one comes. */
+/* Written under the mutex, but also read without it. A place keeps the end state of its last
+ * runtime until the next one comes. */
 static struct {
     _Atomic(hd_runtime *) runtime; /* NULL: free */
     uint32_t visitors;             /* under the mutex */
-    atomic_bool closing;           /* hd_close waits for the program's functions: only their calls find it */
-    atomic_bool leaving;           /* no call finds it */
+    /* hd_close waits for the program's functions: only their calls find it. */
+    atomic_bool closing;
+    atomic_bool leaving; /* no call finds it */
 } places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
 
-static hd_runtime *runtime_at(int i)
+static hd_runtime *registry_runtime_at(int i)
 {
-    /* pairs with the release store in hdi_runtime_add: what the place has besides is of this runtime */
+    /* pairs with the release store in hdi_runtime_add: the other fields of the place belong to this
+     * runtime */
     return atomic_load_explicit(&places[i].runtime, memory_order_acquire);
 }
 
-/* No thread changes the list while the process is copied. The copy has no runtimes. */
-static void before_fork(void)
+/* No thread changes the list during the fork. No runtime is open in the child. */
+static void registry_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&lock);
 }
 
-static void in_parent(void)
+static void registry_in_parent(void)
 {
     hdi_mutex_unlock(&lock);
 }
 
-static void in_child(void)
+static void registry_in_child(void)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
-        hd_runtime *rt = runtime_at(i);
+        hd_runtime *rt = registry_runtime_at(i);
         if (rt) {
             hdi_handle_close(&rt->head);
         }
@@ -56,16 +60,16 @@ static void in_child(void)
     hdi_mutex_unlock(&lock);
 }
 
-static void guard_forks(void)
+static void registry_guard_forks(void)
 {
-    pthread_atfork(before_fork, in_parent, in_child);
+    pthread_atfork(registry_before_fork, registry_in_parent, registry_in_child);
 }
 
 /* Its place, or -1: it is not open. */
-static int place_of(const hd_runtime *rt)
+static int registry_place_of(const hd_runtime *rt)
 {
     for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
-        if (runtime_at(i) == rt && !atomic_load(&places[i].leaving)) {
+        if (registry_runtime_at(i) == rt && !atomic_load(&places[i].leaving)) {
             return i;
         }
     }
@@ -74,24 +78,26 @@ static int place_of(const hd_runtime *rt)
 
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
-    /* seq_cst with the closer's barrier: either this sees that the runtime is leaving, or hd_close sees that the thread is inside */
-    int place = place_of(rt);
+    /* seq_cst with the closer's barrier: either this sees the runtime leave, or hd_close sees the
+     * thread inside */
+    int place = registry_place_of(rt);
     return place >= 0 && (!atomic_load(&places[place].closing) || hdi_calling_here != HDI_CALLS_NONE);
 }
 
 hd_status hdi_runtime_add(hd_runtime *rt)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, guard_forks);
+    pthread_once(&once, registry_guard_forks);
     hd_status status = HD_ERROR_LIMIT;
     hdi_mutex_lock(&lock);
     for (int i = 0; status && i < RUNTIMES_MAX; i++) {
-        if (!runtime_at(i)) {
+        if (!registry_runtime_at(i)) {
             rt->id = next_id++;
             hdi_handle_set(&rt->head, HDI_RUNTIME_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_LIVE);
             atomic_store(&places[i].closing, false);
             atomic_store(&places[i].leaving, false);
-            atomic_store_explicit(&places[i].runtime, rt, memory_order_release); /* pairs with the load in runtime_at */
+            /* Pairs with the load in registry_runtime_at. */
+            atomic_store_explicit(&places[i].runtime, rt, memory_order_release);
             status = HD_OK;
         }
     }
@@ -102,7 +108,7 @@ hd_status hdi_runtime_add(hd_runtime *rt)
 bool hdi_runtime_begin_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);
-    int place = place_of(rt);
+    int place = registry_place_of(rt);
     bool first = place >= 0 && !atomic_exchange(&places[place].closing, true);
     hdi_mutex_unlock(&lock);
     return first;
@@ -111,7 +117,7 @@ bool hdi_runtime_begin_close(hd_runtime *rt)
 bool hdi_runtime_remove(hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);
-    int place = place_of(rt);
+    int place = registry_place_of(rt);
     if (place >= 0) {
         hdi_handle_close(&rt->head);
         atomic_store(&places[place].leaving, true);
@@ -125,10 +131,10 @@ bool hdi_runtime_remove(hd_runtime *rt)
 }
 
 /* The mutex is held. */
-static int place_with_id(uint64_t id)
+static int registry_place_with_id(uint64_t id)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
-        const hd_runtime *rt = runtime_at(i);
+        const hd_runtime *rt = registry_runtime_at(i);
         if (rt && !atomic_load(&places[i].leaving) && rt->id == id) {
             return i;
         }
@@ -139,9 +145,9 @@ static int place_with_id(uint64_t id)
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context)
 {
     hdi_mutex_lock(&lock);
-    int place = place_with_id(id);
+    int place = registry_place_with_id(id);
     if (place >= 0) {
-        hd_runtime *rt = runtime_at(place);
+        hd_runtime *rt = registry_runtime_at(place);
         places[place].visitors++;
         hdi_mutex_unlock(&lock);
         visit(rt, context);

@@ -1,52 +1,61 @@
-/* spans.c - see spans.h for threads, locks and what always holds. */
+/* spans.c - see spans.h for threads, locks and invariants. */
 #include "engine/spans.h"
 #include <stdlib.h>
 #include "base/wait.h"
 #include "engine/activities.h"
 #include "engine/stream.h"
 
-#define STANDS_NS 500            /* a lane that has no more commands for so long: its span ends */
+#define STANDS_NS 500            /* the span of a lane without commands for so long ends */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
-#define CLOCK_AGAIN_NS 20000000  /* after one that gave nothing, or was not close; then after twice as long each time */
-#define CLOCK_CLOSE_NS 20000     /* a comparison that is closer than that needs no other one soon */
-#define CLOCK_WAIT_NS 60000      /* for the device to pass one event: else the queue of the stream is not free */
-#define CLOCK_FIRST_NS 1000000   /* the same, while there was no comparison yet */
-#define CLOCK_LAST_NS 20000000   /* the same at the end: no span has a time without one */
+/* After one that failed or was not close; then twice as long each time. */
+#define CLOCK_AGAIN_NS 20000000
+#define CLOCK_CLOSE_NS 20000 /* a closer comparison needs no other one soon */
+/* For the device to pass one event: otherwise the queue of the stream is not free. */
+#define CLOCK_WAIT_NS 60000
+#define CLOCK_FIRST_NS 1000000 /* the same, before the first comparison */
+#define CLOCK_LAST_NS 20000000 /* the same at the end: without a comparison no span gets a time */
 #define CLOCK_TRIES 6
-#define APART_MOST_NS 4000      /* two events without work in between; farther apart there was something */
-#define KERNEL_NS 700           /* a kernel begins so much later than the event in front of it, on H200s */
-#define WAY_MOST_NS 6000        /* from the return of a call to the device; longer ones had something in front */
-#define CLOCK_COST_NS 100000    /* more tries are not made after so long */
-#define IDLE_NS 10000           /* without anything given or done: time to ask for times */
-#define UNSETTLED_NS 20000000   /* they are asked for at least so often, and in each pass until there are none */
-#define SETTLE_ONE_NS 200000    /* where the budget limits them: one, so often */
-#define GIVEN_NS 1000           /* shortly after a call: the device is busy, and no thread waits for the engine */
-#define SETTLED_AT_ONCE 2       /* spans, in one pass: each may cost the driver several microseconds */
-#define OPEN_NS 100000000       /* a span that is open for longer ends with the next signal */
+/* Two events without work in between; if farther apart, there was some. */
+#define APART_MOST_NS 4000
+/* A kernel begins so much later than the event in front of it, on H200s. */
+#define KERNEL_NS 700
+/* From the return of a call to the device; if longer, other work was in front. */
+#define WAY_MOST_NS 6000
+#define CLOCK_COST_NS 100000  /* no more tries after so long */
+#define IDLE_NS 10000         /* no work given or done for so long: time to ask for times */
+#define UNSETTLED_NS 20000000 /* ask at least so often, and in each pass until none is left */
+#define SETTLE_ONE_NS 200000  /* if the budget limits them: one, so often */
+/* Shortly after a call: the device is busy, and no thread waits for the engine. */
+#define GIVEN_NS 1000
+/* Spans in one pass: each may cost the driver several microseconds. */
+#define SETTLED_AT_ONCE 2
+#define OPEN_NS 100000000       /* a span open for longer ends with the next signal */
 #define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
-#define BUDGET_FIRST_NS 1000000 /* of events in the budget, and one in so many nanoseconds */
+#define BUDGET_FIRST_NS 1000000 /* time for events at first; then one in so many nanoseconds */
 #define BUDGET_SHARE 200
-#define BUDGET_WITHIN 20 /* times as much where a lane at work begins another span: no signal shows that edge */
-#define EACH_NS 3000     /* to ask for one event, until it was measured */
+/* Times as much if a busy lane begins another span: no signal shows that edge. */
+#define BUDGET_WITHIN 20
+#define EACH_NS 3000 /* to ask for one event, until measured */
 
 /* ---- the budget ---- */
 
-/* In placement inline an end is seen only when the program calls, which may be long after. */
-static bool is_limited(const hdi_engine *engine)
+/* In placement inline the engine sees an end only when the program calls, which may be long
+ * after. */
+static bool spans_are_limited(const hdi_engine *engine)
 {
     return engine->recording.detail != HDI_RECORD_DETAIL_FULL && !engine->device->runtime->is_inline;
 }
 
-/* Whether the time of one event more may be spent, with a budget of `times` as much. */
-static bool can_spend(const hdi_engine *engine, int64_t times)
+/* True if one more event fits into the budget, `times` as large. */
+static bool spans_can_spend(const hdi_engine *engine, int64_t times)
 {
     const hdi_recording *r = &engine->recording;
     int64_t most = times * (BUDGET_FIRST_NS + (engine->now - r->since) / BUDGET_SHARE);
-    return !is_limited(engine) || r->spent + (int64_t)r->unsettled * r->each < most;
+    return !spans_are_limited(engine) || r->spent + (int64_t)r->unsettled * r->each < most;
 }
 
-/* What was spent since `from`. */
-static void spend(hdi_engine *engine, int64_t from)
+/* Adds the time since `from` to the spent budget. */
+static void spans_spend(hdi_engine *engine, int64_t from)
 {
     engine->now = hdi_clock_ns();
     engine->recording.spent += engine->now - from;
@@ -54,22 +63,22 @@ static void spend(hdi_engine *engine, int64_t from)
 
 /* ---- records ---- */
 
-static void put(hdi_engine *engine, hdi_record *record)
+static void spans_put(hdi_engine *engine, hdi_record *record)
 {
     hdi_record_ring *ring = engine->device->channel.records;
     record->device = (uint8_t)engine->device->index;
     hdi_ring_put(ring, record);
 }
 
-static uint32_t global_of(const hdi_engine *engine, const hdi_stream *stream)
+static uint32_t spans_global_lane(const hdi_engine *engine, const hdi_stream *stream)
 {
     return (uint32_t)engine->device->index * HDI_LANES_MAX + stream->number;
 }
 
 /* ---- the device's own time and the clock ---- */
 
-/* The time of an event that is in no use afterwards. False: there is none. */
-static bool take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
+/* Reads an event that is unused afterwards. False: no time. */
+static bool spans_take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
 {
     hdi_time_read found = hdi_times_read(engine, event, ns);
     if (found == HDI_TIME_NOT_YET) {
@@ -78,9 +87,9 @@ static bool take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
     return found == HDI_TIME_READ;
 }
 
-/* Two events of a stream of its own, one right behind the other. The second one is read with the clock on both sides. False: the device did not
- * come to it in time. */
-static bool compare(hdi_engine *engine, hdi_record *record)
+/* Records two events in a separate stream, one right behind the other. Reads the second one with
+ * the clock on both sides. False: the device did not reach it in time. */
+static bool spans_measure_clocks(hdi_engine *engine, hdi_record *record)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdi_recording *recording = &engine->recording;
@@ -106,8 +115,8 @@ static bool compare(hdi_engine *engine, hdi_record *record)
         return false;
     }
     int64_t own, own_first;
-    bool has_first = take_time(engine, first, &own_first);
-    if (!take_time(engine, event, &own) || !has_first) {
+    bool has_first = spans_take_time(engine, first, &own_first);
+    if (!spans_take_time(engine, event, &own) || !has_first) {
         return false;
     }
     recording->compared = true;
@@ -123,7 +132,7 @@ static bool compare(hdi_engine *engine, hdi_record *record)
     return true;
 }
 
-static void compare_clocks(hdi_engine *engine)
+static void spans_compare_clocks(hdi_engine *engine)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdi_recording *recording = &engine->recording;
@@ -135,16 +144,17 @@ static void compare_clocks(hdi_engine *engine)
     hdi_record record = {.clock = {.within = 0}};
     bool any = false, is_first = !recording->clock_at;
     int64_t from = hdi_clock_ns();
-    for (int i = 0; i < CLOCK_TRIES && (i == 0 || engine->now - from < CLOCK_COST_NS) && compare(engine, &record);
+    for (int i = 0;
+         i < CLOCK_TRIES && (i == 0 || engine->now - from < CLOCK_COST_NS) && spans_measure_clocks(engine, &record);
          i++) {
         any = true;
         engine->now = hdi_clock_ns();
     }
     if (any) {
         record.type = HDI_RECORD_CLOCK;
-        put(engine, &record);
+        spans_put(engine, &record);
     }
-    spend(engine, from);
+    spans_spend(engine, from);
     if (is_first) {
         recording->spent = 0; /* a short trace needs the budget for its spans */
     }
@@ -157,10 +167,10 @@ static void compare_clocks(hdi_engine *engine)
 
 /* ---- times of spans ---- */
 
-/* Both ends are known. An event in front of work is passed too early, and one behind it too late. Together that is the time between two events
- * without work in between, so each end gets half of it. A kernel begins later still. Work that was given to an idle lane begins when it has come
- * to the device. */
-static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
+/* Both ends are known. The device passes an event in front of work too early, and one behind it too
+ * late. The sum is the time between two events without work in between, so each end gets half of
+ * it. A kernel begins later still. Work given to an idle lane begins when it reaches the device. */
+static void span_put(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
     const hdi_recording *r = &engine->recording;
     int64_t half = r->apart < APART_MOST_NS ? r->apart / 2 : 0;
@@ -172,7 +182,7 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
     ended -= span->ended ? half : 0;
     began = by_event == (span->ended != NULL) && began > ended ? ended : began;
     hdi_record record = {.span = {.time = engine->now,
-                                  .lane = global_of(engine, stream),
+                                  .lane = spans_global_lane(engine, stream),
                                   .way = (uint32_t)way,
                                   .before = span->before,
                                   .position = span->position,
@@ -183,11 +193,11 @@ static void put_span(hdi_engine *engine, const hdi_stream *stream, const hdi_spa
                                               (span->ended ? 0 : HDI_RECORD_SPAN_ENDED_BY_CLOCK)}};
     record.type = HDI_RECORD_SPAN;
     record.kind = span->one ? HDI_RECORD_SPAN_ONE : HDI_RECORD_SPAN_EDGES;
-    put(engine, &record);
+    spans_put(engine, &record);
 }
 
-/* False: the driver does not have the times yet. */
-static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
+/* False: the driver does not know the times yet. */
+static bool span_settle(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span)
 {
     hdi_spans *spans = stream->spans;
     int64_t began = span->follows ? spans->ended_at : span->began_at, ended = 0;
@@ -195,23 +205,24 @@ static bool settle_one(hdi_engine *engine, const hdi_stream *stream, const hdi_s
     if (found == HDI_TIME_NOT_YET) {
         return false;
     }
-    bool has_first = span->follows ? spans->has_ended : !span->began || take_time(engine, span->began, &began);
+    bool has_first = span->follows ? spans->has_ended : !span->began || spans_take_time(engine, span->began, &began);
     spans->has_ended = found == HDI_TIME_READ;
     spans->ended_at = ended;
     if (found == HDI_TIME_READ && has_first) {
-        put_span(engine, stream, span, began, ended);
+        span_put(engine, stream, span, began, ended);
     }
     return true;
 }
 
-/* Records the spans that the device has passed, `most` at most, whose times there are. Returns how many. */
-static uint32_t settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
+/* Records spans that the device passed and whose times are known, `most` at most. Returns how
+ * many. */
+static uint32_t spans_settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
 {
     hdi_spans *spans = stream->spans;
     uint32_t n = 0;
     while (spans->n && n < most) {
         hdi_span *span = &spans->at[spans->first];
-        if (!span->ended || span->position > stream->passed || !settle_one(engine, stream, span)) {
+        if (!span->ended || span->position > stream->passed || !span_settle(engine, stream, span)) {
             break;
         }
         spans->first = (spans->first + 1) % HDI_SPANS_MOST;
@@ -222,42 +233,42 @@ static uint32_t settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
     return n;
 }
 
-/* `most` at most, of all lanes. */
-static void settle_some(hdi_engine *engine, uint32_t most)
+/* At most `most`, of all lanes. */
+static void spans_settle_some(hdi_engine *engine, uint32_t most)
 {
     hdi_recording *r = &engine->recording;
     int64_t from = hdi_clock_ns();
     uint32_t left = most;
     for (uint32_t i = 0; i < HDI_LANES_MAX && left && engine->recording.unsettled; i++) {
         if (engine->streams[i].spans && !hdi_device_lost(engine->device)) {
-            left -= settle(engine, &engine->streams[i], left);
+            left -= spans_settle(engine, &engine->streams[i], left);
         }
     }
-    spend(engine, from);
+    spans_spend(engine, from);
     if (left < most) {
         r->each += ((engine->now - from) / (most - left) - r->each) / 4;
     }
-    if (left || is_limited(engine)) {
-        r->settled_at = engine->now; /* else the rest in the next pass */
+    if (left || spans_are_limited(engine)) {
+        r->settled_at = engine->now; /* otherwise the rest follows in the next pass */
     }
 }
 
-/* Asks for times when it is time to. */
-static void settle_in_time(hdi_engine *engine)
+/* Asks for times when due. */
+static void spans_settle_in_time(hdi_engine *engine)
 {
     const hdi_recording *r = &engine->recording;
     int64_t since = engine->now - r->settled_at, quiet = engine->now - r->active_at;
-    if (quiet > IDLE_NS || (!is_limited(engine) && since > UNSETTLED_NS)) {
-        settle_some(engine, SETTLED_AT_ONCE);
-    } else if (is_limited(engine) && since > SETTLE_ONE_NS && (quiet < GIVEN_NS || since > UNSETTLED_NS)) {
-        settle_some(engine, 1);
+    if (quiet > IDLE_NS || (!spans_are_limited(engine) && since > UNSETTLED_NS)) {
+        spans_settle_some(engine, SETTLED_AT_ONCE);
+    } else if (spans_are_limited(engine) && since > SETTLE_ONE_NS && (quiet < GIVEN_NS || since > UNSETTLED_NS)) {
+        spans_settle_some(engine, 1);
     }
 }
 
 /* ---- spans ---- */
 
-/* HDI_RECORD_OP_* of work that the device does; 0: none. */
-static uint8_t op_of(unsigned op)
+/* HDI_RECORD_OP_* of the device's work; 0: none. */
+static uint8_t span_op(unsigned op)
 {
     switch (op) {
     case HDI_OP_LAUNCH:
@@ -273,18 +284,18 @@ static uint8_t op_of(unsigned op)
     }
 }
 
-static hdi_span *last_of(hdi_spans *spans)
+static hdi_span *spans_last(hdi_spans *spans)
 {
     return &spans->at[(spans->first + spans->n - 1) % HDI_SPANS_MOST];
 }
 
-static bool has_begun(const hdi_span *span)
+static bool span_has_begun(const hdi_span *span)
 {
     return span->position != span->before;
 }
 
-/* Records an event behind what was issued. NULL: the driver refused. */
-static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
+/* Records an event behind all issued work. NULL: the driver refused. */
+static hdcu_event span_mark(hdi_engine *engine, const hdi_stream *stream)
 {
     hdcu_event event;
     if (hdi_times_take(engine, &event) != HDCU_SUCCESS) {
@@ -292,7 +303,7 @@ static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
     }
     int64_t from = hdi_clock_ns();
     hdcu_result r = engine->device->runtime->driver->cuEventRecord(event, stream->handle);
-    spend(engine, from);
+    spans_spend(engine, from);
     if (r == HDCU_SUCCESS) {
         return event;
     }
@@ -303,41 +314,42 @@ static hdcu_event mark(hdi_engine *engine, const hdi_stream *stream)
     return NULL;
 }
 
-static hdi_span *last_clocked(hdi_spans *spans)
+static hdi_span *spans_last_clocked(hdi_spans *spans)
 {
     return &spans->clocked[(spans->first_clocked + spans->n_clocked - 1) % HDI_SPANS_CLOCKED];
 }
 
-/* Goes on with the last span, whose end was not seen yet. False: there is none, or an event can mark the next one's begin. */
-static bool go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
+/* Goes on with the last span, whose end was not seen yet. False: there is none, or an event can
+ * mark the begin of the next one. */
+static bool span_go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
-    const hdi_span *last = spans->n_clocked ? last_clocked(spans) : NULL;
-    if (!last || spans->cut || last->op != op || last->position != stream->issued || can_spend(engine, 1)) {
+    const hdi_span *last = spans->n_clocked ? spans_last_clocked(spans) : NULL;
+    if (!last || spans->cut || last->op != op || last->position != stream->issued || spans_can_spend(engine, 1)) {
         return false;
     }
     spans->n++;
     engine->recording.unsettled++;
-    *last_of(spans) = *last;
+    *spans_last(spans) = *last;
     spans->n_clocked--;
     return spans->open = true;
 }
 
-/* Whether the event that ends the last span is the last thing in the lane's stream. */
-static bool ends_here(const hdi_stream *stream)
+/* True if the event that ends the last span is the last thing in the lane's stream. */
+static bool span_ends_here(const hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
-    const hdi_span *last = spans->n && !spans->open && !spans->cut ? last_of(spans) : NULL;
+    const hdi_span *last = spans->n && !spans->open && !spans->cut ? spans_last(spans) : NULL;
     return last && last->ended && last->position == stream->issued && stream->signalled != stream->issued &&
            stream->event_last != stream->issued;
 }
 
-/* A lane at work begins a span with an event only: without one it begins none. */
-static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
+/* A busy lane begins a span only with an event: without one it begins none. */
+static void span_begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
     if (spans->n >= HDI_SPANS_MOST / 2) {
-        settle(engine, stream, SETTLED_AT_ONCE);
+        spans_settle(engine, stream, SETTLED_AT_ONCE);
     }
     bool at_rest = stream->passed == stream->issued;
     if (spans->n == HDI_SPANS_MOST) {
@@ -345,76 +357,77 @@ static void begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
         atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
         return;
     }
-    if (!at_rest && (go_on(engine, stream, op) || !can_spend(engine, BUDGET_WITHIN))) {
+    if (!at_rest && (span_go_on(engine, stream, op) || !spans_can_spend(engine, BUDGET_WITHIN))) {
         return;
     }
-    bool follows = !at_rest && ends_here(stream);
-    hdcu_event event = at_rest || follows ? NULL : mark(engine, stream);
+    bool follows = !at_rest && span_ends_here(stream);
+    hdcu_event event = at_rest || follows ? NULL : span_mark(engine, stream);
     if (!event && !at_rest && !follows) {
         return;
     }
     spans->n++;
     engine->recording.unsettled++;
     spans->opened_at = engine->now;
-    *last_of(spans) = (hdi_span){.began = event,
-                                 .before = stream->issued,
-                                 .position = stream->issued,
-                                 .op = op,
-                                 .follows = follows,
-                                 .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
+    *spans_last(spans) = (hdi_span){.began = event,
+                                    .before = stream->issued,
+                                    .position = stream->issued,
+                                    .op = op,
+                                    .follows = follows,
+                                    .one = engine->recording.detail == HDI_RECORD_DETAIL_FULL};
     spans->open = true;
 }
 
 /* Takes the last span back. */
-static void drop_last(hdi_engine *engine, hdi_spans *spans)
+static void spans_drop_last(hdi_engine *engine, hdi_spans *spans)
 {
-    hdi_times_give(engine, last_of(spans)->began);
+    hdi_times_give(engine, spans_last(spans)->began);
     spans->n--;
     spans->open = false;
     engine->recording.unsettled--;
 }
 
 /* The last span ends when the engine sees the signal behind it, or now. */
-static void close_by_clock(hdi_engine *engine, hdi_stream *stream)
+static void span_close_by_clock(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
     spans->n_clocked++;
-    *last_clocked(spans) = *last_of(spans);
-    drop_last(engine, spans);
-    if (last_clocked(spans)->position <= stream->passed) {
+    *spans_last_clocked(spans) = *spans_last(spans);
+    spans_drop_last(engine, spans);
+    if (spans_last_clocked(spans)->position <= stream->passed) {
         hdi_spans_end(engine, stream);
     } else if (stream->signalled != stream->issued) {
         hdi_stream_signal(engine, stream);
     }
 }
 
-/* The device may have nothing of the lane from here on. */
-static void close_span(hdi_engine *engine, hdi_stream *stream)
+/* From here on the device may lack work of the lane. */
+static void span_close(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
     if (!spans || !spans->open || hdi_device_lost(engine->device)) {
         return;
     }
-    hdi_span *span = last_of(spans);
-    if (!has_begun(span) && !engine->recording.ending) {
+    hdi_span *span = spans_last(spans);
+    if (!span_has_begun(span) && !engine->recording.ending) {
         return; /* its first operation comes next */
     }
-    if (has_begun(span) && !span->began && !span->follows && spans->n_clocked < HDI_SPANS_CLOCKED &&
-        !can_spend(engine, 1)) {
-        close_by_clock(engine, stream);
+    if (span_has_begun(span) && !span->began && !span->follows && spans->n_clocked < HDI_SPANS_CLOCKED &&
+        !spans_can_spend(engine, 1)) {
+        span_close_by_clock(engine, stream);
         return;
     }
-    hdcu_event event = has_begun(span) ? mark(engine, stream) : NULL;
+    hdcu_event event = span_has_begun(span) ? span_mark(engine, stream) : NULL;
     if (event) {
         span->ended = event;
         spans->open = false;
     } else {
-        drop_last(engine, spans);
+        spans_drop_last(engine, spans);
     }
 }
 
-/* Whether the driver may load code in its call for the command. A kernel that was never seen to end may have been launched before. */
-static bool may_load(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+/* True if the driver may load code in its call for the command. A kernel that was never seen to end
+ * may still have been launched before. */
+static bool spans_may_load(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     hdi_spans *spans = stream->spans;
     bool first_product = c->op == HDI_OP_MATMUL && !spans->has_product;
@@ -428,7 +441,7 @@ static bool may_load(const hdi_engine *engine, const hdi_stream *stream, const h
 
 void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
-    uint8_t op = op_of(c->op);
+    uint8_t op = span_op(c->op);
     stream->refused = false;
     if (!op || stream->failed || engine->recording.ending || hdi_device_lost(engine->device)) {
         return;
@@ -438,15 +451,15 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     }
     hdi_spans *spans = stream->spans;
     spans->stood_at = 0;
-    if (spans->open && !has_begun(last_of(spans))) {
-        drop_last(engine, spans); /* what it began with did not happen */
+    if (spans->open && !span_has_begun(spans_last(spans))) {
+        spans_drop_last(engine, spans); /* its first operation did not happen */
     }
-    bool loads = may_load(engine, stream, c);
-    if (spans->open && (loads || last_of(spans)->op != op)) {
-        close_span(engine, stream);
+    bool loads = spans_may_load(engine, stream, c);
+    if (spans->open && (loads || spans_last(spans)->op != op)) {
+        span_close(engine, stream);
     }
     if (!spans->open) {
-        begin(engine, stream, op);
+        span_begin(engine, stream, op);
     }
     spans->cut = false;
 }
@@ -454,18 +467,18 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
 bool hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hdi_spans *spans = stream->spans;
-    bool is_work = op_of(c->op) != 0;
+    bool is_work = span_op(c->op) != 0;
     if (!is_work || !spans || !spans->open || stream->refused) {
         return is_work;
     }
-    hdi_span *last = last_of(spans);
-    if (!has_begun(last)) {
+    hdi_span *last = spans_last(spans);
+    if (!span_has_begun(last)) {
         last->began_at = engine->now;
         last->by_library = c->op == HDI_OP_MATMUL || c->op == HDI_OP_CALL;
     }
     last->position = stream->issued;
     if (last->one) {
-        close_span(engine, stream);
+        span_close(engine, stream);
     }
     return true;
 }
@@ -475,19 +488,19 @@ void hdi_record_issue(hdi_engine *engine, const hdi_stream *stream, uint64_t fro
 {
     engine->recording.active_at = returned;
     hdi_record record = {.issue = {.time = given,
-                                   .lane = global_of(engine, stream),
+                                   .lane = spans_global_lane(engine, stream),
                                    .count = count,
                                    .before = from,
                                    .position = stream->issued,
                                    .returned = returned}};
     record.type = HDI_RECORD_ISSUE;
     record.kind = stream->refused;
-    put(engine, &record);
+    spans_put(engine, &record);
 }
 
 void hdi_span_cut(hdi_engine *engine, hdi_stream *stream)
 {
-    close_span(engine, stream);
+    span_close(engine, stream);
     if (stream->spans) {
         stream->spans->cut = true;
     }
@@ -498,7 +511,7 @@ void hdi_spans_end(hdi_engine *engine, hdi_stream *stream)
     hdi_spans *spans = stream->spans;
     while (spans->n_clocked && spans->clocked[spans->first_clocked].position <= stream->passed) {
         const hdi_span *span = &spans->clocked[spans->first_clocked];
-        put_span(engine, stream, span, span->began_at, engine->now);
+        span_put(engine, stream, span, span->began_at, engine->now);
         spans->first_clocked = (spans->first_clocked + 1) % HDI_SPANS_CLOCKED;
         spans->n_clocked--;
     }
@@ -509,7 +522,7 @@ void hdi_span_signal(hdi_engine *engine, hdi_stream *stream)
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     bool goes_on = atomic_load_explicit(&shared->head, memory_order_relaxed) != stream->issued;
     if (!goes_on || (stream->spans && engine->now - stream->spans->opened_at > OPEN_NS)) {
-        close_span(engine, stream);
+        span_close(engine, stream);
     }
 }
 
@@ -522,8 +535,9 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     bool comes_again = !engine->device->runtime->is_inline; /* soon */
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
-    } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && can_spend(engine, 1)) {
-        close_span(engine, stream); /* else the signal ends it that a standing lane gets soon */
+    } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && spans_can_spend(engine, 1)) {
+        /* Otherwise the signal that a standing lane soon gets ends it. */
+        span_close(engine, stream);
     }
 }
 
@@ -531,26 +545,28 @@ void hdi_record_behind(hdi_engine *engine, const hdi_stream *stream, uint64_t be
                        uint64_t other_position)
 {
     hdi_record record = {.behind = {.time = engine->now,
-                                    .lane = global_of(engine, stream),
+                                    .lane = spans_global_lane(engine, stream),
                                     .other_lane = other_lane,
                                     .before = before,
                                     .other_position = other_position}};
     record.type = HDI_RECORD_BEHIND;
-    put(engine, &record);
+    spans_put(engine, &record);
 }
 
 void hdi_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t before)
 {
-    hdi_record record = {
-        .done = {.time = engine->now, .lane = global_of(engine, stream), .before = before, .position = stream->done}};
+    hdi_record record = {.done = {.time = engine->now,
+                                  .lane = spans_global_lane(engine, stream),
+                                  .before = before,
+                                  .position = stream->done}};
     record.type = HDI_RECORD_DONE;
-    put(engine, &record);
+    spans_put(engine, &record);
 }
 
 /* ---- beginning and end ---- */
 
-/* Leaves out the spans that are still out. */
-static void forget(hdi_engine *engine, hdi_stream *stream)
+/* Drops the spans that are still open or without times. */
+static void spans_forget(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
     for (; spans && spans->n; spans->n--) {
@@ -566,8 +582,8 @@ static void forget(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Takes in what the application wants. */
-static void switch_detail(hdi_engine *engine)
+/* Takes in the application's wishes. */
+static void spans_switch_detail(hdi_engine *engine)
 {
     hdi_recording *recording = &engine->recording;
     uint32_t wanted = atomic_load_explicit(&engine->shared->recording, memory_order_acquire);
@@ -591,8 +607,8 @@ static void switch_detail(hdi_engine *engine)
     }
 }
 
-/* Records what can be of the spans that are out. True: none is left. */
-static bool end_spans(hdi_engine *engine)
+/* Records the remaining spans, if possible. True: none is left. */
+static bool spans_end_all(hdi_engine *engine)
 {
     bool lost = hdi_device_lost(engine->device);
     bool late = engine->now >= engine->recording.end_by;
@@ -603,11 +619,11 @@ static bool end_spans(hdi_engine *engine)
             continue;
         }
         if (!lost) {
-            close_span(engine, stream);
-            settle(engine, stream, HDI_SPANS_MOST);
+            span_close(engine, stream);
+            spans_settle(engine, stream, HDI_SPANS_MOST);
         }
         if (lost || late) {
-            forget(engine, stream);
+            spans_forget(engine, stream);
         }
         left += stream->spans->n + stream->spans->n_clocked;
     }
@@ -617,17 +633,17 @@ static bool end_spans(hdi_engine *engine)
 void hdi_recording_pass(hdi_engine *engine)
 {
     hdi_recording *recording = &engine->recording;
-    switch_detail(engine);
+    spans_switch_detail(engine);
     if (recording->detail && engine->now >= recording->clock_at && !hdi_device_lost(engine->device)) {
-        compare_clocks(engine);
+        spans_compare_clocks(engine);
     }
     if (recording->unsettled) {
-        settle_in_time(engine);
+        spans_settle_in_time(engine);
     }
     if (recording->detail == HDI_RECORD_DETAIL_CUPTI) {
         hdi_engine_activities_take(engine);
     }
-    if (recording->ending && end_spans(engine)) {
+    if (recording->ending && spans_end_all(engine)) {
         recording->ending = false;
         recording->detail = 0;
         atomic_store_explicit(&engine->shared->recorded, 0, memory_order_release);

@@ -1,34 +1,43 @@
-/* spans.h - what an engine records of a trace: when it gave work to the driver, when the device ran it, when it was seen done.
+/* spans.h - an engine's records for a trace: when it gave work to the driver, when the device ran
+ * it, when it saw it done.
  *
- * A *span* is a stretch of a lane's work. It lies between two places where the device may have had nothing of the lane.
- * There the lane was at rest, waited for another one, or had no more commands.
- * With HDI_RECORD_DETAIL_FULL each operation is a span of its own.
- * Both ends are events with timing. But where the lane was at rest, the span begins by the clock, when its first operation had come to the
- * device. That is behind the return of the driver's call by as much as an event needs; a library returns later by about that. An event in
- * front would be passed while that call still runs, microseconds too early.
+ * A *span* is a stretch of a lane's work. It lies between two places at which the device may lack
+ * work of the lane. At such a place the lane was at rest, waited for another one, or had no more
+ * commands. With HDI_RECORD_DETAIL_FULL each operation is its own span. Both ends are events with
+ * timing, except that a lane at rest begins its span by the clock, when its first operation reached
+ * the device. That is later than the return of the driver's call by as much as an event needs; a
+ * library returns later by about that much. The device would pass an event in front while that call
+ * still runs, microseconds too early.
  *
- * Where one span begins right behind another, one event is the end of both: no signal and no wait stands between them.
+ * If one span begins right behind another, one event is the end of both: no signal and no wait
+ * stands between them.
  *
- * An event costs the engine some microseconds: to record it, and to ask for its time. So without HDI_RECORD_DETAIL_FULL there is a budget, a
- * share of all time. Where it is spent, a span that began by the clock also ends by it: when the engine saw the signal that stands behind it.
- * What follows then belongs to the same span, unless the engine saw the lane at rest, or it waits for another one.
- * Between works of two kinds, and behind a wait for another lane, only an event shows an edge. There the budget is twenty times as large.
- * Beyond that such work is in no span. Its reader has ISSUE, DONE and the ends of what it waited for.
+ * An event costs the engine some microseconds: to record it, and to ask for its time. So without
+ * HDI_RECORD_DETAIL_FULL events get a budget, a share of all time. Once it is spent, a span that
+ * began by the clock also ends by it: when the engine saw the signal behind it. Later work then
+ * belongs to the same span, unless the engine saw the lane at rest or the lane waits for another
+ * one. Between two kinds of work, and behind a wait for another lane, only an event shows an edge.
+ * There the budget is twenty times as large. Beyond that, such work is in no span. Its reader still
+ * gets ISSUE, DONE and the ends of the work that it waited for.
  *
- * A call for the first launch of a kernel, or the first product of a lane, may load code for long. So a span ends in front of it. Else the
- * time for which the device has nothing would be within one.
+ * The call for the first launch of a kernel, or for the first product of a lane, may load code for
+ * a long time. So a span ends in front of it. Otherwise the span would include time in which the
+ * device does nothing.
  *
- * Events give a device's own time (times.h). So now and then an event in a stream of its own is read together with the clock.
- * Where the processor was busy both are far apart, and it is done again soon.
+ * Events show a device's own time (times.h). So now and then the engine compares an event in a
+ * separate stream with the clock. If the processor was busy, the two are far apart, and the engine
+ * repeats this soon.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Locks: none.
  * Always:
- * - Nothing waits for the device. The driver is asked for times when the engine has nothing else to do, or after some time.
- * - An engine that records nothing pays one load for a pass, and a comparison for each call of the driver.
- * - An open span has its first event recorded, and no second one. At most HDI_SPANS_MOST of a lane wait for their times; more are left out,
- *   and count as dropped.
- * - Operations whose span has no times, as those of a lost device, are in no SPAN. A reader counts such operations.
+ * - Nothing waits for the device. The engine asks the driver for times when it is otherwise idle,
+ *   or after some time.
+ * - An engine that records nothing pays one load for a pass, and a comparison for each driver call.
+ * - The first event of an open span is recorded, the second one is not. At most HDI_SPANS_MOST
+ *   spans of a lane wait for their times; more are left out, and count as dropped.
+ * - Operations whose span gets no times, as on a lost device, are in no SPAN. A reader counts such
+ *   operations.
  * - A signal stands behind each span that ends by the clock.
  */
 #ifndef HDI_ENGINE_SPANS_H
@@ -42,48 +51,57 @@ struct hdi_stream;
 #define HDI_SPANS_CLOCKED 8
 
 typedef struct hdi_span {
-    hdcu_event began, ended;   /* began NULL: at `began_at`, or where the span before ends; ended NULL: it is open */
+    /* `began` NULL: at `began_at`, or at the end of the span before. `ended` NULL: it is open. */
+    hdcu_event began, ended;
     int64_t began_at;          /* clock; 0: its first operation comes next */
     uint64_t before, position; /* operations from behind `before` up to here */
     uint8_t op;                /* HDI_RECORD_OP_* */
     bool one;
-    bool follows;    /* it begins with the event that ends the span before */
-    bool by_library; /* a library or the program gave its first operation to the driver, and returned some time later */
+    bool follows; /* it begins with the event that ends the span before */
+    /* A library or the program gave its first operation to the driver, and returned some time
+     * later. */
+    bool by_library;
 } hdi_span;
 
 /* Of a stream. */
 typedef struct hdi_spans {
     uint32_t first, n;
-    bool open;         /* the last one is */
+    bool open;         /* the last one is open */
     bool cut;          /* the lane waits for another one behind the last span */
-    bool has_product;  /* one was given to the driver */
-    int64_t stood_at;  /* clock when the lane was first seen to have no more commands; 0: it has */
+    bool has_product;  /* the driver got one */
+    int64_t stood_at;  /* clock when the lane was first seen without commands; 0: it got some */
     int64_t opened_at; /* clock */
-    bool has_ended;    /* the span that got its times last has an end: at `ended_at`, in the device's own time */
+    /* The span that got its times last ended at `ended_at`, in the device's own time. */
+    bool has_ended;
     int64_t ended_at;
     hdi_span at[HDI_SPANS_MOST];
-    uint32_t first_clocked, n_clocked; /* those that end by the clock, which are not in `at` */
+    uint32_t first_clocked, n_clocked; /* spans that end by the clock, which are not in `at` */
     hdi_span clocked[HDI_SPANS_CLOCKED];
 } hdi_spans;
 
 /* Of an engine. */
 typedef struct hdi_recording {
-    uint32_t detail;            /* 0: nothing is recorded */
-    uint32_t unsettled;         /* spans of all lanes that have no times yet */
-    int64_t active_at;          /* clock when something was last given to the driver, or seen done */
-    int64_t settled_at;         /* clock when spans last got their times */
-    int64_t since, spent, each; /* the budget: since when, what events took so far, and what asking for one takes */
-    bool ending;                /* spans that are still out are recorded, and no others begin */
-    int64_t end_by;             /* clock: what is out then is left out */
-    int64_t clock_at;           /* when the device's own time is next compared with the clock */
-    int64_t clock_again;        /* how long that is after one that was not close; 0: the last one was */
-    bool compared;              /* it was, in this trace */
-    int64_t apart;              /* the least time between two events without work in between, in this trace */
-    int64_t way; /* from the return of the call for an event until the device passed it, in the best comparison */
-    int64_t way_within;                   /* how exact that comparison is; 0: there was none in this trace */
+    uint32_t detail;    /* 0: record nothing */
+    uint32_t unsettled; /* spans of all lanes without times yet */
+    int64_t active_at;  /* clock when work was last given to the driver, or seen done */
+    int64_t settled_at; /* clock when spans last got their times */
+    /* The budget: its start, the cost of events so far, the cost of asking for one. */
+    int64_t since, spent, each;
+    bool ending;      /* open spans are still recorded, and no others begin */
+    int64_t end_by;   /* clock: spans without times by then are left out */
+    int64_t clock_at; /* when to compare the device's own time with the clock next */
+    /* The delay after a comparison that was not close; 0: the last one was close. */
+    int64_t clock_again;
+    bool compared; /* in this trace */
+    /* The least time between two events without work between them, in this trace. */
+    int64_t apart;
+    /* From the return of the call for an event until the device passed it, in the best
+     * comparison. */
+    int64_t way;
+    int64_t way_within;                   /* how exact that comparison is; 0: none in this trace */
     hdcu_stream stream;                   /* for that; NULL: not made */
-    _Atomic(hdi_activities *) activities; /* activities.h; NULL: none was asked for */
-    uint64_t *named;                      /* bit per kernel name that was recorded */
+    _Atomic(hdi_activities *) activities; /* activities.h; NULL: not requested */
+    uint64_t *named;                      /* bit per recorded kernel name */
     uint32_t named_words;
     uint64_t named_in; /* the session of those */
 } hdi_recording;
@@ -93,34 +111,38 @@ static inline bool hdi_recording_is_wanted(const hdi_engine_shared *shared, cons
     return __builtin_expect(
         atomic_load_explicit(&shared->recording, memory_order_relaxed) != recording->detail || recording->detail, 0);
 }
-/* At the beginning of a pass: takes in what the application wants. While something is recorded it compares the clocks when it is time, and ends
- * what is ending. */
+/* At the beginning of a pass: takes in the application's wishes. While it records, it compares the
+ * clocks when due, and finishes a trace that ends. */
 void hdi_recording_pass(hdi_engine *engine);
-/* Called by hd_close. The engine has stopped. */
+/* Called by hd_close. The engine is stopped. */
 void hdi_recording_end(hdi_engine *engine, bool driver_usable);
 
-/* In front of a command that is about to be given to the driver. `engine->now` is the clock when it returns, if it was when called. */
+/* Call it in front of a command that is about to go to the driver. If `engine->now` was the clock,
+ * it still is on return. */
 void hdi_span_before(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
-/* Behind it, or behind a chain that begins with it, up to `stream->issued`. `engine->now`: the clock behind the call. False: it is no work of the
- * device, and no ISSUE. */
+/* Call it behind the command, or behind a chain that begins with it, up to `stream->issued`.
+ * `engine->now`: the clock behind the call. False: it is no work of the device, and gets no
+ * ISSUE. */
 bool hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
-/* What was given to the driver in one call: `count` operations from behind `from` up to `stream->issued`. By the clock: `given` in front of the
- * call, `returned` behind it. */
+/* Records that one call gave work to the driver: `count` operations from behind `from` up to
+ * `stream->issued`. By the clock: `given` in front of the call, `returned` behind it. */
 void hdi_record_issue(hdi_engine *engine, const struct hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
                       int64_t returned);
-/* The lane waits for another one, or for the program, behind what was issued. */
+/* The lane waits for another one, or for the program, behind all issued work. */
 void hdi_span_cut(hdi_engine *engine, struct hdi_stream *stream);
-/* Ends those that end by the clock and that the device has passed. `engine->now`: when that was seen. Called by hdi_span_passed. */
+/* Ends those spans that end by the clock and that the device passed. `engine->now`: when that was
+ * seen. Called by hdi_span_passed. */
 void hdi_spans_end(hdi_engine *engine, struct hdi_stream *stream);
-/* A signal stands behind what was issued. With HDI_RECORD_DETAIL_FULL also called in front of it. Else the event that ends the span comes behind
- * it, about a microsecond late, since a thread may wait for the signal. */
+/* A signal stands behind all issued work. With HDI_RECORD_DETAIL_FULL also called in front of it.
+ * Otherwise the event that ends the span comes behind the signal, about a microsecond late, since a
+ * thread may wait for the signal. */
 void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
-/* The lane has no more commands, or cannot go on. */
+/* The lane ran out of commands, or cannot go on. */
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
-/* The lane is going to wait for a position of another one: behind the wait, which ends at `before`. */
+/* The lane will wait for a position of another one, behind the wait that ends at `before`. */
 void hdi_record_behind(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before, uint32_t other_lane,
                        uint64_t other_position);
-/* `done` has moved on from `before`. `engine->now`: when that was seen. */
+/* `done` moved on from `before`. `engine->now`: when that was seen. */
 void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
 
 #endif

@@ -1,18 +1,20 @@
-/* ticket.c - waits for positions in lanes, and whether the positions that are reported can be.
+/* ticket.c - waits for positions in lanes, and checks if reported positions are possible.
  *
- * A worker shares memory with the application, and may write anything there. The cause may be a stray write, of a
- * kernel on the CPU or of its driver. Or the process is not the worker that it should be. So what it reports about its
- * lanes is compared with the application's own records. A device with an impossible report is given up
- * (hdi_device_give_up). The thread that watches the workers sees that and kills the process. Then the device is lost
- * like any other whose worker has ended.
+ * A worker shares memory with the application, and may write anything there. The cause may be a
+ * stray write, of a kernel on the CPU or of its driver. Or the process is not the worker that it
+ * should be. So this file compares its reports about lanes with the application's own records. An
+ * impossible report makes it give the device up (hdi_device_give_up). The thread that watches the
+ * workers sees that and kills the process. Then the device is lost like any other whose worker
+ * ended.
  *
  * Threads: hdi_device_report_can_be runs on the thread that watches the workers, the rest on any.
  * Locks: none.
  * Always:
- * - Only hdi_wait_position and what calls it block. It spins for the option spin_us. Then it sleeps on the lane's futex
- *   word (placement thread), or runs the engines itself (placement inline).
- * - A worker without fault is never given up, however slow it is: a count is loaded before the one that limits it. A
- *   worker that falsely reports possible positions or failures cannot be detected.
+ * - Only hdi_wait_position and its callers block. It spins for the option spin_us. Then it sleeps
+ *   on the lane's futex word (placement thread), or runs the engines itself (placement inline).
+ * - A worker without fault is never given up, however slow it is: a count is loaded before the one
+ *   that limits it. A worker that falsely reports possible positions or failures cannot be
+ *   detected.
  */
 #include "base/error.h"
 #include "base/thread.h"
@@ -21,32 +23,35 @@
 #include "engine/engine.h"
 
 #define DOUBT_SLEEP_NS 1000000
-#define LOOK_NS 1000000000 /* a worker process may fail to wake this thread, or to be woken by it */
-#define LOOK_MOST_NS 1000  /* a caller whose deadline is that close only looks; clocks of records are off by less */
-/* No live writer takes so long for a record of the log. Both limits apply, since the application may have been stopped
- * for a while. */
+/* A worker process may fail to wake this thread, or this thread to wake it. */
+#define LOOK_NS 1000000000
+/* A caller with a deadline this close only looks; clocks of records are off by less. */
+#define LOOK_MOST_NS 1000
+/* No live writer takes so long for a record of the log. Both limits apply, since the application
+ * may have been stopped for a while. */
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
-/* ---- what a worker process reports ---- */
+/* ---- reports of a worker process ---- */
 
-/* Whether the lane's `done` is no further than the lane was filled. */
-static bool lane_report_can_be(const hdi_device *device, uint32_t number)
+/* True if the lane's `done` is no further than the lane was filled. */
+static bool ticket_report_can_be(const hdi_device *device, uint32_t number)
 {
     uint64_t done = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     return done <= hdi_lane_submitted(device, number);
 }
 
-/* Whether the application has drained the lane of a lost device up to `position`, whatever its channel shows. */
-static bool lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
+/* True if the application drained the lane of a lost device up to `position`, whatever its channel
+ * shows. */
+static bool ticket_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
 {
-    /* pairs with the release store where it is ended */
+    /* pairs with the release store that ends it */
     return hdi_device_lost(device) && device->lanes[number] &&
            atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >= position;
 }
 
 /* `done`, `issued`, `submitted` in this order: each is never behind the one before it. */
-static bool positions_can_be(hd_lane *lane)
+static bool ticket_positions_can_be(hd_lane *lane)
 {
     uint64_t least = atomic_load_explicit(&lane->done_least, memory_order_relaxed);
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
@@ -60,7 +65,7 @@ static bool positions_can_be(hd_lane *lane)
 }
 
 /* The log's counts never go back, and it is not half written for long. */
-static bool log_can_be(hd_lane *lane, int64_t now)
+static bool ticket_log_can_be(hd_lane *lane, int64_t now)
 {
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
@@ -81,8 +86,8 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
-        /* A lane that has gone on in another structure meanwhile does not count. */
-        if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
+        /* A lane that meanwhile went on in another structure does not count. */
+        if ((!ticket_positions_can_be(lane) || !ticket_log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
             can_be = false;
         }
     }
@@ -106,20 +111,20 @@ void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done)
     }
     uint32_t bits = hdi_awaited_bits(before, done);
     if (atomic_load_explicit(&lane->awaited, memory_order_seq_cst) & bits) {
-        /* A thread that is woken for another position with the same bit sets it again. */
+        /* A thread woken for another position with the same bit sets it again. */
         atomic_fetch_and_explicit(&lane->awaited, ~bits, memory_order_seq_cst);
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
         hdi_futex_wake_bits(&lane->wake, bits);
     }
 }
 
-static bool is_done(const hdi_lane_shared *shared, uint64_t position)
+static bool ticket_position_is_done(const hdi_lane_shared *shared, uint64_t position)
 {
     /* pairs with stream_store_done in stream.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 
-static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t position, int64_t deadline)
+static bool ticket_wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t position, int64_t deadline)
 {
     int64_t quiet_since = hdi_clock_ns();
     for (;;) {
@@ -127,7 +132,7 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
         for (int i = 0; i < rt->n_devices; i++) {
             progress |= hdi_engine_run_inline(rt->devices[i]);
         }
-        if (is_done(shared, position)) {
+        if (ticket_position_is_done(shared, position)) {
             return true;
         }
         int64_t now = hdi_clock_ns();
@@ -144,14 +149,15 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
     }
 }
 
-static bool wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t position, int64_t deadline)
+static bool ticket_wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t position, int64_t deadline)
 {
     uint32_t bit = hdi_awaited_bit(position);
     bool in_time = true;
-    /* Sequentially consistent with the engine's store of `done` followed by its load of `sleepers`. */
+    /* Sequentially consistent with the engine's store of `done` followed by its load of
+     * `sleepers`. */
     atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     for (;;) {
-        /* In this order, since the thread that clears the bit moves `wake` after that. */
+        /* In this order, since the thread that clears the bit moves `wake` afterwards. */
         uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
         atomic_fetch_or_explicit(&shared->awaited, bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
@@ -163,26 +169,26 @@ static bool wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t positi
         in_time = hdi_futex_wait_bits(&shared->wake, wake, bit, deadline);
     }
     atomic_fetch_sub_explicit(&shared->sleepers, 1, memory_order_seq_cst);
-    return is_done(shared, position);
+    return ticket_position_is_done(shared, position);
 }
 
 /* False: the deadline passed. */
-static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+static bool ticket_wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     hdi_lane_shared *shared = hdi_lane_shared_of(rt, lane);
-    if (is_done(shared, position)) {
+    if (ticket_position_is_done(shared, position)) {
         return true;
     }
     hdi_raise(&shared->wanted_host, position);
     if (rt->is_inline) {
-        return wait_inline(rt, shared, position, deadline);
+        return ticket_wait_inline(rt, shared, position, deadline);
     }
     hdi_engine_hurry(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
     int64_t start = hdi_clock_ns();
     int64_t spin_end = start + rt->spin_ns < deadline ? start + rt->spin_ns : deadline;
     for (int64_t now = start; now < spin_end; now = hdi_clock_ns()) {
         for (int i = 0; i < 8; i++) {
-            if (is_done(shared, position)) {
+            if (ticket_position_is_done(shared, position)) {
                 return true;
             }
             hdi_spin_turn();
@@ -190,8 +196,8 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     }
     for (;;) {
         int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
-        if (wait_asleep(rt, shared, position, look) ||
-            (rt->is_process && lane_is_drained_to(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
+        if (ticket_wait_asleep(rt, shared, position, look) ||
+            (rt->is_process && ticket_lane_is_drained_to(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
             return true;
         }
         if (look == deadline || hdi_is_closing(rt)) {
@@ -202,43 +208,44 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     }
 }
 
-static bool wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+static bool ticket_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
-    bool in_time = wait_done(rt, lane, position, deadline);
-    /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
-     * gone. */
-    while (in_time && rt->is_process && !lane_report_can_be(device, number) &&
-           !lane_is_drained_to(device, number, position)) {
+    bool in_time = ticket_wait_done(rt, lane, position, deadline);
+    /* While a worker's report is impossible, none of its reports count. The wait goes on until the
+     * worker is gone. */
+    while (in_time && rt->is_process && !ticket_report_can_be(device, number) &&
+           !ticket_lane_is_drained_to(device, number, position)) {
         hdi_device_give_up(device);
         hdi_sleep_for(DOUBT_SLEEP_NS);
-        in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
+        in_time = hdi_clock_ns() < deadline && ticket_wait_done(rt, lane, position, deadline);
     }
     return in_time;
 }
 
 /* In a function of the program that the library calls. */
 static bool __attribute__((noinline))
-wait_position_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+ticket_wait_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
-    if (hdi_calling_here == HDI_CALLS_LANE || is_done(hdi_lane_shared_of(rt, lane), position)) {
-        return is_done(hdi_lane_shared_of(rt, lane), position); /* the engine that it might wait for is this thread */
+    if (hdi_calling_here == HDI_CALLS_LANE || ticket_position_is_done(hdi_lane_shared_of(rt, lane), position)) {
+        /* The engine that it might wait for is this thread. */
+        return ticket_position_is_done(hdi_lane_shared_of(rt, lane), position);
     }
     HDI_CALLER_WAITS();
-    return wait_position(rt, lane, position, deadline);
+    return ticket_wait_position(rt, lane, position, deadline);
 }
 
 bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
-    return __builtin_expect(hdi_calling_here != HDI_CALLS_NONE, 0) ? wait_position_in_call(rt, lane, position, deadline)
-                                                                   : wait_position(rt, lane, position, deadline);
+    return __builtin_expect(hdi_calling_here != HDI_CALLS_NONE, 0) ? ticket_wait_in_call(rt, lane, position, deadline)
+                                                                   : ticket_wait_position(rt, lane, position, deadline);
 }
 
-static bool wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+static bool ticket_wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     void (*on_block)(hd_runtime *) = atomic_load_explicit(&rt->on_block, memory_order_relaxed);
-    if (on_block && !is_done(hdi_lane_shared_of(rt, lane), position)) {
+    if (on_block && !ticket_position_is_done(hdi_lane_shared_of(rt, lane), position)) {
         int64_t spin_end = hdi_clock_ns() + rt->spin_ns;
         if (hdi_wait_position_unrecorded(rt, lane, position, spin_end < deadline ? spin_end : deadline)) {
             return true;
@@ -251,11 +258,11 @@ static bool wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, in
 }
 
 /* While a trace is written. */
-static __attribute__((noinline)) bool wait_recorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline,
-                                                    bool (*wait)(hd_runtime *rt, uint32_t lane, uint64_t position,
-                                                                 int64_t deadline))
+static __attribute__((noinline)) bool
+ticket_wait_recorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline,
+                     bool (*wait)(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline))
 {
-    int64_t began = is_done(hdi_lane_shared_of(rt, lane), position) ? 0 : hdi_record_now(&rt->recorder);
+    int64_t began = ticket_position_is_done(hdi_lane_shared_of(rt, lane), position) ? 0 : hdi_record_now(&rt->recorder);
     bool in_time = wait(rt, lane, position, deadline);
     hdi_pause_end(&rt->recorder, deadline - began > LOOK_MOST_NS ? began : 0,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_WAIT,
@@ -267,14 +274,14 @@ static __attribute__((noinline)) bool wait_recorded(hd_runtime *rt, uint32_t lan
 
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
-    return hdi_records(&rt->recorder) ? wait_recorded(rt, lane, position, deadline, hdi_wait_position_unrecorded)
+    return hdi_records(&rt->recorder) ? ticket_wait_recorded(rt, lane, position, deadline, hdi_wait_position_unrecorded)
                                       : hdi_wait_position_unrecorded(rt, lane, position, deadline);
 }
 
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
-    return hdi_records(&rt->recorder) ? wait_recorded(rt, lane, position, deadline, wait_at_leisure)
-                                      : wait_at_leisure(rt, lane, position, deadline);
+    return hdi_records(&rt->recorder) ? ticket_wait_recorded(rt, lane, position, deadline, ticket_wait_at_leisure)
+                                      : ticket_wait_at_leisure(rt, lane, position, deadline);
 }
 
 void hdi_wake_sleepers(hdi_device *device)
@@ -300,11 +307,11 @@ bool hd_done(hd_ticket ticket)
 {
     HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
-    return !lane || is_done(lane->shared, ticket.sequence);
+    return !lane || ticket_position_is_done(lane->shared, ticket.sequence);
 }
 
-/* The work is not done, or has failed. */
-static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t timeout_ns)
+/* The work is not done, or it failed. */
+static __attribute__((noinline)) hd_status ticket_wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
     HDI_INSIDE_AS(hdi_lane_runtime(ticket.lane), "hd_wait");
     hd_lane *lane = hdi_lane_any(ticket.lane);
@@ -322,9 +329,9 @@ static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t t
     return hdi_position_status(rt, lane->global, ticket.sequence);
 }
 
-/* The usual end: done, no further than the lane was filled, and nothing in the lane ever failed. `done` is loaded
- * before the others. */
-static inline bool is_done_and_well(hd_ticket ticket)
+/* The usual end: done, no further than the lane was filled, and nothing in the lane ever failed.
+ * Loads `done` before the others. */
+static inline bool ticket_is_done_and_well(hd_ticket ticket)
 {
     HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));
     const hd_lane *lane = hdi_lane_any(ticket.lane);
@@ -338,5 +345,5 @@ static inline bool is_done_and_well(hd_ticket ticket)
 
 hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
 {
-    return __builtin_expect(is_done_and_well(ticket), 1) ? HD_OK : wait_slow(ticket, timeout_ns);
+    return __builtin_expect(ticket_is_done_and_well(ticket), 1) ? HD_OK : ticket_wait_slow(ticket, timeout_ns);
 }

@@ -1,6 +1,6 @@
 /* times.c - see times.h; and the calls for times: hd_lane_keep_times and hd_ticket_get_elapsed.
  *
- * Threads: the engine's part as times.h states, the calls any.
+ * Threads: the engine's part as in times.h, the calls any.
  * Locks: none.
  * Always: an event is in one place: behind one operation of a stream, as the anchor, or spare.
  */
@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "engine/stream.h"
 
-#define ANCHOR_NS 50000000 /* an event that is farther away becomes the anchor: 2^-24 of it is 3 ns */
+#define ANCHOR_NS 50000000 /* an event farther away becomes the anchor: 2^-24 of it is 3 ns */
 
 /* ---- events ---- */
 
-static bool give_spare(hdi_times *times, hdcu_event event)
+static bool times_give_spare(hdi_times *times, hdcu_event event)
 {
     if (times->n_spare == times->room) {
         uint32_t room = times->room ? 2 * times->room : 64;
@@ -30,7 +30,7 @@ static bool give_spare(hdi_times *times, hdcu_event event)
 
 void hdi_times_give(hdi_engine *engine, hdcu_event event)
 {
-    if (event && !give_spare(&engine->times, event)) {
+    if (event && !times_give_spare(&engine->times, event)) {
         engine->device->runtime->driver->cuEventDestroy(event);
     }
 }
@@ -47,8 +47,9 @@ hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out)
 
 /* ---- the table ---- */
 
-/* The release stores pair with the loads in find: a reader that sees the new time also sees that the old position is gone. */
-static void store(hdi_engine *engine, const hdi_stream *stream, uint64_t position, int64_t ns)
+/* The release stores pair with the loads in times_find: a reader that sees the new time also sees
+ * the old position gone. */
+static void times_store(hdi_engine *engine, const hdi_stream *stream, uint64_t position, int64_t ns)
 {
     hdi_time *time = hdi_time_at(&engine->device->channel, stream->number, position);
     atomic_store_explicit(&time->position, 0, memory_order_relaxed);
@@ -56,8 +57,8 @@ static void store(hdi_engine *engine, const hdi_stream *stream, uint64_t positio
     atomic_store_explicit(&time->position, position, memory_order_release);
 }
 
-/* The time of the operation that ends at `position`. False: there is none. */
-static bool find(const hd_lane *lane, uint64_t position, int64_t *ns)
+/* Finds the time of the operation that ends at `position`. False: none. */
+static bool times_find(const hd_lane *lane, uint64_t position, int64_t *ns)
 {
     const hdi_time *time = hdi_time_at(&lane->device->channel, lane->number, position);
     if (atomic_load_explicit(&time->position, memory_order_acquire) != position) {
@@ -87,14 +88,15 @@ void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
         return;
     }
     hdi_times_give(engine, event);
-    store(engine, stream, end, HDI_TIME_REFUSED);
+    times_store(engine, stream, end, HDI_TIME_REFUSED);
     if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     }
 }
 
-/* Whether the driver may have the time later. A capture of the program's has no bearing on the event. */
-static bool is_not_yet(hdcu_result r)
+/* True if the driver may know the time later. A capture of the program does not affect the
+ * event. */
+static bool times_is_not_yet(hdcu_result r)
 {
     return r == HDCU_ERROR_NOT_READY || hdi_driver_code_is_capture(r);
 }
@@ -105,7 +107,7 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     float milliseconds = 0;
     hdcu_result r = engine->device->runtime->driver->cuEventElapsedTime(&milliseconds,
                                                                         times->anchor ? times->anchor : event, event);
-    if (is_not_yet(r)) {
+    if (times_is_not_yet(r)) {
         return HDI_TIME_NOT_YET;
     }
     if (r != HDCU_SUCCESS) { /* a fatal one, too: the next look at the device finds it */
@@ -124,13 +126,14 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     return HDI_TIME_READ;
 }
 
-/* Stores the time of an event that the device has passed, and takes the event over. False: it stays where it is, since the driver has no time yet. */
-static bool settle_one(hdi_engine *engine, const hdi_stream *stream, hdcu_event event, uint64_t position)
+/* Stores the time of an event that the device passed, and takes the event over. False: it stays in
+ * place, since the driver does not know the time yet. */
+static bool times_settle_one(hdi_engine *engine, const hdi_stream *stream, hdcu_event event, uint64_t position)
 {
     int64_t ns;
     hdi_time_read found = hdi_times_read(engine, event, &ns);
     if (found != HDI_TIME_NOT_YET) {
-        store(engine, stream, position, found == HDI_TIME_READ ? ns : HDI_TIME_REFUSED);
+        times_store(engine, stream, position, found == HDI_TIME_READ ? ns : HDI_TIME_REFUSED);
     }
     return found != HDI_TIME_NOT_YET;
 }
@@ -140,7 +143,7 @@ uint64_t hdi_times_settle(hdi_engine *engine, hdi_stream *stream, uint64_t end)
     uint64_t slots = engine->device->channel.slots;
     for (uint64_t position = stream->done + 1; position <= end; position++) {
         hdcu_event *event = &stream->timed[(position - 1) & (slots - 1)];
-        if (*event && !settle_one(engine, stream, *event, position)) {
+        if (*event && !times_settle_one(engine, stream, *event, position)) {
             return position - 1;
         }
         *event = NULL;
@@ -180,14 +183,15 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
     if (!lane) {
         return hdi_lane_refused(handle);
     }
-    /* A copy's ticket has a lane of the library's, which other copies share. */
+    /* A copy's ticket names a lane of the library, which other copies share. */
     if (!lane->sticky_failure) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "lane %u of device %d is the library's own; put hd_lane_after into a lane of yours",
                         lane->number, lane->device->index);
     }
     hdi_lock_take(&lane->device->order);
-    bool there = hdi_lane_from_handle(handle) == lane; /* once more: it may have been given back and out again */
+    /* Again: it may have been given back and out again. */
+    bool there = hdi_lane_from_handle(handle) == lane;
     if (there) {
         /* relaxed: the submission that follows publishes it with `head` */
         atomic_store_explicit(&lane->shared->keeps_times, on, memory_order_relaxed);
@@ -196,8 +200,8 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
     return there ? HD_OK : hdi_lane_refused(handle);
 }
 
-/* Why a ticket whose operation has ended well has no time. */
-static hd_status has_none(const hd_lane *lane, hd_ticket ticket)
+/* Why the ticket of a successful operation lacks a time. */
+static hd_status times_explain_none(const hd_lane *lane, hd_ticket ticket)
 {
     unsigned long long sequence = ticket.sequence;
     int device = lane->device->index;
@@ -221,8 +225,8 @@ static hd_status has_none(const hd_lane *lane, hd_ticket ticket)
                     sequence, lane->number, device);
 }
 
-/* When the operation of a ticket ended, in the time of its device. */
-static hd_status time_of(hd_ticket ticket, const hd_lane *lane, int64_t *ns)
+/* Gets when the operation of a ticket ended, in the time of its device. */
+static hd_status times_of_ticket(hd_ticket ticket, const hd_lane *lane, int64_t *ns)
 {
     hd_runtime *rt = lane->runtime;
     if (ticket.sequence > atomic_load_explicit(&lane->submitted, memory_order_acquire)) {
@@ -237,8 +241,8 @@ static hd_status time_of(hd_ticket ticket, const hd_lane *lane, int64_t *ns)
     if (status) {
         return status;
     }
-    if (ticket.sequence == 0 || !find(lane, ticket.sequence, ns)) {
-        return has_none(lane, ticket);
+    if (ticket.sequence == 0 || !times_find(lane, ticket.sequence, ns)) {
+        return times_explain_none(lane, ticket);
     }
     return *ns != HDI_TIME_REFUSED
                ? HD_OK
@@ -247,7 +251,7 @@ static hd_status time_of(hd_ticket ticket, const hd_lane *lane, int64_t *ns)
 }
 
 /* The lane of a ticket that names an operation. */
-static hd_status lane_of(hd_ticket ticket, const char *which, const hd_lane **out)
+static hd_status times_lane_of(hd_ticket ticket, const char *which, const hd_lane **out)
 {
     if (!ticket.lane) {
         return hdi_fail(HD_ERROR_ARGUMENT, "`%s` is a ticket without a lane, which has no time", which);
@@ -263,8 +267,8 @@ hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = lane_of(from, "from", &first);
-    status = status ? status : lane_of(to, "to", &second);
+    hd_status status = times_lane_of(from, "from", &first);
+    status = status ? status : times_lane_of(to, "to", &second);
     if (status) {
         return status;
     }
@@ -279,12 +283,13 @@ hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out)
     }
     uint64_t restarts = atomic_load_explicit(&device->restarts, memory_order_acquire);
     int64_t began = 0, ended = 0;
-    status = time_of(from, first, &began);
-    status = status ? status : time_of(to, second, &ended);
+    status = times_of_ticket(from, first, &began);
+    status = status ? status : times_of_ticket(to, second, &ended);
     if (status) {
         return status;
     }
-    /* Both are of one engine, since each is behind its lane's times_after, unless the device came back in between. */
+    /* Both are from one engine, since each is behind its lane's times_after, unless the device
+     * restarted in between. */
     if (atomic_load_explicit(&device->restarts, memory_order_acquire) != restarts) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "device %d was restarted meanwhile, which dropped its times",
                         device->index);

@@ -1,22 +1,27 @@
-/* times.h - when operations ended, in the time of their device: for lanes that keep times (hd_lane_keep_times).
+/* times.h - when operations ended, in their device's time, for lanes that keep times
+ * (hd_lane_keep_times).
  *
- * Behind each operation of such a lane the engine records an event with timing. Before `done` passes the operation, it asks the driver for
- * the time from an anchor to that event, and stores it in the channel. The anchor is an event of the same engine whose time is known. So times of
- * all lanes of a device have one zero point, and mean the same in every process.
+ * Behind each operation of such a lane the engine records an event with timing. Before `done`
+ * passes the operation, it asks the driver for the time from an anchor to that event, and stores it
+ * in the channel. The anchor is an event of the same engine at a known time. So times of all lanes
+ * of a device share one zero point, and mean the same in every process.
  *
- * The driver gives a time as a float of milliseconds, whose error grows with the distance. So an event that is far from the anchor becomes the
- * next anchor. What is added up has an error of 2^-24 of the time between two operations.
+ * The driver returns a time as a float of milliseconds, whose error grows with the distance. So an
+ * event far from the anchor becomes the next anchor. The error of the sum is 2^-24 of the time
+ * between two operations.
  *
- * A time is in the table of its lane at its slot, until a later operation ends in the same slot. So a lane keeps those of as many slots as it has.
+ * A time is in its lane's table at its slot, until a later operation ends in the same slot. So a
+ * lane keeps the times of its last `slots` slots.
  *
- * Other events of the engine are read in the same time (spans.h).
+ * The engine reads its other events in the same time (spans.h).
  *
- * Threads: the thread that runs the device's engine, with the device's context current. The table: also any thread that reads.
+ * Threads: the thread that runs the device's engine, with the device's context current. Any thread
+ * reads the table.
  * Locks: none.
  * Always:
- * - A time is stored before `done` passes its position. Where there is none by then, there never is.
- * - A reader finds a time only with the position that it belongs to: both are from one operation.
- * - A lane that keeps no times costs its engine one load in each visit, and those that submit nothing.
+ * - A time is stored before `done` passes its position. If it is missing then, it stays missing.
+ * - A reader finds a time only with its position: both are from one operation.
+ * - A lane that keeps no times costs its engine one load in each visit, and its submitters nothing.
  */
 #ifndef HDI_ENGINE_TIMES_H
 #define HDI_ENGINE_TIMES_H
@@ -24,17 +29,18 @@
 #include <limits.h>
 #include "engine/engine.h"
 
-/* Stored as the time of an operation for which the driver gave none. */
+/* The stored time of an operation for which the driver returned none. */
 #define HDI_TIME_REFUSED INT64_MIN
 
 typedef struct hdi_times {
-    hdcu_event anchor; /* NULL: no event has been read yet */
+    hdcu_event anchor; /* NULL: no event was read yet */
     int64_t anchor_ns; /* since the first event that was read */
-    hdcu_event *spare; /* events in no use */
+    hdcu_event *spare; /* unused events */
     uint32_t n_spare, room;
 } hdi_times;
 
-/* Whether operations of the lane get times from here on. Load `head` before this: what was submitted while times are kept is seen to be so. */
+/* True if operations of the lane get times from here on. Load `head` first: then work that was
+ * submitted while times are kept is sure to get them. */
 static inline bool hdi_times_are_kept(const hdi_lane_shared *shared)
 {
     return atomic_load_explicit(&shared->keeps_times, memory_order_relaxed) != 0;
@@ -42,21 +48,22 @@ static inline bool hdi_times_are_kept(const hdi_lane_shared *shared)
 
 struct hdi_stream;
 
-/* An event with timing that is in no use, and back. Without room for it, it is destroyed. */
+/* Takes an unused event with timing, and gives one back. Destroys it if there is no room for it. */
 hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out);
 void hdi_times_give(hdi_engine *engine, hdcu_event event); /* NULL: ignored */
 
-/* What hdi_times_read found. Unless it is NOT_YET, the event is back where hdi_times_take found it. */
+/* The result of hdi_times_read. Unless it is NOT_YET, the event went back to the unused ones. */
 typedef enum hdi_time_read { HDI_TIME_NOT_YET, HDI_TIME_NEVER, HDI_TIME_READ } hdi_time_read;
-/* When the device passed an event, in its own time. */
+/* Reads when the device passed an event, in its own time. */
 hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns);
 
-/* Records the end of what was issued last, which ends at `end`: a ticket may name it. The device may be lost when it returns. */
+/* Records the end of the work issued last, which ends at `end`: a ticket may name it. The device
+ * may be lost when it returns. */
 void hdi_times_record(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);
-/* Stores the times of operations up to `end`, which the device has passed. Returns how far they are there: `end`, or less where the driver does
- * not have one yet. */
+/* Stores the times of operations up to `end`, which the device passed. Returns how far they are
+ * stored: `end`, or less if the driver does not know a time yet. */
 uint64_t hdi_times_settle(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);
-/* Called by hd_close. The engine has stopped. */
+/* Called by hd_close. The engine is stopped. */
 void hdi_times_end(hdi_engine *engine, bool driver_usable);
 
 #endif

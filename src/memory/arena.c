@@ -1,6 +1,7 @@
-/* arena.c - one device's memory: the address range, which granules of it are mapped, peers, figures.
+/* arena.c - one device's memory: the address range, which granules of it are mapped, peers,
+ * figures.
  *
- * arena_alloc.c determines which owner gets which place, and what is mapped and unmapped for it.
+ * arena_alloc.c decides which owner gets which place, and which memory to map and unmap for it.
  *
  * Threads, locks, blocking: see arena.h. The fields of hdi_arena name the lock that covers them.
  * Always: see arena_internal.h.
@@ -14,7 +15,8 @@
 #include "memory/arena_internal.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
-#define RANGE_TIMES 4 /* address space per memory, where the config has no size */
+/* Address space per memory, if the config gives no size; docs/design.md explains why. */
+#define RANGE_TIMES 16
 
 hd_status hdi_arena_status_of(hdi_answer answer)
 {
@@ -42,17 +44,17 @@ hd_status hdi_arena_fail_empty(const hdi_arena *arena)
                            "device %d was lost, and its memory has not been set up again", arena->config.index);
 }
 
-static size_t smaller(size_t a, size_t b)
+static size_t arena_smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t arena_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-/* ---- which granules are mapped: the caller holds `growing` ------------------------------------------------------- */
+/* ---- which granules are mapped: the caller holds `growing` ----------------------------------- */
 
 /* Makes a table with nothing mapped. False: no host memory. */
 static bool mappings_init(hdi_mappings *p, const hdi_mappings_config *config, size_t granule, size_t count)
@@ -90,14 +92,14 @@ size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to)
     return missing * p->granule;
 }
 
-/* ---- one mapping -------------------------------------------------------------------------------------------------- */
+/* ---- one mapping ----------------------------------------------------------------------------- */
 
-static uint64_t bit_of(int device)
+static uint64_t mappings_device_bit(int device)
 {
     return (uint64_t)1 << device;
 }
 
-static hdi_answer share(const hdi_mappings *p, int device, size_t first, size_t count)
+static hdi_answer mappings_share_range(const hdi_mappings *p, int device, size_t first, size_t count)
 {
     const hdi_mappings_config *c = &p->config;
     uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
@@ -105,105 +107,210 @@ static hdi_answer share(const hdi_mappings *p, int device, size_t first, size_t 
                             : c->port->calls->grant(c->port, device, at, bytes);
 }
 
-/* Takes a mapping back from all peers in `shared`, and unmaps it. */
-static hdi_answer take_back(hdi_mappings *p, uint64_t shared, size_t first, size_t count)
+/* Lets a device use a run of mappings. */
+static hdi_answer mappings_share_run(hdi_mappings *p, int device, size_t first, size_t count)
 {
-    const hdi_mappings_config *c = &p->config;
-    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
-    for (; c->unshare != NULL && shared != 0; shared &= shared - 1) {
-        c->unshare(c->share_context, __builtin_ctzll(shared), at, bytes);
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    const bool together = p->config.share == NULL;
+    if (together) {
+        answer = mappings_share_range(p, device, first, count);
     }
-    p->calls++;
-    hdi_answer answer = c->port->calls->unmap(c->port, at, bytes);
-    p->mapped -= bytes;
+    for (size_t g = first; g < first + count && hdi_answered(answer); g += p->of[g].count) {
+        answer = together ? answer : mappings_share_range(p, device, g, p->of[g].count);
+        p->of[g].shared |= hdi_answered(answer) ? mappings_device_bit(device) : 0;
+    }
     return answer;
 }
 
-static hdi_trouble map_mapping(hdi_mappings *p, size_t first, size_t count)
+/* Removes a run of mappings from all peers. */
+static void mappings_unshare_run(hdi_mappings *p, size_t first, size_t count)
+{
+    const hdi_mappings_config *c = &p->config;
+    for (size_t g = first; g < first + count; g += p->of[g].count) {
+        for (uint64_t left = p->of[g].shared; c->unshare != NULL && left != 0; left &= left - 1) {
+            c->unshare(c->share_context, __builtin_ctzll(left), p->base + g * p->granule, p->of[g].count * p->granule);
+        }
+        p->of[g].shared = 0;
+    }
+}
+
+/* Notes a run of mappings of `each` granules. */
+static void mappings_note_run(hdi_mappings *p, size_t first, size_t count, size_t each)
+{
+    for (size_t g = first; g < first + count; g++) {
+        size_t begin = g - (g - first) % each;
+        p->of[g] = (hdi_mapping){.first = (uint32_t)begin + 1, .count = g == begin ? (uint32_t)each : 0};
+    }
+    p->end = p->end > first + count ? p->end : first + count;
+}
+
+/* Ends a run of mappings, which no peer holds any more. */
+static hdi_answer mappings_end_run(hdi_mappings *p, size_t first, size_t count)
 {
     hdi_port *port = p->config.port;
-    size_t bytes = count * p->granule;
+    p->calls++;
+    hdi_answer answer = port->calls->unmap(port, p->base + first * p->granule, count * p->granule);
+    memset(&p->of[first], 0, count * sizeof *p->of);
+    p->mapped -= count * p->granule;
+    return answer;
+}
+
+/* Gives a new run to all peers. On failure it is ended. */
+static hdi_trouble mappings_share_new(hdi_mappings *p, size_t first, size_t count)
+{
+    hdi_trouble t = {.peer = -1};
+    for (uint64_t left = p->granted; left != 0 && !hdi_is_trouble(t); left &= left - 1) {
+        int device = __builtin_ctzll(left);
+        t.answer = mappings_share_run(p, device, first, count);
+        t.peer = hdi_is_trouble(t) ? device : -1;
+    }
+    if (hdi_is_trouble(t)) {
+        mappings_unshare_run(p, first, count);
+        mappings_end_run(p, first, count);
+    } else {
+        p->mapped_total += count * p->granule;
+    }
+    return t;
+}
+
+/* Makes a run of mappings of `each` granules by one request. */
+static hdi_trouble mappings_map_run(hdi_mappings *p, size_t first, size_t count, size_t each)
+{
+    hdi_port *port = p->config.port;
+    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
     hdi_trouble t = {.peer = -1};
     p->mapped += bytes;
     p->calls++;
-    t.answer = port->calls->map(port, p->base + first * p->granule, bytes);
+    t.answer =
+        count == each ? port->calls->map(port, at, bytes) : port->calls->map_each(port, at, bytes, each * p->granule);
     if (hdi_is_trouble(t)) {
         p->mapped -= bytes;
         return t;
     }
-    uint64_t shared = 0;
-    for (uint64_t left = p->granted; left != 0; left &= left - 1) {
-        int device = __builtin_ctzll(left);
-        t.answer = share(p, device, first, count);
-        if (hdi_is_trouble(t)) {
-            t.peer = device;
-            take_back(p, shared, first, count);
-            return t;
-        }
-        shared |= bit_of(device);
-    }
-    for (size_t g = first; g < first + count; g++) {
-        p->of[g].first = (uint32_t)first + 1;
-    }
-    p->of[first].count = (uint32_t)count;
-    p->of[first].shared = shared;
-    p->end = p->end > first + count ? p->end : first + count;
+    mappings_note_run(p, first, count, each);
     p->peak = p->peak > p->mapped ? p->peak : p->mapped;
-    p->mapped_total += bytes;
-    return t;
+    return mappings_share_new(p, first, count);
 }
 
-/* ---- areas ------------------------------------------------------------------------------------------------------ */
-
-/* Most granules for a mapping where so many bytes are missing and memory moves.
- * A mapping that is partly used cannot move. So the larger mappings are, the more memory cannot. The bound is a 256th
- * of the most that was needed, while at most a hundredth more than that is mapped. It falls from there, to nothing
- * where a twentieth more is mapped. */
-static size_t movable_mapping(const hdi_mappings *p, size_t missing)
+/* Moves a run of mappings of one granule. On failure they are gone. */
+static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, size_t count)
 {
-    size_t mapped = p->mapped + missing, few = p->needed / 100, many = p->needed / 20;
-    size_t excess = mapped > p->needed ? mapped - p->needed : 0;
-    double part = excess <= few ? 1 : excess >= many ? 0 : (double)(many - excess) / (double)(many - few);
-    return (size_t)(part * (double)(p->needed / 256)) / p->granule * p->granule;
-}
-
-/* Granules per mapping where so many bytes are missing.
- * A mapping costs a request whatever its size. So at first a mapping is a thirty-second of what is missing. Only whole
- * mappings can move, and each hole between a program's blocks has parts of two that cannot.
- * So once anything was unmapped, a mapping is an eighth of what is missing, with two more bounds. One is
- * movable_mapping. The other is a 512th of the limit: near the limit, the memory that is lacking may be in parts of
- * mappings. */
-static size_t mapping_granules(const hdi_mappings *p, size_t missing)
-{
-    size_t bytes = missing / 32;
-    if (p->unmapped_total != 0) {
-        bytes = smaller(smaller(missing / 8, p->config.limit / 512), movable_mapping(p, missing));
+    hdi_port *port = p->config.port;
+    hdi_trouble t = {.peer = -1};
+    mappings_unshare_run(p, from, count);
+    p->calls++;
+    p->unmapped_total += count * p->granule;
+    t.answer = port->calls->move(port, p->base + from * p->granule, p->base + to * p->granule, count * p->granule);
+    memset(&p->of[from], 0, count * sizeof *p->of);
+    if (hdi_is_trouble(t)) {
+        p->mapped -= count * p->granule;
+        return t;
     }
-    bytes = smaller(bytes, HDI_MAPPING_MOST);
+    mappings_note_run(p, to, count, 1);
+    return mappings_share_new(p, to, count);
+}
+
+/* ---- areas ----------------------------------------------------------------------------------- */
+
+/* Granules per mapping for a block that lacks `missing` bytes.
+ * A mapping costs requests whatever its size, so it is a thirty-second of the missing bytes.
+ * Another block that gets a part of it later costs requests, too, so it is no larger than that. */
+static size_t mappings_granules_each(const hdi_mappings *p, size_t missing)
+{
+    size_t bytes = arena_smaller(missing / 32, HDI_MAPPING_MOST);
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
-hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t least, size_t *mapped_to)
+/* The number of granules missing from `g` on, up to `end`. */
+static size_t mappings_missing_run(const hdi_mappings *p, size_t g, size_t end)
 {
-    size_t most = larger(mapping_granules(p, hdi_mappings_missing(p, from, to)), least / p->granule);
-    size_t end = to / p->granule;
+    size_t count = 0;
+    while (g + count < end && p->of[g + count].first == 0) {
+        count++;
+    }
+    return count;
+}
+
+hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t whole_to, size_t *mapped_to)
+{
+    size_t most = mappings_granules_each(p, hdi_mappings_missing(p, from, to)), together = SIZE_MAX;
+    const size_t end = to / p->granule, whole_end = whole_to / p->granule;
     hdi_trouble t = {.peer = -1};
     for (size_t g = from / p->granule; g < end;) {
-        size_t count = 0;
-        while (g + count < end && count < most && p->of[g + count].first == 0) {
-            count++;
+        size_t count = arena_smaller(mappings_missing_run(p, g, g < whole_end ? whole_end : end), together);
+        size_t each = g < whole_end ? arena_smaller(most, count) : 1;
+        if (count == 0) {
+            g++;
+            continue;
         }
-        if (count != 0) {
-            t = map_mapping(p, g, count);
-            if (hdi_is_trouble(t)) {
-                *mapped_to = g * p->granule;
-                return t;
-            }
+        count -= count % each;
+        t = mappings_map_run(p, g, count, each);
+        if (t.answer.code == HDCU_ERROR_OUT_OF_MEMORY && t.peer < 0 && count > 1) {
+            most = together = 1; /* a part of it may still be there */
+            continue;
         }
-        g += count != 0 ? count : 1;
+        if (hdi_is_trouble(t)) {
+            *mapped_to = g * p->granule;
+            return t;
+        }
+        g += count;
     }
     *mapped_to = to;
     return t;
+}
+
+/* The number of consecutive mappings of one granule from `g` on, before `end`. */
+static size_t mappings_single_run(const hdi_mappings *p, size_t g, size_t end)
+{
+    size_t count = 0;
+    while (g + count < end && p->of[g + count].count == 1) {
+        count++;
+    }
+    return count;
+}
+
+static void mappings_lower_end(hdi_mappings *p)
+{
+    while (p->end > 0 && p->of[p->end - 1].first == 0) {
+        p->end--;
+    }
+}
+
+hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, size_t into, size_t into_end,
+                              size_t *mapped_to)
+{
+    const size_t end = to / p->granule;
+    size_t g = from / p->granule, k = into / p->granule;
+    hdi_trouble t = {.peer = -1};
+    while (g < end && !hdi_is_trouble(t)) {
+        while (k < into_end / p->granule && p->of[k].first != 0) {
+            k++;
+        }
+        size_t count = arena_smaller(mappings_single_run(p, g, end), mappings_missing_run(p, k, into_end / p->granule));
+        if (count != 0) {
+            t = mappings_move_run(p, g, k, count);
+            k += hdi_is_trouble(t) ? 0 : count;
+        } else {
+            /* The rest, or a mapping of several granules, which does not move. */
+            count = mappings_missing_run(p, k, into_end / p->granule) == 0 ? end - g : p->of[g].count;
+            mappings_unshare_run(p, g, count);
+            t.answer = mappings_end_run(p, g, count);
+            p->unmapped_total += count * p->granule;
+        }
+        g += count;
+    }
+    mappings_lower_end(p);
+    *gone_to = g * p->granule;
+    *mapped_to = k * p->granule;
+    return t;
+}
+
+bool hdi_mappings_at(const hdi_mappings *p, size_t offset, size_t *from, size_t *to)
+{
+    size_t first = p->of[offset / p->granule].first - 1, count = p->of[first].count;
+    *from = first * p->granule;
+    *to = (first + count) * p->granule;
+    return count > 1;
 }
 
 bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to)
@@ -231,26 +338,14 @@ size_t hdi_mappings_last(const hdi_mappings *p, size_t to)
 
 hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to)
 {
-    hdi_answer answer = {HDCU_SUCCESS, ""};
-    size_t g = from / p->granule;
-    while (g < to / p->granule && hdi_answered(answer)) {
-        size_t count = p->of[g].count;
-        answer = take_back(p, p->of[g].shared, g, count);
-        memset(&p->of[g], 0, count * sizeof *p->of);
-        p->unmapped_total += count * p->granule;
-        g += count;
-    }
-    while (p->end > 0 && p->of[p->end - 1].first == 0) {
-        p->end--;
-    }
-    *gone_to = g * p->granule;
-    return answer;
+    size_t none;
+    return hdi_mappings_move(p, from, to, gone_to, 0, 0, &none).answer;
 }
 
-/* ---- mappings of peers: the caller holds `growing` --------------------------------------------------------------- */
+/* ---- mappings of peers: the caller holds `growing` ------------------------------------------- */
 
-/* The first granule of the first mapping from `g` on; p->end: there is none. */
-static size_t next_mapping(const hdi_mappings *p, size_t g)
+/* The first granule of the first mapping from `g` on; p->end: none. */
+static size_t mappings_next(const hdi_mappings *p, size_t g)
 {
     while (g < p->end && p->of[g].first == 0) {
         g++;
@@ -258,43 +353,43 @@ static size_t next_mapping(const hdi_mappings *p, size_t g)
     return g;
 }
 
-/* Gives a device all mappings that it lacks, and all later ones. On failure it keeps those that it was given, and is
- * not granted. */
+/* Gives a device all mappings that it lacks, and all later ones. On failure it keeps the mappings
+ * that it got, and is not granted. */
 static hdi_answer mappings_grant(hdi_mappings *p, int device)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
-    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
-        if ((p->of[g].shared & bit_of(device)) == 0) {
-            answer = share(p, device, g, p->of[g].count);
+    for (size_t g = mappings_next(p, 0); g < p->end; g = mappings_next(p, g + p->of[g].count)) {
+        if ((p->of[g].shared & mappings_device_bit(device)) == 0) {
+            answer = mappings_share_range(p, device, g, p->of[g].count);
             if (!hdi_answered(answer)) {
                 return answer;
             }
-            p->of[g].shared |= bit_of(device);
+            p->of[g].shared |= mappings_device_bit(device);
         }
     }
-    p->granted |= bit_of(device);
+    p->granted |= mappings_device_bit(device);
     return answer;
 }
 
-/* Drops a device's grant and all that it was given, without a request. */
+/* Drops a device's grant and all its mappings, without a request. */
 static void mappings_revoke(hdi_mappings *p, int device)
 {
-    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
-        p->of[g].shared &= ~bit_of(device);
+    for (size_t g = mappings_next(p, 0); g < p->end; g = mappings_next(p, g + p->of[g].count)) {
+        p->of[g].shared &= ~mappings_device_bit(device);
     }
-    p->granted &= ~bit_of(device);
+    p->granted &= ~mappings_device_bit(device);
 }
 
-/* ---- creating, restarting and destroying an arena --------------------------------------------------------------- */
+/* ---- creating, restarting and destroying an arena -------------------------------------------- */
 
-static hd_status fail_set_up(const hdi_arena *arena, hdi_answer answer)
+static hd_status arena_fail_set_up(const hdi_arena *arena, hdi_answer answer)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer, "the memory of device %d cannot be set up",
                                  arena->config.index);
 }
 
 /* Sets the granule, the size of the range and the limit. */
-static hd_status settle_sizes(hdi_arena *arena)
+static hd_status arena_settle_sizes(hdi_arena *arena)
 {
     const hdi_arena_config *config = &arena->config;
     uint64_t total = config->total_bytes, granule = config->granule;
@@ -302,7 +397,7 @@ static hd_status settle_sizes(hdi_arena *arena)
         hdi_facts facts;
         hdi_answer answer = config->port->calls->facts(config->port, &facts);
         if (!hdi_answered(answer)) {
-            return fail_set_up(arena, answer);
+            return arena_fail_set_up(arena, answer);
         }
         if (!facts.virtual_memory) {
             return hdi_fail(HD_ERROR_UNSUPPORTED,
@@ -313,29 +408,30 @@ static hd_status settle_sizes(hdi_arena *arena)
         total = facts.memory_bytes;
         granule = facts.granule;
     }
-    arena->granule = larger(granule, GRANULE_LEAST);
+    arena->granule = arena_larger(granule, GRANULE_LEAST);
     size_t all = hdi_arena_round_up(total, arena->granule);
     arena->reserved = config->range_bytes != 0 ? hdi_arena_round_up(config->range_bytes, arena->granule)
                                                : (all > SIZE_MAX / 2 / RANGE_TIMES ? all : all * RANGE_TIMES);
-    arena->limit = smaller(all, arena->reserved);
+    arena->limit = arena_smaller(all, arena->reserved);
     if (config->limit_bytes != 0) {
-        arena->limit = smaller(arena->limit, hdi_arena_round_down(config->limit_bytes, arena->granule));
+        arena->limit = arena_smaller(arena->limit, hdi_arena_round_down(config->limit_bytes, arena->granule));
     }
     return HD_OK;
 }
 
-/* Reserves the range at `address`. Where there are fewer addresses, it shrinks arena->reserved, down to `least`. */
-static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, uint64_t *base)
+/* Reserves the range at `address`. If too few addresses are free, it shrinks arena->reserved, down
+ * to `least`. */
+static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t least, uint64_t *base)
 {
     hdi_port *port = arena->config.port;
     uint64_t at = 0;
     hdi_answer answer = port->calls->reserve(port, address, arena->reserved, &at);
     while (answer.code == HDCU_ERROR_OUT_OF_MEMORY && arena->reserved > least) {
-        arena->reserved = larger(hdi_arena_round_down(arena->reserved / 2, arena->granule), least);
+        arena->reserved = arena_larger(hdi_arena_round_down(arena->reserved / 2, arena->granule), least);
         answer = port->calls->reserve(port, address, arena->reserved, &at);
     }
     if (!hdi_answered(answer)) {
-        return fail_set_up(arena, answer);
+        return arena_fail_set_up(arena, answer);
     }
     if (arena->config.fixed && address != 0 && at != address) {
         port->calls->unreserve(port, at, arena->reserved);
@@ -349,24 +445,33 @@ static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, uint6
     return HD_OK;
 }
 
-/* An allocator over the range, which is one gap. */
-static hd_status make_one(const hdi_arena *arena, size_t wall, hdi_blocks **out)
+/* For `large`. Under blocks_lock alone, it reads only mappings of free blocks. These change under
+ * pledges. */
+static bool arena_mapping_of(void *context, size_t offset, size_t *from, size_t *to)
+{
+    return hdi_mappings_at(context, offset, from, to);
+}
+
+/* Makes an allocator over the range, which is one gap. */
+static hd_status arena_make_allocator(hdi_arena *arena, size_t wall, hdi_blocks **out)
 {
     hdi_blocks_config config = {.limit = arena->reserved,
                                 .wall = wall,
+                                .mapping = wall == 0 ? arena_mapping_of : NULL,
+                                .mapping_context = &arena->mappings,
                                 .finished = arena->config.finished,
                                 .finished_context = arena->config.finished_context};
     hd_status status = hdi_blocks_create(&config, out);
     return status != HD_OK ? status : hdi_blocks_grow_gap(*out, arena->reserved);
 }
 
-static hd_status make_blocks(const hdi_arena *arena, hdi_blocks **large, hdi_blocks **small)
+static hd_status arena_make_blocks(hdi_arena *arena, hdi_blocks **large, hdi_blocks **small)
 {
-    hd_status status = make_one(arena, 0, large);
-    return status != HD_OK ? status : make_one(arena, arena->granule, small);
+    hd_status status = arena_make_allocator(arena, 0, large);
+    return status != HD_OK ? status : arena_make_allocator(arena, arena->granule, small);
 }
 
-static void set_blocks(hdi_arena *arena, hdi_blocks *large, hdi_blocks *small)
+static void arena_set_blocks(hdi_arena *arena, hdi_blocks *large, hdi_blocks *small)
 {
     arena->large = large;
     arena->small = small;
@@ -374,7 +479,7 @@ static void set_blocks(hdi_arena *arena, hdi_blocks *large, hdi_blocks *small)
     arena->small_sums = small != NULL ? hdi_blocks_get_sums(small) : NULL;
 }
 
-static hd_status make_tables(hdi_arena *arena)
+static hd_status arena_make_tables(hdi_arena *arena)
 {
     const hdi_mappings_config config = {.port = arena->config.port,
                                         .limit = arena->limit,
@@ -399,18 +504,18 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
     arena->config = *config;
     hdi_lock_init(&arena->blocks_lock, HDI_RANKED(HDI_RANK_BLOCKS, 0));
     hdi_mutex_init(&arena->growing, HDI_RANK_ARENA_GROWING);
-    hd_status status = settle_sizes(arena);
+    hd_status status = arena_settle_sizes(arena);
     if (status == HD_OK) {
-        size_t least = config->fixed ? arena->reserved : larger(arena->limit, arena->granule);
-        status = reserve(arena, config->address, least, &arena->base);
+        size_t least = config->fixed ? arena->reserved : arena_larger(arena->limit, arena->granule);
+        status = arena_reserve_range(arena, config->address, least, &arena->base);
     }
     if (status == HD_OK) {
-        status = make_tables(arena);
+        status = arena_make_tables(arena);
     }
     if (status == HD_OK) {
         hdi_blocks *large = NULL, *small = NULL;
-        status = make_blocks(arena, &large, &small);
-        set_blocks(arena, large, small);
+        status = arena_make_blocks(arena, &large, &small);
+        arena_set_blocks(arena, large, small);
     }
     if (status != HD_OK) {
         hdi_attempt attempt;
@@ -429,20 +534,20 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
     hdi_blocks *large = NULL, *small = NULL;
     uint64_t base = 0;
     hdi_mutex_lock(&arena->growing);
-    hd_status status = make_blocks(arena, &large, &small);
+    hd_status status = arena_make_blocks(arena, &large, &small);
     if (status == HD_OK) {
-        status = reserve(arena, address, arena->reserved, &base);
+        status = arena_reserve_range(arena, address, arena->reserved, &base);
     }
     if (status != HD_OK) {
         hdi_blocks_destroy(large);
         hdi_blocks_destroy(small);
         large = small = NULL;
     }
-    mappings_forget(&arena->mappings, base);
     arena->pieces = 0;
     hdi_lock_take(&arena->blocks_lock);
+    mappings_forget(&arena->mappings, base);
     hdi_blocks *large_before = arena->large, *small_before = arena->small;
-    set_blocks(arena, large, small);
+    arena_set_blocks(arena, large, small);
     arena->base = base;
     arena->n_spans = 0;
     memset(arena->is_span, 0, arena->reserved / arena->granule);
@@ -492,7 +597,7 @@ bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes)
     return base != 0 && at < base + arena->reserved && base < at + bytes;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------------ */
+/* ---- peers ----------------------------------------------------------------------------------- */
 
 hd_status hdi_arena_grant(hdi_arena *arena, int device)
 {
@@ -527,7 +632,7 @@ void hdi_arena_revoke(hdi_arena *arena, int device)
     }
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 uint64_t hdi_arena_freed(const hdi_arena *arena)
 {
@@ -560,7 +665,7 @@ size_t hdi_arena_taken_bytes(const hdi_arena *arena)
 }
 
 /* The caller holds both locks. */
-static void count_blocks(hdi_arena *arena, hdi_arena_info *out)
+static void arena_count_blocks(hdi_arena *arena, hdi_arena_info *out)
 {
     hdi_blocks_prune(arena->large);
     hdi_blocks_prune(arena->small);
@@ -572,7 +677,7 @@ static void count_blocks(hdi_arena *arena, hdi_arena_info *out)
     out->taken_blocks = large.live_blocks - arena->n_spans + small.live_blocks;
     out->waiting_bytes = large.waiting_bytes + small.waiting_bytes;
     out->idle_bytes = hdi_arena_idle(arena);
-    out->largest_free = larger(large.largest_free, small.largest_free);
+    out->largest_free = arena_larger(large.largest_free, small.largest_free);
     out->retired_bytes = large.retired_bytes + small.retired_bytes;
 }
 
@@ -594,13 +699,13 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
     out->from_waited = arena->n_from[HDI_ORIGIN_WAITED];
     out->from_fresh = arena->n_from[HDI_ORIGIN_FRESH];
     if (arena->large != NULL) {
-        count_blocks(arena, out);
+        arena_count_blocks(arena, out);
     }
     hdi_lock_release(&arena->blocks_lock);
     hdi_mutex_unlock(&arena->growing);
 }
 
-/* ---- verification: nothing is changed here ----------------------------------------------------------------------- */
+/* ---- verification: changes nothing ----------------------------------------------------------- */
 
 static bool mappings_check(const hdi_mappings *p, char *why, size_t why_bytes)
 {
@@ -636,7 +741,7 @@ static bool mappings_check(const hdi_mappings *p, char *why, size_t why_bytes)
     return true;
 }
 
-/* A walk over an allocator: where it has gaps and spans, and where it should. */
+/* A walk over an allocator: its gaps and spans, and where they should be. */
 typedef struct audit {
     const hdi_arena *arena;
     size_t n_spans;
@@ -644,8 +749,8 @@ typedef struct audit {
     size_t why_bytes;
 } audit;
 
-/* What is mapped has no gap in `large`, and every span is one live block there. */
-static bool audit_large(void *context, size_t from, size_t to, hdi_block_kind kind)
+/* Mapped memory has no gap in `large`, and every span is one live block there. */
+static bool arena_audit_large(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     audit *a = context;
     const hdi_arena *arena = a->arena;
@@ -663,8 +768,8 @@ static bool audit_large(void *context, size_t from, size_t to, hdi_block_kind ki
     return true;
 }
 
-/* `small` has gaps exactly where there are no spans. */
-static bool audit_small(void *context, size_t from, size_t to, hdi_block_kind kind)
+/* `small` has gaps exactly outside the spans. */
+static bool arena_audit_small(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     audit *a = context;
     for (size_t g = from / a->arena->granule; g * a->arena->granule < to; g++) {
@@ -676,7 +781,7 @@ static bool audit_small(void *context, size_t from, size_t to, hdi_block_kind ki
     return true;
 }
 
-static bool check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
+static bool arena_check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
 {
     bool good = arena->base == 0 && arena->small == NULL && arena->mappings.mapped == 0 && arena->n_spans == 0;
     if (!good) {
@@ -686,18 +791,19 @@ static bool check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
     return good;
 }
 
-/* Both locks are held. */
-static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
+/* The caller holds both locks. */
+static bool arena_check_all(hdi_arena *arena, char *why, size_t why_bytes)
 {
     if (!mappings_check(&arena->mappings, why, why_bytes)) {
         return false;
     }
     if (arena->large == NULL) {
-        return check_empty(arena, why, why_bytes);
+        return arena_check_empty(arena, why, why_bytes);
     }
     audit a = {.arena = arena, .why = why, .why_bytes = why_bytes};
     if (!hdi_blocks_check(arena->large, why, why_bytes) || !hdi_blocks_check(arena->small, why, why_bytes) ||
-        !hdi_blocks_each(arena->large, audit_large, &a) || !hdi_blocks_each(arena->small, audit_small, &a)) {
+        !hdi_blocks_each(arena->large, arena_audit_large, &a) ||
+        !hdi_blocks_each(arena->small, arena_audit_small, &a)) {
         return false;
     }
     size_t taken = hdi_arena_taken(arena), mapped = arena->mappings.mapped;
@@ -714,7 +820,7 @@ bool hdi_arena_check(hdi_arena *arena, char *why, size_t why_bytes)
 {
     hdi_mutex_lock(&arena->growing);
     hdi_lock_take(&arena->blocks_lock);
-    bool good = check_all(arena, why, why_bytes);
+    bool good = arena_check_all(arena, why, why_bytes);
     hdi_lock_release(&arena->blocks_lock);
     hdi_mutex_unlock(&arena->growing);
     return good;

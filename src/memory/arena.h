@@ -1,30 +1,37 @@
-/* arena.h - one device's memory: an address range, physical memory mapped into it as needed, and blocks of it for
- * owners.
+/* arena.h - one device's memory: an address range, physical memory mapped into it as needed, and
+ * blocks of it for owners.
  *
- * The range is several times as large as the device's memory, so addresses do not run out before memory does. Physical
- * memory is mapped in mappings of whole granules (2 MiB). A mapping costs the driver some 25 us whatever its size. So
- * mappings are small where little is needed, and up to 64 MiB where much is.
+ * The range is several times as large as the device's memory, so addresses do not run out before
+ * memory does. The arena maps physical memory in mappings of whole granules (2 MiB). A mapping
+ * costs the driver some 25 us whatever its size. So mappings are small for small demands, and up to
+ * 64 MiB for large ones.
  *
- * Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across mappings that were mapped at different times.
- * Smaller blocks share granules of their own, so that a few small blocks do not hold large areas.
+ * A mapping can only move or be given back as a whole. So a mapping of several granules serves one
+ * block at a time. Blocks share only mappings of one granule. If a block would take a part of an
+ * idle mapping, the arena divides the mapping first. So a live block keeps no more memory than the
+ * granules that it touches. Unfinished work may prevent that, see hdi_blocks_request.
  *
- * A mapping is idle while it has no live block and no unfinished use. An idle mapping can move: it is unmapped, and as
- * much is mapped where a large block lacks memory. It can also be given back. All requests to the device go through its
- * port.
+ * Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across mappings made at different
+ * times. Smaller blocks share granules of their own, so that a few small blocks do not hold large
+ * areas.
  *
- * hdi_arena_alloc describes how an allocation is served that no free block fits.
+ * A mapping is idle while it has no live block and no unfinished use. An idle mapping can move: the
+ * arena unmaps it, and maps as much for a large block that lacks memory. The arena can also give it
+ * back. All requests to the device go through its port.
+ *
+ * hdi_arena_alloc describes how the arena serves an allocation that fits in no free block.
  *
  * Threads: any, at the same time, except for create and destroy.
  * Locks: two, in the order `growing`, `blocks_lock`.
- * - `growing` is held across requests to the port. It is taken to map, unmap, grant, revoke and restart, and to read
- *   what is mapped.
- * - `blocks_lock` is short and never held across a request. A free takes no other lock, nor does an allocation that
- *   fits in mapped memory.
- * Blocking: a thread that takes `growing` waits for the requests of its holder. hdi_arena_alloc takes it only where no
- * free mapped memory fits.
+ * - `growing` is held across requests to the port. It is taken to map, unmap, grant, revoke and
+ *   restart, and to read the mappings.
+ * - `blocks_lock` is short and never held across a request. A free takes no other lock, nor does an
+ *   allocation that fits in mapped memory.
+ * Blocking: a thread that takes `growing` waits for the requests of its holder. hdi_arena_alloc
+ * takes it only if no free mapped memory fits.
  * Always:
  * - Mapped bytes never exceed the limit. This holds during a move, too, since a move unmaps first.
- * - Before a block is handed out, every granted peer has been given the memory that it lies in.
+ * - Before a block is handed out, every granted peer gets the memory that it lies in.
  * - Memory is unmapped only when all points of its former uses are finished.
  */
 #ifndef HDI_MEMORY_ARENA_H
@@ -47,28 +54,29 @@
 typedef struct hdi_arena hdi_arena;
 
 typedef struct hdi_arena_config {
-    hdi_port *port;                /* of the device; valid as long as the arena */
-    int index;                     /* of the device in the runtime */
-    size_t limit_bytes;            /* of physical memory, rounded down to granules; 0: all of the device's */
-    uint64_t total_bytes, granule; /* as in hdi_facts; 0: not known, so the port is asked */
-    /* The size of the address range; 0: four times the device's memory. Where there are fewer addresses and the range
-     * is not fixed, it is smaller, but at least the limit. */
+    hdi_port *port; /* of the device; valid as long as the arena */
+    int index;      /* of the device in the runtime */
+    /* Of physical memory, rounded down to granules; 0: all memory of the device. */
+    size_t limit_bytes;
+    uint64_t total_bytes, granule; /* as in hdi_facts; 0: unknown, so the arena asks the port */
+    /* The size of the address range; 0: sixteen times the device's memory. If too few addresses are
+     * free and the range is not fixed, the range is smaller, but at least the limit. */
     uint64_t range_bytes;
     uint64_t address; /* of the range, a multiple of the granule; 0: any */
-    bool fixed;       /* fail where the range cannot lie at `address` (not 0) */
+    bool fixed;       /* fail if the range cannot lie at `address` (not 0) */
 
-    /* Lets the device `peer` (number in the runtime) use one mapping. NULL: the port's `grant` does it. A lost peer is
-     * no failure: it is revoked, and given the mapping again after its restart. Called under `growing`, so it must not
-     * call the arena. */
+    /* Lets the device `peer` (number in the runtime) use one mapping. NULL: the port's `grant` does
+     * it. A lost peer is no failure: it is revoked, and gets the mapping again after its restart.
+     * Called under `growing`, so it must not call the arena. */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
-    /* The mapping, exactly as `share` had it, is about to be unmapped. Whatever `share` left with the peer must go
-     * first, since other memory will lie at the same address. NULL: unmapping removes it. Called under `growing`, so it
-     * must not call the arena. */
+    /* Called before the arena unmaps a mapping, with the bounds that `share` got. It must remove
+     * whatever `share` left with the peer, since other memory will lie at the same address. NULL:
+     * unmapping removes it. Called under `growing`, so it must not call the arena. */
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
     void *share_context;
 
-    /* Called where nothing that is mapped fits: gives back blocks that are only kept for their next owner. False: there
-     * are none. May be NULL. Called without locks. */
+    /* Called when nothing mapped fits. Gives back blocks that are only kept for their next owner.
+     * False: none were kept. May be NULL. Called without locks. */
     bool (*relieve)(void *context);
     void *relieve_context;
 
@@ -82,7 +90,7 @@ typedef struct hdi_arena_info {
     size_t reserved_bytes;                  /* the address range */
     size_t limit_bytes;                     /* most that may be mapped */
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
-    size_t taken_bytes, taken_peak_bytes;   /* in blocks that are handed out */
+    size_t taken_bytes, taken_peak_bytes;   /* in blocks now handed out */
     size_t taken_blocks;
     size_t waiting_bytes; /* in free blocks with unfinished points */
     size_t idle_bytes;    /* in mappings that could be unmapped now; each call counts them */
@@ -90,118 +98,142 @@ typedef struct hdi_arena_info {
     size_t retired_bytes;
     /* Counters: how allocations were served, see hd_memory_stats. */
     uint64_t from_same_lane, from_finished, from_waited, from_fresh;
-    uint64_t driver_calls; /* map and unmap requests */
+    uint64_t driver_calls; /* requests: map, move and unmap */
     uint64_t mapped_total, moved_bytes, returned_bytes, ahead_bytes;
 } hdi_arena_info;
 
 /* Reserves the address range and maps nothing.
  * Blocks for requests to the port.
- * Errors: ARGUMENT, HOST_MEMORY, MEMORY, UNSUPPORTED (also: the range is fixed and is not free at its address),
+ * Errors: ARGUMENT, HOST_MEMORY, MEMORY, UNSUPPORTED (also: the fixed address is not free),
  * DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
 
-/* Gives everything back, blocks that still have owners included. No submitted work may use them any more. NULL is
- * ignored. `abandoned`: the device is lost. Then no request goes to its port, since on a dead device even giving memory
- * back may hang. Its memory ends with its process.
- * Returns the first error. It goes on past errors, and the arena is gone in any case.
+/* Gives everything back, including blocks that still have owners. No submitted work may use them
+ * any more. Ignores NULL. `abandoned`: the device is lost. Then no request goes to its port, since
+ * on a dead device even giving memory back may hang. Its memory ends with its process.
+ * Returns the first error, but goes on past errors. The arena is gone in any case.
  * Blocks for requests to the port.
  * Errors: DRIVER, DEVICE_LOST. */
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 
-/* Starts again after a loss, when the port leads to a fresh process. Drops all blocks, mappings and peers without a
- * request, and reserves a range at `address` (0: anywhere). A free of a block from before is ignored, as long as the
- * new range lies elsewhere.
- * On failure the arena is empty. It then refuses allocations and grants with DEVICE_LOST until a restart succeeds.
- * Blocks for requests to the port.
+/* Starts again after a loss, when the port leads to a fresh process. Drops all blocks, mappings and
+ * peers without a request, and reserves a range at `address` (0: anywhere). Freeing a block from
+ * before does nothing, as long as the new range lies elsewhere.
+ * On failure the arena is empty. It then refuses allocations and grants with DEVICE_LOST until a
+ * restart succeeds. Blocks for requests to the port.
  * Errors: as hdi_arena_create. */
 hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
 
-/* Takes memory for an owner whose first use is in `lane`, aligned to 256 bytes. `inherited`: the points to wait for
- * before the first use, see hdi_blocks_alloc; the caller releases it.
+/* Takes memory for an owner that first uses it in `lane`, aligned to 256 bytes. `inherited`: the
+ * points to wait for before the first use, see hdi_blocks_alloc; the caller releases it.
  * It tries these ways in order:
- * 1. A free block that has no unfinished use outside `lane`.
- * 2. More physical memory, where there is only a block that another lane still uses. It is not taken if more than 5/4
- *    of the most that was ever taken plus 256 MiB would be mapped. Then the owner gets that block and waits in its
- *    lane.
- * 3. The place in the range that lacks the fewest granules. A place without unfinished uses of other lanes goes first,
- *    under the bound of 2.
- * 4. For a small block, a place between large ones.
+ * 1. A free block without an unfinished use outside `lane`.
+ * 2. More physical memory, if the only block is one that another lane still uses. Not if the mapped
+ *    bytes would then exceed 5/4 of the most that was ever taken plus 256 MiB. In that case the
+ *    owner gets that block and waits in its lane.
+ * 3. The place in the range that lacks the fewest granules. A place without unfinished uses of
+ *    other lanes goes first, under the bound of 2.
+ * 4. A place that divides a mapping which work still uses, and which is larger than the block.
+ * 5. For a small block, a place between large ones.
  *
- * In 3, the granules come from fresh physical memory while what is mapped then stays below a bound. The bound is 1.0125
- * times the most that was ever taken, this block included, or 64 MiB if that is more. It rises where memory moves
- * often. Above the bound, idle mappings move first, and the rest is fresh. Where the limit leaves no other way, the
- * place is chosen as if all idle mappings were unmapped.
- * For a small block, 3 maps several granules if that moves nothing: up to a thirty-second of what small blocks have.
- * Where the device has less memory than the limit, the same ways are tried with what it has.
+ * In 3, the granules come from fresh physical memory while the mapped bytes then stay below a
+ * bound. The bound is 1.025 times the most that was ever taken, this block included, or 64 MiB if
+ * that is more. It rises while memory moves often. Above the bound, idle mappings move first, and
+ * the rest is fresh. If the limit leaves no other way, the place is chosen as if all idle mappings
+ * were unmapped.
+ * For a small block, 3 maps several granules if that moves nothing: up to a thirty-second of the
+ * memory of small blocks. If the device's memory is smaller than the limit, the same ways apply to
+ * its actual size.
  * Blocks for requests to the port, and for other threads that map or unmap.
- * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message has the figures), HOST_MEMORY, DEVICE_LOST,
- * DRIVER. MEMORY, DEVICE_LOST and DRIVER also where new memory could not be shared with a granted peer. */
+ * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message gives the figures),
+ * HOST_MEMORY, DEVICE_LOST, DRIVER. MEMORY, DEVICE_LOST and DRIVER also if new memory could not be
+ * shared with a granted peer. */
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 
-/* Takes up to `count` more blocks of the same size by way 1 of hdi_arena_alloc, under one lock. Makes no request and
- * cannot fail.
- * Returns how many it took. */
+/* Takes up to `count` more blocks of the same size by way 1 of hdi_arena_alloc, under one lock.
+ * Makes no request and cannot fail.
+ * Returns the number of blocks taken. */
 size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
                             hdi_points *inherited);
 
-/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request and cannot fail. A pointer that is not
- * the start of a block of this arena is ignored. */
+/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request and cannot fail.
+ * Ignores a pointer that is not the start of a block of this arena. */
 void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points);
 
-/* A counter that changes with every free and every mapping that is given back. A change means that a waiting allocation
- * may succeed now. One load. */
+/* A counter that changes when a block is freed or a mapping is given back. A change means that a
+ * waiting allocation may succeed now. One load. */
 uint64_t hdi_arena_freed(const hdi_arena *arena);
 
-/* Mapped bytes that are neither handed out nor waiting. One load; a little late while other threads allocate. */
+/* Mapped bytes that are neither handed out nor waiting. One load; may lag a little while other
+ * threads allocate. */
 size_t hdi_arena_free_bytes(const hdi_arena *arena);
 
-/* The limit, the bytes that are mapped, that were ever mapped, and that are taken. One load each; a little late while
- * other threads allocate. */
+/* The limit, the bytes now mapped, the bytes ever mapped, and the bytes taken. One load each; may
+ * lag a little while other threads allocate. */
 size_t hdi_arena_limit(const hdi_arena *arena);
 size_t hdi_arena_mapped_bytes(const hdi_arena *arena);
 uint64_t hdi_arena_mapped_total(const hdi_arena *arena);
 size_t hdi_arena_taken_bytes(const hdi_arena *arena);
 
-/* Maps `bytes` of fresh physical memory ahead of need, rounded up to granules, or as much as the limit allows. It goes
- * behind the last mapped byte, or into the longest gap. *grown (may be NULL): how much it mapped, also on failure.
- * Blocks for requests to the port.
+/* Maps `bytes` of fresh physical memory ahead of need, rounded up to granules, or as much as the
+ * limit allows. It goes behind the last mapped byte, or into the longest gap. *grown (may be NULL):
+ * the bytes mapped, also on failure. Blocks for requests to the port.
  * Errors: as hdi_arena_alloc. */
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 
-/* Unmaps idle mappings, those at the highest addresses first. It ends when at most `keep_bytes` are idle or
- * `most_bytes` were given back; it may give back up to a mapping more. *returned (may be NULL): how much it gave back,
- * also on failure.
+/* Unmaps idle mappings, those at the highest addresses first. It ends when at most `keep_bytes` are
+ * idle or `most_bytes` were given back; it may give back up to a mapping more. *returned (may be
+ * NULL): the bytes given back, also on failure.
  * Blocks for requests to the port.
  * Errors: DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
-/* Counts a piece of the device's memory beside the range, in whole granules, as mapped. Where the limit leaves no room, idle mappings are
- * unmapped. The second one ends that; `used`: the piece was there, so memory was freed. After a restart no piece counts.
+/* Counts a piece of the device's memory beside the range, in whole granules, as mapped. If the
+ * limit leaves no room, it unmaps idle mappings. The second function stops counting it; `used`: the
+ * piece existed, so memory was freed. After a restart no piece counts.
  * Blocks for requests to the port.
- * Errors: MEMORY (the message has the figures), DEVICE_LOST, DRIVER. */
+ * Errors: MEMORY (the message gives the figures), DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes);
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
 
-/* Lets another device (number in the runtime) use everything that is mapped now or later. HD_OK at once where it is
- * granted already, and for the owner itself. On failure the peer is not granted. Mappings that it was given stay with
- * it until they are unmapped, and the next grant gives it the others.
+/* Lets another device (number in the runtime) use everything mapped now or later. HD_OK at once if
+ * it is already granted, and for the owner itself. On failure the peer is not granted. It keeps the
+ * mappings that it got until they are unmapped, and the next grant gives it the others.
  * Blocks for requests to the port.
  * Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
 
-/* Removes a lost peer from those that were granted or given anything: its mappings went with it. Makes no request. */
+/* Removes a lost peer that was granted or got any mapping: its mappings went with it. Makes no
+ * request. */
 void hdi_arena_revoke(hdi_arena *arena, int peer);
 
 /* The address of the range; 0 after a restart that failed. */
 uint64_t hdi_arena_base(hdi_arena *arena);
 
-/* Whether some of these bytes are in the range. */
+/* True if some of these bytes are in the range. */
 bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes);
 
 /* The figures of one moment. Blocks while another thread maps or unmaps. */
 void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out);
 
-/* Verifies every structure, for tests and debug builds. False: `why` has the first finding. */
+/* The unused bytes that live blocks keep, since memory moves and is given back in whole
+ * mappings. */
+typedef struct hdi_arena_kept {
+    uint64_t base;
+    size_t granule, count; /* count: granules examined */
+    uint64_t bytes;        /* kept in all */
+    uint32_t *first;       /* by granule: 1 + the first granule of its mapping; 0: none */
+    size_t *share;         /* by first granule of a mapping: kept by each block in it */
+} hdi_arena_kept;
+
+/* Looks at all blocks. False: no host memory, *out is empty. Blocks while another thread maps or
+ * unmaps. */
+bool hdi_arena_kept_make(hdi_arena *arena, hdi_arena_kept *out);
+void hdi_arena_kept_release(hdi_arena_kept *kept);
+/* The bytes that one block keeps. */
+uint64_t hdi_arena_kept_by(const hdi_arena_kept *kept, uint64_t at, uint64_t bytes);
+
+/* Verifies every structure, for tests and debug builds. False: `why` gets the first finding. */
 bool hdi_arena_check(hdi_arena *arena, char *why, size_t why_bytes);
 
 #endif

@@ -1,15 +1,18 @@
-/* arena_alloc.c - memory for owners: which place of the range a block gets, and what is mapped and unmapped for it.
+/* arena_alloc.c - memory for owners: which place of the range a block gets, and which memory is
+ * mapped and unmapped for it.
  *
- * An allocation takes a free block of what is mapped. Where none fits it grows, in three steps:
- * 1. Under blocks_lock it makes a plan. It pledges the place, and the idle mappings that are to move, so that no other
- *    thread can have either.
+ * An allocation takes a free block of mapped memory. If none fits, the arena grows, in three steps:
+ * 1. Under blocks_lock it makes a plan. It pledges the place, and the idle mappings that will move,
+ *    so that no other thread can take either.
  * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
  * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
- * Memory is also mapped ahead of need, and given back.
+ * It also maps memory ahead of need, and gives memory back.
  *
- * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the pledges of the plan are used.
- * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host memory.
+ * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the pledges of
+ * the plan are used.
+ * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host
+ * memory.
  */
 #include <stdio.h>
 #include "base/error.h"
@@ -17,58 +20,67 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-#define SLACK ((size_t)256 << 20) /* may be mapped to avoid waiting, beside a quarter of what was ever taken */
-#define ALWAYS ((size_t)64 << 20) /* nothing moves while at most so much is mapped */
-#define SLACK_PART 80 /* an 80th of the most that was ever taken may be mapped beyond it before anything moves */
-#define BATCH_MOST ((size_t)16 << 20)      /* most that is mapped at once for small blocks */
-#define BATCH_PART 32                      /* the same as a part of what small blocks have */
-#define MOVED_FREE 20                      /* all memory may have moved so many times lately before the slack grows */
+/* May be mapped to avoid waiting, beside a quarter of the most that was ever taken. */
+#define SLACK ((size_t)256 << 20)
+#define ALWAYS ((size_t)64 << 20) /* nothing moves while no more than this is mapped */
+/* A 40th of the most that was ever taken may be mapped beyond it before anything moves. */
+#define SLACK_PART 40
+#define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
+#define BATCH_PART 32                 /* the same as a part of the memory of small blocks */
+/* All memory may have moved this many times lately before the slack grows. */
+#define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
-#define TRIM_BATCH ((size_t)256 << 20) /* pledged at a time, so that other threads can still allocate from the rest */
+/* Pledged at a time, so that other threads can still allocate from the rest. */
+#define TRIM_BATCH ((size_t)256 << 20)
 
-/* How an allocation will be served. */
+/* A way to serve an allocation. */
 typedef struct plan {
     hdi_run place;
     hdi_block *pledge;    /* of the place */
     hdi_block *leaving;   /* pledges of mappings that are unmapped first */
     hdi_points inherited; /* to wait for before the first use of the place */
-    size_t lacks;         /* bytes to be mapped */
-    size_t batch;         /* for small blocks: bytes of several granules, of which one is needed now; else 0 */
+    /* Of the place, all below is for one block; mappings for it may span several granules. */
+    size_t whole_to;
+    size_t lacks; /* bytes to be mapped */
+    /* `leaving` is the mapping here: it is mapped again in granules, and another plan follows */
+    hdi_run divides;
+    /* For small blocks: bytes of several granules, of which one is needed now; else 0. */
+    size_t batch;
 } plan;
 
-static size_t smaller(size_t a, size_t b)
+static size_t arena_alloc_smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static size_t larger(size_t a, size_t b)
+static size_t arena_alloc_larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-static hd_status fail_host_memory(const hdi_arena *arena, size_t bytes)
+static hd_status arena_fail_host_memory(const hdi_arena *arena, size_t bytes)
 {
     return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the bookkeeping of %s on device %d", HDI_BYTES(bytes),
                     arena->config.index);
 }
 
-/* ---- what is mapped: the caller holds blocks_lock --------------------------------------------------------------- */
+/* ---- mapped memory: the caller holds blocks_lock --------------------------------------------- */
 
 void hdi_arena_note(hdi_arena *arena)
 {
     size_t ready = 0, taken = 0;
     if (arena->large != NULL) {
         taken = hdi_arena_taken(arena);
-        arena->taken_peak = larger(arena->taken_peak, taken);
+        arena->taken_peak = arena_alloc_larger(arena->taken_peak, taken);
         ready = hdi_blocks_ready_bytes(arena->large_sums) + hdi_blocks_ready_bytes(arena->small_sums);
     }
     atomic_store_explicit(&arena->ready, ready, memory_order_relaxed);
     atomic_store_explicit(&arena->taken, taken, memory_order_relaxed);
 }
 
-/* Turns a live block of `large` into a span of `small`, and releases `inherited`. On failure (HOST_MEMORY, no message)
- * the block is free again. */
-static hd_status make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited)
+/* Turns a live block of `large` into a span of `small`, and releases `inherited`. On failure
+ * (HOST_MEMORY, no message) the block is free again. */
+static hd_status arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited)
 {
     const hdi_point *points = hdi_points_data(inherited);
     hd_status status = hdi_blocks_fill(arena->small, offset, arena->granule, fresh, points, inherited->count);
@@ -83,7 +95,7 @@ static hd_status make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_poin
 }
 
 /* Gives free spans back to `large`, until `keep` are left. */
-static void return_spans(hdi_arena *arena, size_t keep)
+static void arena_return_spans(hdi_arena *arena, size_t keep)
 {
     /* No lane has this number, so a span without unfinished uses goes first. */
     const hdi_blocks_request whole = {.bytes = arena->granule, .lane = UINT32_MAX};
@@ -100,7 +112,7 @@ static void return_spans(hdi_arena *arena, size_t keep)
     }
 }
 
-static hd_status take_small(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
+static hd_status arena_take_small(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
 {
     hdi_blocks_request wanted = *request;
     wanted.no_wait = true;
@@ -123,7 +135,7 @@ static hd_status take_small(hdi_arena *arena, const hdi_blocks_request *request,
         status = hdi_blocks_take(arena->large, &whole, &span);
     }
     if (status == HD_OK) {
-        status = make_span(arena, span.offset, span.origin == HDI_ORIGIN_FRESH, &span.inherited);
+        status = arena_make_span(arena, span.offset, span.origin == HDI_ORIGIN_FRESH, &span.inherited);
     }
     if (status == HD_OK) {
         return hdi_blocks_take(arena->small, request, out);
@@ -132,10 +144,10 @@ static hd_status take_small(hdi_arena *arena, const hdi_blocks_request *request,
     return status;
 }
 
-/* Takes a block from what is mapped. NOT_FOUND and HOST_MEMORY record no message. */
-static hd_status take(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
+/* Takes a block from mapped memory. NOT_FOUND and HOST_MEMORY record no message. */
+static hd_status arena_take_block(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
 {
-    hd_status status = request->bytes <= HDI_SMALL_BYTES ? take_small(arena, request, out)
+    hd_status status = request->bytes <= HDI_SMALL_BYTES ? arena_take_small(arena, request, out)
                                                          : hdi_blocks_take(arena->large, request, out);
     if (status == HD_OK) {
         arena->n_from[out->origin]++;
@@ -143,15 +155,15 @@ static hd_status take(hdi_arena *arena, const hdi_blocks_request *request, hdi_b
     return status;
 }
 
-/* ---- idle mappings: the caller holds both locks ------------------------------------------------------------------ */
+/* ---- idle mappings: the caller holds both locks ---------------------------------------------- */
 
 typedef struct pick {
     const hdi_mappings *mappings;
     size_t wanted, got; /* bytes */
 } pick;
 
-/* Chooses whole mappings, from the end of the block, until there are enough. */
-static hdi_choice pick_mappings(void *context, size_t *from, size_t *to)
+/* Chooses whole mappings, from the end of the block, until they are enough. */
+static hdi_choice arena_pick_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
     if (p->got >= p->wanted) {
@@ -169,7 +181,7 @@ static hdi_choice pick_mappings(void *context, size_t *from, size_t *to)
     return HDI_CHOICE_TAKE;
 }
 
-static hdi_choice count_mappings(void *context, size_t *from, size_t *to)
+static hdi_choice arena_count_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
     p->got += hdi_mappings_within(p->mappings, from, to) ? *to - *from : 0;
@@ -180,13 +192,14 @@ size_t hdi_arena_idle(hdi_arena *arena)
 {
     pick p = {.mappings = &arena->mappings};
     hdi_block *none = NULL;
-    hdi_blocks_pledge_finished(arena->large, arena->granule, false, count_mappings, &p, &none);
+    hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_count_mappings, &p, &none);
     return p.got;
 }
 
-/* Gives the pledges of unmap_list back. The pledges before `last` are unmapped and become gaps. Of `last`, the part below
- * `gone_to` does. All the rest is still mapped and becomes free. */
-static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
+/* Gives the pledges of arena_unmap_list back. The pledges before `last` are unmapped and become
+ * gaps. The part of `last` below `gone_to` also becomes a gap. All the rest is still mapped and
+ * becomes free. */
+static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
     while (list != NULL) {
@@ -201,38 +214,41 @@ static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, siz
     }
 }
 
-/* Unmaps what a list of pledges covers, up to the first failure. *last: the pledge that failed, unmapped below *gone_to;
- * NULL: none. Adds the unmapped bytes to *counter. The caller holds `growing`, and not blocks_lock. */
-static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to, uint64_t *counter)
+/* Unmaps the memory of a list of pledges, up to the first failure, and moves it to the unmapped
+ * parts of a place. *mapped_to: the place is mapped below. *last: the pledge that failed, unmapped
+ * below *gone_to; NULL: none. Adds the unmapped bytes to *counter. The caller holds `growing`, and
+ * not blocks_lock. */
+static hdi_trouble arena_unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to,
+                                    size_t *mapped_to, size_t place_to, uint64_t *counter)
 {
-    hdi_answer answer = {HDCU_SUCCESS, ""};
+    hdi_trouble t = {.peer = -1};
     *last = NULL;
     *gone_to = 0;
     for (hdi_block *pledge = list, *next; pledge != NULL; pledge = next) {
         size_t from, to;
         next = hdi_blocks_pledged(pledge, &from, &to);
-        answer = hdi_mappings_unmap(&arena->mappings, from, to, gone_to);
+        t = hdi_mappings_move(&arena->mappings, from, to, gone_to, *mapped_to, place_to, mapped_to);
         *counter += *gone_to - from;
-        if (!hdi_answered(answer)) {
+        if (hdi_is_trouble(t)) {
             *last = pledge;
             break;
         }
     }
-    return answer;
+    return t;
 }
 
-/* ---- plans: the caller holds both locks ------------------------------------------------------------------------- */
+/* ---- plans: the caller holds both locks ------------------------------------------------------ */
 
-static void drop_plan(hdi_arena *arena, plan *p)
+static void arena_plan_drop(hdi_arena *arena, plan *p)
 {
-    vacate(arena, p->leaving, p->leaving, 0);
+    arena_vacate_pledges(arena, p->leaving, p->leaving, 0);
     hdi_blocks_settle(arena->large, p->pledge, p->place.to, p->place.from);
     hdi_points_release(&p->inherited);
 }
 
-/* Plans for a place: pledges it, and idle mappings that are to move. They are as many as keep what is mapped at
- * `target`, or all that there are. NOT_FOUND: more than `bound` would be mapped. */
-static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
+/* Plans for a place: pledges it, and idle mappings that will move. They are as many as keep the
+ * mapped bytes at `target`, or all of them. NOT_FOUND: more than `bound` would be mapped. */
+static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
     plan p = {.place = *place};
     if (hdi_blocks_pledge_run(arena->large, place, &p.inherited, &p.pledge) != HD_OK) {
@@ -240,10 +256,12 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     }
     p.lacks = hdi_mappings_missing(&arena->mappings, place->from, place->to);
     size_t mapped = arena->mappings.mapped + p.lacks;
-    pick idle = {.mappings = &arena->mappings, .wanted = mapped > target ? smaller(p.lacks, mapped - target) : 0};
+    pick idle = {.mappings = &arena->mappings,
+                 .wanted = mapped > target ? arena_alloc_smaller(p.lacks, mapped - target) : 0};
     hd_status status = HD_OK;
     if (idle.wanted != 0) {
-        status = hdi_blocks_pledge_finished(arena->large, arena->granule, false, pick_mappings, &idle, &p.leaving);
+        status =
+            hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_mappings, &idle, &p.leaving);
     }
     if (status == HD_OK && mapped - idle.got > bound) {
         status = HD_ERROR_NOT_FOUND;
@@ -251,27 +269,76 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     if (status == HD_OK) {
         *out = p;
     } else {
-        drop_plan(arena, &p);
+        arena_plan_drop(arena, &p);
     }
     return status;
 }
 
-/* Finds the place that lacks the fewest bytes if all idle mappings were unmapped. It serves where everything has to
- * move. */
-static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
+/* Finds the place that lacks the fewest bytes. */
+static bool arena_find_place(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
-    pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
-    hdi_block *idle = NULL;
-    bool found = hdi_blocks_pledge_finished(arena->large, arena->granule, false, pick_mappings, &all, &idle) == HD_OK &&
-                 idle != NULL && hdi_blocks_find_run(arena->large, request, arena->granule, idle, place);
-    vacate(arena, idle, idle, 0);
+    hdi_run other;
+    bool found = hdi_blocks_find_run(arena->large, request, arena->granule, NULL, place);
+    if ((!found || place->lacks != 0) && hdi_blocks_find_free(arena->large, request, &other) &&
+        (!found || other.lacks < place->lacks)) {
+        *place = other;
+        found = true;
+    }
     return found;
 }
 
-/* How much more than `ever` may be mapped before anything is moved. It is an eightieth of `ever`, and rises by as much
- * for each time that all memory moved lately beyond MOVED_FREE. It is a quarter at most. So a program that leaves holes
- * of sizes that no block fits costs memory instead of time. The caller holds `growing`. */
-static size_t slack(hdi_arena *arena, size_t ever)
+/* Finds the place that lacks the fewest bytes if all idle mappings were unmapped. It serves an
+ * allocation for which everything must move. */
+static bool arena_find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
+{
+    pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
+    hdi_block *idle = NULL;
+    bool found =
+        hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_mappings, &all, &idle) == HD_OK &&
+        idle != NULL && hdi_blocks_find_run(arena->large, request, arena->granule, idle, place);
+    arena_vacate_pledges(arena, idle, idle, 0);
+    return found;
+}
+
+static hdi_choice arena_pick_one_mapping(void *context, size_t *from, size_t *to)
+{
+    const hdi_run *one = context;
+    if (one->from < *from || one->to > *to) {
+        return HDI_CHOICE_SKIP;
+    }
+    *from = one->from;
+    *to = one->to;
+    return HDI_CHOICE_TAKE;
+}
+
+/* As arena_plan_try_place. A block never gets a part of a mapping that could be given back as a
+ * whole. If it would, the plan is to map the same memory again, granule by granule. So a block that
+ * stays keeps no more memory than the granules that it touches. */
+static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t bytes, size_t target, size_t bound,
+                                  plan *out)
+{
+    hdi_run whole = {.lacks = 0};
+    if (!hdi_blocks_divided(arena->large, place, bytes, &whole.from, &whole.to)) {
+        hd_status status = arena_plan_try_place(arena, place, target, bound, out);
+        out->whole_to = hdi_arena_round_down(place->from + bytes, arena->granule);
+        return status;
+    }
+    size_t mapped = arena->mappings.mapped + hdi_mappings_missing(&arena->mappings, place->from, place->to);
+    if (mapped > bound && mapped - bound > hdi_arena_idle(arena)) {
+        return HD_ERROR_NOT_FOUND;
+    }
+    *out = (plan){.divides = whole};
+    hd_status status =
+        hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_one_mapping, &whole, &out->leaving);
+    /* Its parts have not joined. */
+    return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
+}
+
+/* How much more than `ever` may be mapped before anything is moved. It is a fortieth of `ever`, and
+ * rises by as much for each time that all memory moved lately beyond MOVED_FREE. It is a quarter at
+ * most. So a program that leaves holes of sizes that no block fits costs memory instead of time.
+ * The caller holds `growing`. */
+static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
     for (; now - arena->moved_since >= MOVED_HALF_NS && arena->moved_lately != 0; arena->moved_since += MOVED_HALF_NS) {
@@ -280,57 +347,54 @@ static size_t slack(hdi_arena *arena, size_t ever)
     arena->moved_since = arena->moved_lately == 0 ? now : arena->moved_since;
     uint64_t times = ever != 0 ? arena->moved_lately / ever : 0;
     uint64_t parts = times > MOVED_FREE ? 1 + times - MOVED_FREE : 1;
-    return smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
+    return arena_alloc_smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
-/* Plans several granules for small blocks. They need one at a time, but with a driver call for each, all threads of a
- * growing program would wait for each other. The place is missing as a whole, and is a small part of what small blocks
- * have already. NOT_FOUND: there is none. */
-static hd_status plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
+/* Plans several granules for small blocks. They need one at a time, but with a driver call for
+ * each, all threads of a growing program would wait for each other. The whole place is unmapped,
+ * and is a small part of the memory that small blocks hold already. NOT_FOUND: no such place. */
+static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
-    size_t bytes = smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
-    bytes = hdi_arena_round_down(smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
+    size_t bytes = arena_alloc_smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
+    bytes = hdi_arena_round_down(arena_alloc_smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
     hdi_blocks_request many = {.bytes = bytes, .alignment = arena->granule, .lane = lane, .no_wait = true};
     hdi_run place;
     if (bytes <= arena->granule || !hdi_blocks_find_run(arena->large, &many, arena->granule, NULL, &place) ||
-        place.lacks != place.to - place.from) {
+        hdi_mappings_missing(&arena->mappings, place.from, place.to) != place.to - place.from) {
         return HD_ERROR_NOT_FOUND;
     }
-    hd_status status = try_place(arena, &place, ceiling, ceiling, out);
+    hd_status status = arena_plan_try_place(arena, &place, ceiling, ceiling, out);
     if (status == HD_OK) {
         out->batch = bytes;
     }
     return status;
 }
 
-/* Chooses where the block will lie. NOT_FOUND: there is no place, or it is not worth the memory.
+/* Chooses the place for the block of a request. NOT_FOUND: no place exists, or it is not worth the
+ * memory.
+ * - `request`: of `large`, so it is a granule for a small block. `divide`: nothing else is left.
  * - `many`: a small block may get more granules than it needs, for those after it.
  * - `ceiling`: most that may be mapped.
- * - `would_wait`: there is a mapped block that another lane still uses. */
-static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool would_wait, bool many, size_t ceiling,
-                           plan *out)
+ * - `would_wait`: a mapped block fits, but another lane still uses it. */
+static hd_status arena_plan_make(hdi_arena *arena, hdi_blocks_request request, bool would_wait, bool many,
+                                 size_t ceiling, plan *out)
 {
-    const bool span = bytes <= HDI_SMALL_BYTES;
-    hdi_blocks_request request = {
-        .bytes = span ? arena->granule : bytes, .alignment = span ? arena->granule : 0, .lane = lane, .no_wait = true};
-    if (request.bytes > arena->reserved) {
-        return HD_ERROR_NOT_FOUND;
-    }
-    const size_t taken = hdi_arena_taken(arena) + hdi_arena_round_up(bytes, HDI_BLOCKS_GRANULE);
-    const size_t ever = larger(taken, arena->taken_peak);
-    const size_t target = smaller(ceiling, larger(ever + slack(arena, ever), ALWAYS));
-    const size_t loose = smaller(ceiling, ever + ever / 4 + SLACK);
+    const size_t taken = hdi_arena_taken(arena) + hdi_arena_round_up(request.bytes, HDI_BLOCKS_GRANULE);
+    const size_t ever = arena_alloc_larger(taken, arena->taken_peak);
+    const size_t target =
+        arena_alloc_smaller(ceiling, arena_alloc_larger(ever + arena_slack_bytes(arena, ever), ALWAYS));
+    const size_t loose = arena_alloc_smaller(ceiling, ever + ever / 4 + SLACK);
     hdi_run place;
-    arena->mappings.needed = ever;
-    if (span && many) {
-        hd_status status = plan_batch(arena, lane, loose, out);
+    if (many) {
+        hd_status status = arena_plan_batch(arena, request.lane, loose, out);
         if (status != HD_ERROR_NOT_FOUND) {
             return status;
         }
     }
-    if (hdi_blocks_find_run(arena->large, &request, arena->granule, NULL, &place)) {
-        hd_status status = try_place(arena, &place, target, loose, out);
+    request.no_wait = true;
+    if (arena_find_place(arena, &request, &place)) {
+        hd_status status = arena_plan_place(arena, &place, request.bytes, target, loose, out);
         if (status != HD_ERROR_NOT_FOUND) {
             return status;
         }
@@ -339,36 +403,42 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
         return HD_ERROR_NOT_FOUND;
     }
     request.no_wait = false;
-    if (hdi_blocks_find_run(arena->large, &request, arena->granule, NULL, &place)) {
-        hd_status status = try_place(arena, &place, target, ceiling, out);
+    if (arena_find_place(arena, &request, &place)) {
+        hd_status status = arena_plan_place(arena, &place, request.bytes, target, ceiling, out);
         if (status != HD_ERROR_NOT_FOUND) {
             return status;
         }
     }
-    return find_place_without_idle(arena, &request, &place) ? try_place(arena, &place, target, ceiling, out)
-                                                            : HD_ERROR_NOT_FOUND;
+    return arena_find_place_without_idle(arena, &request, &place)
+               ? arena_plan_place(arena, &place, request.bytes, target, ceiling, out)
+               : HD_ERROR_NOT_FOUND;
 }
 
-/* ---- growing: the caller holds `growing` ------------------------------------------------------------------------- */
+/* ---- growing: the caller holds `growing` ----------------------------------------------------- */
 
-/* Reports that there is no device memory for an allocation. `answer`: the port's refusal, or success where the port had
- * no request. The caller holds `growing`. */
-static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
+/* Reports that no device memory is left for an allocation. `answer`: the port's refusal, or success
+ * if the port got no request. The caller holds `growing`. */
+static hd_status arena_fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
 {
     hdi_blocks_info large, small;
     hdi_lock_take(&arena->blocks_lock);
+    hdi_blocks_prune(arena->large);
+    hdi_blocks_prune(arena->small);
     hdi_blocks_get_info(arena->large, &large);
     hdi_blocks_get_info(arena->small, &small);
-    size_t taken = hdi_arena_taken(arena);
+    size_t taken = hdi_arena_taken(arena), held = arena->mappings.mapped;
+    size_t movable = taken + hdi_arena_idle(arena) + large.waiting_bytes + small.waiting_bytes;
     hdi_lock_release(&arena->blocks_lock);
 
     bool asked = !hdi_answered(answer);
     hd_status status = asked ? hdi_arena_status_of(answer) : HD_ERROR_MEMORY;
     hd_error error = hdi_error_blank(status);
     snprintf(error.message, sizeof error.message,
-             "%s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
-             arena->config.index, HDI_BYTES(arena->mappings.mapped + arena->pieces), HDI_BYTES(arena->limit),
-             HDI_BYTES(taken + arena->pieces), HDI_BYTES(larger(large.largest_free, small.largest_free)));
+             "%s on device %d: %s of at most %s are held, %s in use, %s kept by blocks, "
+             "largest free block %s",
+             HDI_BYTES(bytes), arena->config.index, HDI_BYTES(held + arena->pieces), HDI_BYTES(arena->limit),
+             HDI_BYTES(taken + arena->pieces), HDI_BYTES(held > movable ? held - movable : 0),
+             HDI_BYTES(arena_alloc_larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
     }
@@ -378,7 +448,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
 }
 
 /* Reports that new memory could not be shared with a device that may use all memory of this one. */
-static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
+static hd_status arena_fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(t.answer), t.answer,
                                  "%s on device %d: new memory cannot be shared with device %d, which "
@@ -387,7 +457,7 @@ static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 }
 
 /* The origin of a block that a plan made. */
-static hdi_origin origin_of(const plan *p, uint32_t lane)
+static hdi_origin arena_plan_origin(const plan *p, uint32_t lane)
 {
     if (p->lacks != 0 || p->inherited.count == 0) {
         return p->lacks != 0 ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
@@ -396,10 +466,10 @@ static hdi_origin origin_of(const plan *p, uint32_t lane)
     return own ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
 }
 
-/* Makes the block of a plan, all of which is mapped. The caller holds both locks. */
-static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out)
+/* Makes the block of a plan, all of whose memory is mapped. The caller holds both locks. */
+static hd_status arena_plan_finish(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out)
 {
-    out->origin = origin_of(p, request->lane);
+    out->origin = arena_plan_origin(p, request->lane);
     out->offset = p->place.from;
     out->inherited = p->inherited;
     if (request->bytes > HDI_SMALL_BYTES) {
@@ -408,7 +478,7 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
         return HD_OK;
     }
     hdi_blocks_finish(arena->large, p->pledge, p->place.to, arena->granule);
-    hd_status status = make_span(arena, p->place.from, true, &p->inherited);
+    hd_status status = arena_make_span(arena, p->place.from, true, &p->inherited);
     if (status == HD_OK) {
         status = hdi_blocks_take(arena->small, request, out);
         arena->n_from[out->origin] += status == HD_OK;
@@ -416,69 +486,100 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
     return status;
 }
 
-/* Carries a plan out. On failure all is as before, except for mappings that were to move or were mapped: each is now
- * free memory or unmapped. The caller holds `growing`. */
-static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out,
-                           hdi_trouble *t)
+/* Divides a mapping into granules. On failure it is unmapped. The caller holds `growing`. */
+static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
+{
+    const hdi_run *whole = &p->divides;
+    hdi_trouble t = {.peer = -1};
+    size_t gone_to = whole->to, mapped_to = whole->from;
+    t.answer = hdi_mappings_unmap(&arena->mappings, whole->from, whole->to, &gone_to);
+    if (!hdi_is_trouble(t)) {
+        t = hdi_mappings_map(&arena->mappings, whole->from, whole->to, 0, &mapped_to);
+        if (hdi_is_trouble(t)) {
+            hdi_mappings_unmap(&arena->mappings, whole->from, mapped_to, &gone_to);
+        }
+    }
+    hdi_lock_take(&arena->blocks_lock);
+    hdi_blocks_vacate(arena->large, p->leaving, hdi_is_trouble(t) ? whole->to : whole->from);
+    hdi_arena_note(arena);
+    hdi_lock_release(&arena->blocks_lock);
+    return t;
+}
+
+/* Carries a plan out. On failure the former state returns, except for mappings that were to move or
+ * were mapped: each is now free memory or unmapped. The caller holds `growing`. */
+static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request,
+                                      hdi_blocks_taken *out, hdi_trouble *t)
 {
     hdi_block *last = NULL;
     size_t gone_to = 0, mapped_to = p->place.from;
     *t = (hdi_trouble){.peer = -1};
+    if (p->divides.to != 0) {
+        *t = arena_plan_divide_mapping(arena, p);
+        return HD_OK;
+    }
     uint64_t before = arena->moved_bytes;
-    t->answer = unmap_list(arena, p->leaving, &last, &gone_to, &arena->moved_bytes);
+    *t = arena_unmap_list(arena, p->leaving, &last, &gone_to, &mapped_to, p->place.to, &arena->moved_bytes);
     arena->moved_lately += arena->moved_bytes - before;
     if (!hdi_is_trouble(*t)) {
-        *t = hdi_mappings_map(&arena->mappings, p->place.from, p->place.to, p->batch, &mapped_to);
+        *t = hdi_mappings_map(&arena->mappings, p->place.from, p->place.to, p->whole_to, &mapped_to);
     }
     hd_status status = HD_OK;
     hdi_lock_take(&arena->blocks_lock);
-    vacate(arena, p->leaving, last, gone_to);
+    arena_vacate_pledges(arena, p->leaving, last, gone_to);
     if (hdi_is_trouble(*t)) {
-        hdi_blocks_settle(arena->large, p->pledge, p->place.to, larger(mapped_to, p->place.from));
+        hdi_blocks_settle(arena->large, p->pledge, p->place.to, arena_alloc_larger(mapped_to, p->place.from));
         hdi_points_release(&p->inherited);
     } else {
-        status = finish_plan(arena, p, request, out);
+        status = arena_plan_finish(arena, p, request, out);
     }
     hdi_arena_note(arena);
     hdi_lock_release(&arena->blocks_lock);
     return status;
 }
 
-/* Takes a block of what is mapped, or makes a plan where nothing fits. A plan was made where out->origin is NONE. The
- * caller holds both locks. */
-static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
-                              hdi_blocks_taken *out, plan *p)
+/* Takes a block of mapped memory, or makes a plan if nothing fits. out->origin NONE: it made a
+ * plan. The caller holds both locks. */
+static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
+                                    hdi_blocks_taken *out, plan *p)
 {
     const bool span = request->bytes <= HDI_SMALL_BYTES;
+    hdi_blocks_request wanted = *request, place = *request;
+    place.bytes = span ? arena->granule : request->bytes;
+    place.alignment = span ? arena->granule : 0;
     if (!span) {
         hdi_blocks_join_whole(arena->small);
-        return_spans(arena, 0);
+        arena_return_spans(arena, 0);
     }
-    hdi_blocks_prune(span ? arena->small : arena->large);
-    hdi_blocks_request wanted = *request;
+    if (span) {
+        hdi_blocks_prune(arena->small);
+    }
+    hdi_blocks_prune(arena->large); /* parts of a mapping join, too */
     wanted.no_wait = true;
-    /* A second attempt: blocks may have joined just now. Other threads may have freed and mapped while this one waited
-     * for `growing`. */
-    hd_status status = take(arena, &wanted, out);
-    if (status != HD_ERROR_NOT_FOUND) {
-        return status;
-    }
+    /* A second attempt, since blocks may just have joined. Other threads may free and map while
+     * this one waited for `growing`. */
+    hd_status status = arena_take_block(arena, &wanted, out);
     bool would_wait = out->origin == HDI_ORIGIN_WAITED;
-    out->origin = HDI_ORIGIN_NONE;
-    status = make_plan(arena, request->lane, request->bytes, would_wait, many, ceiling, p);
-    if (status == HD_ERROR_NOT_FOUND) {
-        status = take(arena, request, out);
+    wanted.no_wait = false;
+    for (int last = 0; last < 2 && status == HD_ERROR_NOT_FOUND; last++) {
+        wanted.divide = place.divide = last;
+        out->origin = HDI_ORIGIN_NONE;
+        status = place.bytes <= arena->reserved ? arena_plan_make(arena, place, would_wait, span && many, ceiling, p)
+                                                : HD_ERROR_NOT_FOUND;
+        if (status == HD_ERROR_NOT_FOUND) {
+            status = arena_take_block(arena, &wanted, out);
+        }
     }
     if (status == HD_ERROR_NOT_FOUND && span) {
         /* The last memory for a small block lies between large ones. */
-        status = hdi_blocks_take(arena->large, request, out);
+        status = hdi_blocks_take(arena->large, &wanted, out);
         arena->n_from[out->origin] += status == HD_OK;
     }
     return status;
 }
 
-/* Serves an allocation that no free mapped memory fits. The caller holds `growing`. */
-static hd_status grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+/* Serves an allocation that fits in no free mapped memory. The caller holds `growing`. */
+static hd_status arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
     size_t ceiling = arena->limit - arena->pieces;
@@ -492,17 +593,20 @@ static hd_status grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_device
         hdi_blocks_taken taken;
         hdi_trouble t = {.peer = -1};
         hdi_lock_take(&arena->blocks_lock);
-        hd_status status = take_or_plan(arena, &request, many, ceiling, &taken, &p);
+        hd_status status = arena_take_or_plan(arena, &request, many, ceiling, &taken, &p);
         hdi_arena_note(arena);
         hdi_lock_release(&arena->blocks_lock);
         if (status == HD_OK && taken.origin == HDI_ORIGIN_NONE) {
-            status = carry_out(arena, &p, &request, &taken, &t);
+            status = arena_plan_carry_out(arena, &p, &request, &taken, &t);
         }
         if (status == HD_ERROR_HOST_MEMORY) {
-            return fail_host_memory(arena, bytes);
+            return arena_fail_host_memory(arena, bytes);
         }
         if (status == HD_ERROR_NOT_FOUND) {
-            return fail_full(arena, bytes, refused);
+            return arena_fail_full(arena, bytes, refused);
+        }
+        if (!hdi_is_trouble(t) && p.divides.to != 0) {
+            continue;
         }
         if (!hdi_is_trouble(t)) {
             *out = arena->base + taken.offset;
@@ -510,31 +614,33 @@ static hd_status grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_device
             return HD_OK;
         }
         if (t.peer >= 0) {
-            return fail_share(arena, bytes, t);
+            return arena_fail_share(arena, bytes, t);
         }
         if (t.answer.code != HDCU_ERROR_OUT_OF_MEMORY) {
-            return fail_full(arena, bytes, t.answer);
+            return arena_fail_full(arena, bytes, t.answer);
         }
         if (p.batch != 0) {
             many = false; /* one granule may still be free */
             continue;
         }
-        /* The device has no more memory than is mapped now. Idle mappings can still move, and lanes can wait. */
+        /* The device can give no more memory than is mapped now. Idle mappings can still move, and
+         * lanes can wait. */
         refused = t.answer;
         ceiling = arena->mappings.mapped;
     }
 }
 
-/* ---- allocation and free ----------------------------------------------------------------------------------------- */
+/* ---- allocation and free --------------------------------------------------------------------- */
 
-/* Takes a block of what is mapped and free. NOT_FOUND records no message. */
-static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+/* Takes a block of free mapped memory. NOT_FOUND records no message. */
+static hd_status arena_alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out,
+                                    hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
     hdi_blocks_taken taken;
     hdi_lock_take(&arena->blocks_lock);
     bool empty = arena->large == NULL;
-    hd_status status = empty ? HD_ERROR_DEVICE_LOST : take(arena, &request, &taken);
+    hd_status status = empty ? HD_ERROR_DEVICE_LOST : arena_take_block(arena, &request, &taken);
     if (status == HD_OK) {
         *out = arena->base + taken.offset;
         *inherited = taken.inherited;
@@ -544,7 +650,7 @@ static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdc
     if (empty) {
         return hdi_arena_fail_empty(arena);
     }
-    return status == HD_ERROR_HOST_MEMORY ? fail_host_memory(arena, bytes) : status;
+    return status == HD_ERROR_HOST_MEMORY ? arena_fail_host_memory(arena, bytes) : status;
 }
 
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
@@ -552,14 +658,14 @@ hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_de
     if (bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "a block of 0 bytes");
     }
-    hd_status status = alloc_mapped(arena, lane, bytes, out, inherited);
+    hd_status status = arena_alloc_mapped(arena, lane, bytes, out, inherited);
     if (status == HD_ERROR_NOT_FOUND && arena->config.relieve != NULL &&
         arena->config.relieve(arena->config.relieve_context)) {
-        status = alloc_mapped(arena, lane, bytes, out, inherited);
+        status = arena_alloc_mapped(arena, lane, bytes, out, inherited);
     }
     if (status == HD_ERROR_NOT_FOUND) {
         hdi_mutex_lock(&arena->growing);
-        status = grow(arena, lane, bytes, out, inherited);
+        status = arena_grow(arena, lane, bytes, out, inherited);
         hdi_mutex_unlock(&arena->growing);
     }
     return status;
@@ -575,7 +681,7 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
     }
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks_taken taken;
-    while (n < count && arena->large != NULL && take(arena, &request, &taken) == HD_OK) {
+    while (n < count && arena->large != NULL && arena_take_block(arena, &request, &taken) == HD_OK) {
         out[n] = arena->base + taken.offset;
         inherited[n] = taken.inherited;
         arena->n_from[taken.origin]--; /* counts only when it leaves the magazine */
@@ -594,7 +700,7 @@ void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *p
         bool small = arena->is_span[offset / arena->granule] != 0;
         if (hdi_blocks_free(small ? arena->small : arena->large, offset, points, n_points)) {
             if (small) {
-                return_spans(arena, HDI_SPARE_SPANS);
+                arena_return_spans(arena, HDI_SPARE_SPANS);
             }
             hdi_arena_note(arena);
             atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
@@ -603,28 +709,28 @@ void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *p
     hdi_lock_release(&arena->blocks_lock);
 }
 
-/* ---- mapping ahead of need, and giving back --------------------------------------------------------------------- */
+/* ---- mapping ahead of need, and giving back -------------------------------------------------- */
 
 /* The caller holds `growing`. */
-static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
+static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 {
     if (arena->large == NULL) {
         return hdi_arena_fail_empty(arena);
     }
-    size_t more =
-        smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces - arena->mappings.mapped);
+    size_t more = arena_alloc_smaller(hdi_arena_round_up(bytes, arena->granule),
+                                      arena->limit - arena->pieces - arena->mappings.mapped);
     hdi_run place;
     hdi_block *pledge = NULL;
     hdi_points none;
     hd_status status = HD_ERROR_NOT_FOUND;
     hdi_lock_take(&arena->blocks_lock);
     if (more != 0 && hdi_blocks_find_gap(arena->large, more, &place)) {
-        place.to = smaller(place.to, place.from + more);
+        place.to = arena_alloc_smaller(place.to, place.from + more);
         status = hdi_blocks_pledge_run(arena->large, &place, &none, &pledge);
     }
     hdi_lock_release(&arena->blocks_lock);
     if (status != HD_OK) {
-        return status == HD_ERROR_NOT_FOUND ? HD_OK : fail_host_memory(arena, bytes);
+        return status == HD_ERROR_NOT_FOUND ? HD_OK : arena_fail_host_memory(arena, bytes);
     }
     size_t mapped_to = place.from;
     hdi_trouble t = hdi_mappings_map(&arena->mappings, place.from, place.to, 0, &mapped_to);
@@ -637,11 +743,11 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     if (!hdi_is_trouble(t)) {
         return HD_OK;
     }
-    return t.peer >= 0 ? fail_share(arena, bytes, t) : fail_full(arena, bytes, t.answer);
+    return t.peer >= 0 ? arena_fail_share(arena, bytes, t) : arena_fail_full(arena, bytes, t.answer);
 }
 
-/* Whether the limit allows so many bytes more. *lacks: how many are to be unmapped for that. */
-static bool count_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
+/* True if the limit allows `bytes` more. *lacks: the bytes to unmap for that. */
+static bool arena_admit_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
 {
     hdi_mutex_lock(&arena->growing);
     size_t held = arena->pieces + arena->mappings.mapped;
@@ -661,17 +767,17 @@ hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes)
 {
     size_t lacks, got = 1;
     hd_status status = HD_OK;
-    bool fits = count_piece(arena, bytes, &lacks);
+    bool fits = arena_admit_piece(arena, bytes, &lacks);
     while (!fits && !status && got != 0 && bytes <= arena->limit) {
         status = hdi_arena_trim(arena, 0, lacks, &got);
-        fits = status == HD_OK && count_piece(arena, bytes, &lacks);
+        fits = status == HD_OK && arena_admit_piece(arena, bytes, &lacks);
     }
     if (fits || status) {
         return status;
     }
     hdi_mutex_lock(&arena->growing);
-    status =
-        arena->large == NULL ? hdi_arena_fail_empty(arena) : fail_full(arena, bytes, (hdi_answer){HDCU_SUCCESS, ""});
+    status = arena->large == NULL ? hdi_arena_fail_empty(arena)
+                                  : arena_fail_full(arena, bytes, (hdi_answer){HDCU_SUCCESS, ""});
     hdi_mutex_unlock(&arena->growing);
     return status;
 }
@@ -679,7 +785,8 @@ hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes)
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used)
 {
     hdi_mutex_lock(&arena->growing);
-    arena->pieces -= smaller(bytes, arena->pieces); /* a restart has dropped all */
+    /* A restart has dropped all pieces. */
+    arena->pieces -= arena_alloc_smaller(bytes, arena->pieces);
     hdi_mutex_unlock(&arena->growing);
     if (used) {
         atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
@@ -690,7 +797,7 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 {
     size_t more = 0;
     hdi_mutex_lock(&arena->growing);
-    hd_status status = grow_ahead(arena, bytes, &more);
+    hd_status status = arena_map_ahead(arena, bytes, &more);
     hdi_mutex_unlock(&arena->growing);
     if (grown != NULL) {
         *grown = more;
@@ -698,8 +805,9 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return status;
 }
 
-/* Unmaps up to TRIM_BATCH of idle mappings. *got: how much it unmapped. The caller holds `growing`. */
-static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *got)
+/* Unmaps up to TRIM_BATCH of idle mappings. *got: the bytes unmapped. The caller holds
+ * `growing`. */
+static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *got)
 {
     pick p = {.mappings = &arena->mappings};
     hdi_block *leaving = NULL, *last;
@@ -707,20 +815,20 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
     hdi_lock_take(&arena->blocks_lock);
     if (arena->large != NULL) {
         hdi_blocks_prune(arena->small);
-        return_spans(arena, 0);
+        arena_return_spans(arena, 0);
         size_t idle = hdi_arena_idle(arena);
-        p.wanted = idle > keep ? smaller(smaller(idle - keep, most), TRIM_BATCH) : 0;
-        status = hdi_blocks_pledge_finished(arena->large, arena->granule, true, pick_mappings, &p, &leaving);
+        p.wanted = idle > keep ? arena_alloc_smaller(arena_alloc_smaller(idle - keep, most), TRIM_BATCH) : 0;
+        status = hdi_blocks_pledge_finished(arena->large, arena->granule, true, arena_pick_mappings, &p, &leaving);
         hdi_arena_note(arena);
     }
     hdi_lock_release(&arena->blocks_lock);
 
-    size_t gone_to;
+    size_t gone_to, none = 0;
     uint64_t returned = 0;
-    hdi_answer answer = unmap_list(arena, leaving, &last, &gone_to, &returned);
+    hdi_answer answer = arena_unmap_list(arena, leaving, &last, &gone_to, &none, 0, &returned).answer;
     if (leaving != NULL) {
         hdi_lock_take(&arena->blocks_lock);
-        vacate(arena, leaving, last, gone_to);
+        arena_vacate_pledges(arena, leaving, last, gone_to);
         hdi_arena_note(arena);
         hdi_lock_release(&arena->blocks_lock);
         atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
@@ -732,7 +840,8 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
         hdi_arena_fail_answer(arena, status, answer, "memory of device %d could not be given back",
                               arena->config.index);
     }
-    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be pledged was unmapped */
+    /* All that could be pledged is unmapped. */
+    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status;
 }
 
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned)
@@ -741,7 +850,7 @@ hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes,
     hd_status status;
     do { /* between the rounds, other threads may map */
         hdi_mutex_lock(&arena->growing);
-        status = trim_some(arena, keep_bytes, most_bytes - sum, &got);
+        status = arena_trim_some(arena, keep_bytes, most_bytes - sum, &got);
         hdi_mutex_unlock(&arena->growing);
         sum += got;
     } while (status == HD_OK && got != 0 && sum < most_bytes);

@@ -1,25 +1,27 @@
-/* arena_internal.h - what the files behind arena.h share.
+/* arena_internal.h - declarations shared by the files behind arena.h.
  *
- * - arena.c: the address range, what of it is mapped, peers, figures, verification.
- * - arena_alloc.c: memory for owners. It decides what is mapped and unmapped.
+ * - arena.c: the address range, its mappings, peers, figures, verification.
+ * - arena_alloc.c: memory for owners. It decides which memory to map and unmap.
  *
- * A mapping is what one map request of the port made: whole granules, given back by one unmap request. Every granted
- * peer gets every mapping when it is mapped, and loses it before it is unmapped.
+ * A mapping is whole granules with one handle of the driver. It moves or is given back as a whole.
+ * One request makes, moves or ends several neighbours. Every granted peer gets every mapping when
+ * it is mapped, and loses it before it is unmapped.
  *
- * Two allocators manage the same range. `large` has all of it: free and live blocks where memory is mapped, gaps where
- * it is not. `small` has the blocks up to HDI_SMALL_BYTES and gaps everywhere else. It gets memory from `large` in
- * spans of one granule, which are live blocks in `large`.
+ * Two allocators manage the same range. `large` covers all of it: free and live blocks over mapped
+ * memory, gaps elsewhere. `small` holds the blocks up to HDI_SMALL_BYTES and gaps everywhere else.
+ * It gets memory from `large` in spans of one granule, which are live blocks in `large`.
  *
  * Threads, locks, blocking: see arena.h.
  * Always:
- * - While `growing` is free, a granule is mapped exactly where `large` has no gap.
- * - While `growing` is free, is_span is set exactly for the granules where `small` has no gap.
+ * - While `growing` is free, a granule is mapped exactly if it is not in a gap of `large`.
+ * - While `growing` is free, is_span is set exactly for the granules outside gaps of `small`.
  * - Mappings do not overlap.
- * - `mapped` counts a mapping from before its map request until after its unmap request. So it is never less than what
- *   the device has given.
- * - A mapping that the port could not unmap counts as gone. The port records it, and clears it before it maps anything
- *   else.
- * - After a restart that failed there is no `large`, no `small` and nothing mapped.
+ * - A mapping of several granules is made for one block.
+ * - `mapped` counts a mapping from before its map request until after its unmap request. It is
+ *   therefore never less than the memory that the device has given.
+ * - A mapping that the port could not unmap counts as gone. The port records it, and clears it
+ *   before it maps anything else.
+ * - After a failed restart `large` and `small` are gone and nothing is mapped.
  */
 #ifndef HDI_MEMORY_ARENA_INTERNAL_H
 #define HDI_MEMORY_ARENA_INTERNAL_H
@@ -46,8 +48,8 @@ typedef struct hdi_mappings_config {
 /* A granule. */
 typedef struct hdi_mapping {
     uint32_t first;  /* 1 + the first granule of its mapping; 0: not mapped */
-    uint32_t count;  /* first granule only: how many granules the mapping has */
-    uint64_t shared; /* first granule only: bit per device that was given the mapping */
+    uint32_t count;  /* first granule only: the number of granules in the mapping */
+    uint64_t shared; /* first granule only: bit per device that got the mapping */
 } hdi_mapping;
 
 typedef struct hdi_mappings {
@@ -58,7 +60,6 @@ typedef struct hdi_mappings {
     size_t end;            /* no granule from here on is mapped */
     _Atomic size_t mapped; /* bytes; any thread may read this and mapped_total */
     size_t peak;
-    size_t needed;    /* most that blocks ever took; the arena sets it */
     uint64_t granted; /* bit per device */
     _Atomic uint64_t mapped_total;
     uint64_t calls, unmapped_total;
@@ -76,19 +77,20 @@ static inline bool hdi_is_trouble(hdi_trouble t)
 }
 
 struct hdi_arena {
-    hdi_arena_config config; /* constant, as the next line is */
+    hdi_arena_config config; /* constant, like the next line */
     size_t granule, reserved, limit;
 
     hdi_mutex growing;
-    hdi_mappings mappings; /* under `growing`, as all up to moved_since is */
+    hdi_mappings mappings; /* under `growing`, like all up to moved_since */
     size_t pieces;         /* bytes of pieces beside the range, which count against the limit */
-    uint64_t pieces_total; /* ... that there ever were */
+    uint64_t pieces_total; /* ... of all pieces ever made */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
     uint64_t moved_lately; /* halved at intervals, see slack() in arena_alloc.c */
     int64_t moved_since;   /* clock time of the last halving */
 
     hdi_lock blocks_lock;
-    /* Under blocks_lock, as all up to n_from is. Both allocators, their sums and `base` change under both locks. */
+    /* Under blocks_lock, like all up to n_from. Both allocators, their sums and `base` change under
+     * both locks. */
     hdi_blocks *large, *small;
     const hdi_blocks_sums *large_sums, *small_sums;
     uint64_t base;
@@ -98,8 +100,8 @@ struct hdi_arena {
     uint64_t n_from[HDI_ORIGIN_WAITED + 1]; /* blocks handed out, by origin */
 
     _Atomic uint64_t freed;
-    _Atomic size_t ready; /* what hdi_arena_free_bytes returns */
-    _Atomic size_t taken; /* what hdi_arena_taken_bytes returns */
+    _Atomic size_t ready; /* returned by hdi_arena_free_bytes */
+    _Atomic size_t taken; /* returned by hdi_arena_taken_bytes */
 };
 
 /* ---- arena.c ---- */
@@ -109,8 +111,8 @@ static inline size_t hdi_arena_round_down(size_t bytes, size_t unit)
     return bytes - bytes % unit;
 }
 
-/* Rounds up, at most to the largest multiple that a size_t can hold. No range is that large, so such a request fails as
- * too large and does not wrap around. */
+/* Rounds up, at most to the largest multiple that a size_t can hold. No range is that large, so
+ * such a request fails as too large and does not wrap around. */
 static inline size_t hdi_arena_round_up(size_t bytes, size_t unit)
 {
     size_t over = bytes % unit;
@@ -121,40 +123,52 @@ static inline size_t hdi_arena_round_up(size_t bytes, size_t unit)
 }
 
 hd_status hdi_arena_status_of(hdi_answer answer);
-/* hdi_fail_driver for an answer. The message has the name of a code that is not the driver's. */
+/* hdi_fail_driver for an answer. The message names a code that does not come from the driver. */
 hd_status hdi_arena_fail_answer(const hdi_arena *arena, hd_status status, hdi_answer answer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 hd_status hdi_arena_fail_empty(const hdi_arena *arena);
 
 /* Offsets are offsets in the range, in bytes. The caller holds `growing`. */
 
-size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to); /* bytes that are not mapped */
+size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to); /* bytes not mapped */
 
-/* Maps what is missing between two granules, by rising address. A mapping has `least` bytes or more where so much is
- * missing in one place. *mapped_to: everything below is mapped. On failure the mapping that failed is undone, and those
- * before it stay. */
-hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t least, size_t *mapped_to);
+/* Maps the unmapped granules between two granules, by rising address. Below `whole_to` all is for
+ * one block, so mappings may span several granules. From there on each granule gets a mapping of
+ * its own. *mapped_to: everything below is mapped. On failure the failed mapping is undone, and
+ * those before it stay. */
+hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t whole_to, size_t *mapped_to);
 
-/* Narrows an area to the whole mappings in it. False: there is none. */
+/* Gets the bounds of the mapping around the byte at `offset`, which is mapped. False: the mapping
+ * is one granule. */
+bool hdi_mappings_at(const hdi_mappings *p, size_t offset, size_t *from, size_t *to);
+
+/* Narrows an area to the whole mappings in it. False if it contains none. */
 bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to);
 
-/* The begin of the mapping with the byte in front of `to`. */
+/* The start of the mapping that contains the byte in front of `to`. */
 size_t hdi_mappings_last(const hdi_mappings *p, size_t to);
 
-/* Unmaps all mappings of an area of whole mappings, by rising address, up to the first failure. The mapping that failed
- * counts as gone, too. *gone_to: everything below is unmapped. */
+/* Unmaps all mappings of an area of whole mappings. On failure all of them count as gone. *gone_to:
+ * everything below is unmapped. */
 hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to);
+
+/* The same, but mappings of one granule move to the unmapped parts of a place [into, into_end).
+ * *mapped_to: everything of the place below is mapped. On failure the mappings that were to move
+ * are gone. */
+hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, size_t into, size_t into_end,
+                              size_t *mapped_to);
 
 /* ---- arena_alloc.c: the caller holds blocks_lock ---- */
 
-/* Bytes that are handed out now. */
+/* Bytes now handed out. */
 static inline size_t hdi_arena_taken(const hdi_arena *arena)
 {
     return hdi_blocks_live_bytes(arena->large_sums) - arena->n_spans * arena->granule +
            hdi_blocks_live_bytes(arena->small_sums);
 }
 
-/* Updates the peak and the figures that other threads read without a lock. Called after every change of them. */
+/* Updates the peak and the figures that other threads read without a lock. Called after every
+ * change of them. */
 void hdi_arena_note(hdi_arena *arena);
 /* Bytes of mappings that could be unmapped now. The caller holds both locks. */
 size_t hdi_arena_idle(hdi_arena *arena);

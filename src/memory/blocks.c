@@ -1,10 +1,11 @@
-/* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of former uses.
+/* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of
+ * former uses.
  *
- * A hash table with chains leads from an offset to its live block. blocks_lists.c describes how free blocks are found. A
- * function takes all host memory that it needs before it changes anything.
+ * A hash table with chains leads from an offset to its live block. blocks_lists.c describes how
+ * free blocks are found. A function takes all host memory that it needs before it changes anything.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: what hdi_blocks_check verifies.
+ * Always: everything that hdi_blocks_check verifies.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,47 +15,75 @@
 
 #define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
 
-/* ---- finding a free block --------------------------------------------------------------------------------------- */
+/* ---- finding a free block -------------------------------------------------------------------- */
 
 /* A search, in granules, and its best block so far. */
 typedef struct choice {
     size_t units, alignment;
     uint32_t lane;
+    bool divide; /* as in hdi_blocks_request */
+    bool unused; /* a mapping that is unused may be divided, too */
     hdi_block *block;
     size_t start; /* of the place in it */
     bool suits;
     int compared; /* blocks that fit */
 } choice;
 
-static void consider(hdi_blocks *b, hdi_block *k, choice *best)
+static choice blocks_choice_of(const hdi_blocks_request *request)
+{
+    return (choice){.units = (request->bytes - 1) / HDI_BLOCKS_GRANULE + 1,
+                    .alignment = request->alignment > HDI_BLOCKS_GRANULE ? request->alignment / HDI_BLOCKS_GRANULE : 1,
+                    .lane = request->lane,
+                    .divide = request->divide};
+}
+
+/* True if an owner may get a place in a free block without dividing a mapping that must stay
+ * whole. */
+static bool blocks_choice_may_divide(hdi_blocks *b, hdi_block *k, size_t start, const choice *c)
+{
+    size_t begin, end, to = start + c->units;
+    hdi_part first = hdi_block_part(b, k, start, start, to, &begin, &end);
+    hdi_part last = hdi_block_part(b, k, to - 1, start, to, &begin, &end);
+    return (c->unused || (first != HDI_PART_UNUSED && last != HDI_PART_UNUSED)) &&
+           (c->divide || (first != HDI_PART_USED && last != HDI_PART_USED));
+}
+
+static void blocks_choice_consider(hdi_blocks *b, hdi_block *k, choice *best)
 {
     size_t over = best->alignment > 1 ? k->start % best->alignment : 0;
     size_t skipped = over != 0 ? best->alignment - over : 0;
     if (k->units < best->units || k->units - best->units < skipped) {
         return;
     }
-    best->compared++;
     hdi_block_prune(b, k);
     bool good = hdi_block_suits(k, best->lane);
-    if (best->block == NULL || (good && !best->suits) || (good == best->suits && k->units < best->block->units)) {
+    bool better =
+        best->block == NULL || (good && !best->suits) || (good == best->suits && k->units < best->block->units);
+    if (better && b->config.mapping != NULL && !blocks_choice_may_divide(b, k, k->start + skipped, best)) {
+        return;
+    }
+    best->compared++;
+    if (better) {
         best->block = k;
         best->start = k->start + skipped;
         best->suits = good;
     }
 }
 
-/* Finds the block for a request and leaves it in its list. best->block is NULL where none is large enough. */
-static void find(hdi_blocks *b, choice *best)
+/* Finds the block for a request and leaves it in its list. best->block is NULL if none is large
+ * enough. */
+static void blocks_choice_find(hdi_blocks *b, choice *best)
 {
     unsigned own = hdi_block_class(best->units);
     for (int class = hdi_blocks_next_class(b, own); class >= 0 && best->compared < LOOK;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* From both ends in turn: this lane's own blocks are most likely the newest, finished ones the oldest. */
+        /* From both ends in turn: this lane's own blocks are most likely the newest, finished ones
+         * the oldest. */
         hdi_block *newest = *hdi_blocks_head(b, class);
         hdi_block *oldest = newest->prev;
         for (int step = 0; step < LOOK && best->compared < LOOK; step++) {
             bool from_newest = step % 2 == 0;
-            consider(b, from_newest ? newest : oldest, best);
+            blocks_choice_consider(b, from_newest ? newest : oldest, best);
             if (newest == oldest) {
                 break;
             }
@@ -66,31 +95,32 @@ static void find(hdi_blocks *b, choice *best)
         }
     }
     if (best->block == NULL) {
-        /* A class can have blocks that fit beside blocks that do not. This is so for the request's own class. With an
-         * alignment it is so up to the class where every block fits. A search of all these blocks costs a thousandth of
-         * a request for more memory. */
+        /* A class can mix blocks that fit with blocks that do not. The request's own class does.
+         * With an alignment, so do the classes up to the one where every block fits. A search of
+         * all these blocks costs a thousandth of a request for more memory. */
         unsigned last = hdi_block_class(best->units + best->alignment - 1);
         for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
              class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
             hdi_block *head = *hdi_blocks_head(b, class);
             hdi_block *k = head;
             do {
-                consider(b, k, best);
+                blocks_choice_consider(b, k, best);
                 k = k->next;
             } while (k != head && best->compared < LOOK);
         }
     }
 }
 
-/* ---- live blocks by offset -------------------------------------------------------------------------------------- */
+/* ---- live blocks by offset ------------------------------------------------------------------- */
 
-static hdi_block *live_at(const hdi_blocks *b, size_t offset)
+static hdi_block *blocks_live_at(const hdi_blocks *b, size_t offset)
 {
     return offset % HDI_BLOCKS_GRANULE == 0 ? *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE) : NULL;
 }
 
-/* Doubles the table when there are as many live blocks as chains. Without host memory the chains get longer instead. */
-static void grow_buckets(hdi_blocks *b)
+/* Doubles the table once the live blocks are as many as the chains. Without host memory the chains
+ * get longer instead. */
+static void blocks_grow_buckets(hdi_blocks *b)
 {
     if (b->n_live < b->n_buckets) {
         return;
@@ -116,7 +146,7 @@ static void grow_buckets(hdi_blocks *b)
     free(old);
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes)
 {
@@ -130,7 +160,7 @@ hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes)
     return status;
 }
 
-static hdi_origin origin_of(const hdi_block *k, bool suits)
+static hdi_origin blocks_origin_of(const hdi_block *k, bool suits)
 {
     if (k->pending != NULL) {
         return suits ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
@@ -138,9 +168,9 @@ static hdi_origin origin_of(const hdi_block *k, bool suits)
     return k->fresh ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
 }
 
-/* Cuts out of a free block the part that a new owner gets, and returns it. The rests in front and behind stay free. On
- * entry, k is in no class. */
-static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
+/* Cuts the new owner's part out of a free block, and returns it. The rests in front and behind stay
+ * free. On entry, k is in no class. */
+static hdi_block *blocks_carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
 {
     if (start > k->start) {
         hdi_block *part = hdi_block_cut(b, k, start - k->start);
@@ -163,8 +193,8 @@ static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
     return k;
 }
 
-/* The points that the owner of a part of k must wait for. False: no host memory. */
-static bool inherit(const hdi_blocks *b, const hdi_block *k, hdi_points *out)
+/* Gets the points that the owner of a part of k must wait for. False: no host memory. */
+static bool blocks_inherit_points(const hdi_blocks *b, const hdi_block *k, hdi_points *out)
 {
     const hdi_node *n = k->pending;
     if (n == NULL || n->next == NULL) {
@@ -184,10 +214,8 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
     if (request->bytes > b->sums.end * HDI_BLOCKS_GRANULE) {
         return HD_ERROR_NOT_FOUND;
     }
-    choice best = {.units = (request->bytes - 1) / HDI_BLOCKS_GRANULE + 1,
-                   .alignment = request->alignment > HDI_BLOCKS_GRANULE ? request->alignment / HDI_BLOCKS_GRANULE : 1,
-                   .lane = request->lane};
-    find(b, &best);
+    choice best = blocks_choice_of(request);
+    blocks_choice_find(b, &best);
     hdi_block *k = best.block;
     if (k == NULL || (request->no_wait && !best.suits)) {
         out->origin = k != NULL ? HDI_ORIGIN_WAITED : HDI_ORIGIN_NONE;
@@ -198,20 +226,35 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
     bool in_front = best.start > k->start, behind = best.start + best.units < k->start + k->units;
     hdi_points points;
     if (!hdi_blocks_reserve(b, (size_t)in_front + behind) ||
-        !hdi_blocks_reserve_for_owner(b, in_front && behind ? hdi_block_count_set(k) : 0) || !inherit(b, k, &points)) {
+        !hdi_blocks_reserve_for_owner(b, in_front && behind ? hdi_block_count_set(k) : 0) ||
+        !blocks_inherit_points(b, k, &points)) {
         return HD_ERROR_HOST_MEMORY;
     }
 
-    out->origin = origin_of(k, best.suits);
+    out->origin = blocks_origin_of(k, best.suits);
     hdi_block_remove_free(b, k);
-    k = carve(b, k, best.start, best.units);
+    k = blocks_carve(b, k, best.start, best.units);
     k->fresh = false;
-    grow_buckets(b);
+    blocks_grow_buckets(b);
     hdi_block_insert_live(b, k);
     out->offset = k->start * HDI_BLOCKS_GRANULE;
     out->inherited = points;
     hdi_blocks_check_sometimes(b);
     return HD_OK;
+}
+
+bool hdi_blocks_find_free(hdi_blocks *b, const hdi_blocks_request *request, hdi_run *out)
+{
+    choice best = blocks_choice_of(request);
+    best.unused = true;
+    blocks_choice_find(b, &best);
+    if (best.block == NULL || (request->no_wait && !best.suits)) {
+        return false;
+    }
+    *out = (hdi_run){.from = best.start * HDI_BLOCKS_GRANULE,
+                     .to = (best.start + best.units) * HDI_BLOCKS_GRANULE,
+                     .at = best.block};
+    return true;
 }
 
 hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *offset, hdi_points *inherited)
@@ -234,7 +277,7 @@ hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *o
 }
 
 /* Makes room for `count` nodes. Without host memory it drops the finished points of every set. */
-static bool find_nodes(hdi_blocks *b, size_t count)
+static bool blocks_find_nodes(hdi_blocks *b, size_t count)
 {
     if (hdi_blocks_reserve_nodes(b, count)) {
         return true;
@@ -245,7 +288,7 @@ static bool find_nodes(hdi_blocks *b, size_t count)
 
 bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size_t n_points)
 {
-    hdi_block *k = live_at(b, offset);
+    hdi_block *k = blocks_live_at(b, offset);
     if (k == NULL) {
         return false;
     }
@@ -254,7 +297,7 @@ bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size
         unfinished += !hdi_blocks_finished(b, points[i]);
     }
     hdi_block_remove_live(b, k);
-    if (!find_nodes(b, unfinished)) {
+    if (!blocks_find_nodes(b, unfinished)) {
         k->kind = HDI_BLOCK_RETIRED;
         k->next = NULL;
         b->n_retired++;
@@ -276,11 +319,11 @@ bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size
 
 size_t hdi_blocks_size(const hdi_blocks *b, size_t offset)
 {
-    const hdi_block *k = live_at(b, offset);
+    const hdi_block *k = blocks_live_at(b, offset);
     return k != NULL ? k->units * HDI_BLOCKS_GRANULE : 0;
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 const hdi_blocks_sums *hdi_blocks_get_sums(const hdi_blocks *b)
 {
@@ -292,7 +335,7 @@ size_t hdi_blocks_whole(const hdi_blocks *b)
     return b->n_whole;
 }
 
-static size_t largest_free(const hdi_blocks *b)
+static size_t blocks_largest_free(const hdi_blocks *b)
 {
     if (b->rows == 0) {
         return 0;
@@ -319,7 +362,7 @@ void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
                              .pledged_bytes = b->sums.pledged * HDI_BLOCKS_GRANULE,
                              .waiting_bytes = b->sums.waiting * HDI_BLOCKS_GRANULE,
                              .retired_bytes = b->sums.retired * HDI_BLOCKS_GRANULE,
-                             .largest_free = largest_free(b) * HDI_BLOCKS_GRANULE,
+                             .largest_free = blocks_largest_free(b) * HDI_BLOCKS_GRANULE,
                              .live_blocks = b->n_live,
                              .free_blocks = b->n_free,
                              .retired_blocks = b->n_retired,

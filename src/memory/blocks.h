@@ -1,20 +1,25 @@
-/* blocks.h - an allocator over a range of offsets [0, limit). Its free blocks record which work may still use them.
+/* blocks.h - an allocator over a range of offsets [0, limit). Its free blocks record which work may
+ * still use them.
  *
- * It hands out numbers and never touches the memory behind them. A block may be freed while work of its owner still
- * runs. It then carries the points of that work. The next owner gets those points that are not finished, and waits for
- * them before its own first use. Sizes and offsets are multiples of HDI_BLOCKS_GRANULE.
+ * It hands out numbers and never touches the memory behind them. The owner may free a block while
+ * its work still runs. The block then carries the points of that work. The next owner inherits the
+ * unfinished points, and waits for them before its first use. Sizes and offsets are multiples of
+ * HDI_BLOCKS_GRANULE.
  *
- * Parts of the range may have no memory behind them: gaps. Nothing is allocated from a gap. A run is a sequence of free
- * blocks and gaps without anything else in between. A window is a part of a run. The caller can pledge a window, so that
- * nothing else is allocated there. It then puts memory behind the window's gaps, and finishes it as one live block.
+ * A gap is a part of the range without memory behind it. Nothing is allocated from a gap. A run is
+ * an unbroken sequence of free blocks and gaps. A window is a part of a run. The caller can pledge
+ * a window, so that nothing else is allocated there. It then puts memory behind the window's gaps,
+ * and finishes it as one live block.
  *
  * Threads: none of its own. The caller (an arena, a pool) makes one call at a time.
  * Locks: none; the caller holds its own lock. Blocking: nothing.
  * Always:
  * - The blocks of all kinds cover the range without overlaps.
  * - No two gaps are neighbours.
- * - Two free blocks are neighbours only at a wall, or while they wait for different lanes, or did so a moment ago.
- * - A free block's set has at most one point per lane. It covers the unfinished former uses of all bytes of its block.
+ * - Two free blocks are neighbours only at a wall, or while they wait for different lanes, or did
+ *   so a moment ago.
+ * - A free block's set holds at most one point per lane. It covers the unfinished former uses of
+ *   all bytes of its block.
  */
 #ifndef HDI_MEMORY_BLOCKS_H
 #define HDI_MEMORY_BLOCKS_H
@@ -27,8 +32,9 @@
 
 #define HDI_BLOCKS_GRANULE ((size_t)256)
 
-/* A set of points, at most one per lane, by rising lane. Zero-initialised, it is empty. A few points have room in the
- * struct itself. So the usual block, used in a lane or two, needs no host allocation. Read it with hdi_points_data. */
+/* A set of points, at most one per lane, by rising lane. A zero-initialised set is empty. The
+ * struct itself stores a few points, so the usual block, used in a lane or two, needs no host
+ * allocation. Read it with hdi_points_data. */
 #define HDI_POINTS_FEW 2
 typedef struct hdi_points {
     size_t count;
@@ -44,7 +50,7 @@ static inline const hdi_point *hdi_points_data(const hdi_points *points)
     return points->room != 0 ? points->at.many : points->at.few;
 }
 
-/* Gives the memory of a set back and leaves it empty. Empty sets are allowed. */
+/* Frees the memory of a set and leaves it empty. Empty sets are allowed. */
 void hdi_points_release(hdi_points *points);
 
 typedef struct hdi_blocks hdi_blocks;
@@ -59,7 +65,7 @@ typedef enum hdi_block_kind {
     HDI_BLOCK_PLEDGED /* a free block or a gap that is reserved for its pledge */
 } hdi_block_kind;
 
-/* In which state a block was when it was taken. */
+/* The state of a block when it was taken. */
 typedef enum hdi_origin {
     HDI_ORIGIN_NONE,
     HDI_ORIGIN_FRESH,     /* never handed out before */
@@ -70,13 +76,22 @@ typedef enum hdi_origin {
 
 typedef struct hdi_blocks_config {
     size_t limit; /* most bytes of the range; rounded down to the granule */
-    /* Free blocks do not join across multiples of this, which is a multiple of the granule. 0: they join everywhere. */
+    /* Free blocks do not join across multiples of this, which is a multiple of the granule. 0: they
+     * join everywhere. */
     size_t wall;
 
-    /* Whether the work of a point is finished. All functions that change or read sets call it. It must be cheap, must
-     * not fail and must not call the allocator. Once true for a point it stays true. */
+    /* True if the work of a point is finished. All functions that change or read sets call it. It
+     * must be cheap, must not fail and must not call the allocator. Once true for a point, it stays
+     * true. */
     bool (*finished)(void *context, hdi_point point);
     void *finished_context;
+
+    /* Gets the bounds of the mapping around the byte at `offset`, which lies in no gap. Memory is
+     * given back in whole mappings. False: the mapping is one unit of memory. Called under the same
+     * rules as `finished`. NULL: no mappings exist. A mapping that is entirely free is not divided
+     * between owners, see hdi_blocks_request. */
+    bool (*mapping)(void *context, size_t offset, size_t *from, size_t *to);
+    void *mapping_context;
 
     void *(*allocate)(size_t bytes); /* host memory, for free(); NULL: malloc. Tests make it fail */
 } hdi_blocks_config;
@@ -84,8 +99,8 @@ typedef struct hdi_blocks_config {
 typedef struct hdi_blocks_info {
     size_t managed_bytes; /* the range covered so far */
     size_t live_bytes, free_bytes, gap_bytes, pledged_bytes;
-    size_t waiting_bytes; /* in free blocks with points not yet found finished */
-    size_t retired_bytes; /* lost for want of host memory, see hdi_blocks_free */
+    size_t waiting_bytes; /* in free blocks with points that no check has found finished */
+    size_t retired_bytes; /* lost because host memory ran out, see hdi_blocks_free */
     size_t largest_free;
     size_t live_blocks, free_blocks, retired_blocks;
     size_t pending_points; /* in all sets of free blocks */
@@ -94,22 +109,24 @@ typedef struct hdi_blocks_info {
 /* Makes an empty range; hdi_blocks_grow adds bytes.
  * Errors: ARGUMENT, HOST_MEMORY. */
 hd_status hdi_blocks_create(const hdi_blocks_config *config, hdi_blocks **out);
-void hdi_blocks_destroy(hdi_blocks *b); /* NULL is ignored; there may be live blocks */
+void hdi_blocks_destroy(hdi_blocks *b); /* ignores NULL; blocks may still be live */
 
-/* Adds `bytes` (a multiple of the granule, not 0) of memory at the end of the range. It joins a free last block.
- * Nothing changes on failure.
+/* Adds `bytes` (a multiple of the granule, not 0) of memory at the end of the range. It joins a
+ * free last block. Nothing changes on failure.
  * Errors: ARGUMENT (not a multiple, or past the limit), HOST_MEMORY. */
 hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes);
 
 /* Adds a gap at the end of the range; otherwise as hdi_blocks_grow. */
 hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes);
 
-/* Takes a block of at least `bytes` for an owner whose first use is in `lane`.
- * It compares a bounded number of blocks that fit. It takes the smallest one without unfinished uses outside `lane`, or
- * else the smallest one.
- * `inherited` is overwritten with the points to wait for before the first use; the owner calls hdi_points_release.
- * Points of `lane` are included, since the owner may use the block in another lane first.
- * Returns HD_ERROR_NOT_FOUND, without a message, where no free block is large enough. This is no failure.
+/* Takes a block of at least `bytes` for an owner that first uses it in `lane`.
+ * It compares a bounded number of blocks that fit. It takes the smallest one without unfinished
+ * uses outside `lane`, or else the smallest one.
+ * `inherited` is overwritten with the points to wait for before the first use; the owner calls
+ * hdi_points_release. Points of `lane` are included, since the owner may use the block in another
+ * lane first.
+ * Returns HD_ERROR_NOT_FOUND, without a message, if no free block is large enough. This is no
+ * failure.
  * Errors (blocks and outputs unchanged): ARGUMENT (0 bytes), HOST_MEMORY. */
 hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *offset, hdi_points *inherited);
 
@@ -118,33 +135,41 @@ typedef struct hdi_blocks_request {
     size_t alignment; /* of the offset, a multiple of the granule; 0: the granule */
     uint32_t lane;
     bool no_wait; /* only blocks that no other lane still uses */
+    /* A mapping that is entirely free is not divided, since it could be given back. A mapping that
+     * work still uses may be divided if it is no larger than the request. With `divide` it may be
+     * larger. */
+    bool divide;
 } hdi_blocks_request;
 
 typedef struct hdi_blocks_taken {
     size_t offset;
     hdi_points inherited;
-    /* Also set where nothing was taken. WAITED: `no_wait` alone was the reason; NONE: any other reason. */
+    /* Also set if nothing was taken. WAITED: only `no_wait` prevented it; NONE: any other
+     * reason. */
     hdi_origin origin;
 } hdi_blocks_taken;
 
-/* As hdi_blocks_alloc, with all choices. Records no message. NOT_FOUND and HOST_MEMORY write only out->origin. */
+/* As hdi_blocks_alloc, with all choices. Records no message. NOT_FOUND and HOST_MEMORY write only
+ * out->origin. */
 hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_blocks_taken *out);
 
 /* Gives back the block at `offset`.
- * `points`: what must be finished before another owner may use the bytes. These are the owner's own uses, and the
- * inherited points that none of its uses has waited for. They come in any order, several of a lane included.
- * Returns false, and does nothing, where `offset` is not that of a live block.
+ * `points`: the work that must finish before another owner may use the bytes. These are the owner's
+ * own uses, and the inherited points that none of its uses has waited for. They come in any order,
+ * and several may belong to one lane. Returns false, and does nothing, if no live block starts at
+ * `offset`.
  *
- * Cannot fail. hdi_blocks_alloc keeps room for one point per live block and some hundreds more, and fails where there
- * is none. So points can be kept even where host memory has run out. If a free still finds no room, it drops finished
- * points everywhere. If there is no room then, the block is retired. A retired block is never handed out again, since
- * its last uses are not recorded. It counts in `retired_bytes`. */
+ * Cannot fail. hdi_blocks_alloc reserves room for one point per live block and some hundreds more,
+ * and fails if it cannot. So a free can keep its points even when host memory has run out. If a
+ * free still finds no room, it drops finished points everywhere. If that makes no room, it retires
+ * the block. A retired block is never handed out again, since its last uses are not recorded. It
+ * counts in `retired_bytes`. */
 bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size_t n_points);
 
-/* The size of the live block at `offset`, rounded up as it was handed out; 0: there is none. */
+/* The size of the live block at `offset`, rounded up as it was handed out; 0: no live block. */
 size_t hdi_blocks_size(const hdi_blocks *b, size_t offset);
 
-/* ---- gaps ------------------------------------------------------------------------------------------------------- */
+/* ---- gaps ------------------------------------------------------------------------------------ */
 
 /* Turns the bytes [from, from + bytes) of a gap into a free block with these points.
  * Errors: HOST_MEMORY, without a message. */
@@ -156,59 +181,75 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset);
 
 /* A window of a run. */
 typedef struct hdi_run {
-    /* Offsets. The block may end before `to`, which is then rounded up to the end of a unit of memory. */
+    /* Offsets. The block may end before `to`, which is then rounded up to the end of a unit of
+     * memory. */
     size_t from, to;
-    size_t lacks;  /* bytes of gaps in it */
-    hdi_block *at; /* the block or gap with `from`; NULL: not known. Valid until the next change */
+    size_t lacks; /* bytes of gaps in it */
+    /* The block or gap that contains `from`; NULL: unknown. Valid until the next change. */
+    hdi_block *at;
 } hdi_run;
 
-/* Finds the window that lacks the fewest bytes, of several the lowest. False: there is none.
+/* Finds the window that lacks the fewest bytes; of equal windows, the lowest. False if none exists.
+ * - A window may divide a mapping that is free and unused. The caller divides it first, see
+ *   hdi_blocks_divided.
  * - Gaps are filled in units of `unit` bytes, and begin and end at multiples of it.
- * - With `no_wait`, free blocks that other lanes than the request's still use do not count.
+ * - With `no_wait`, free blocks do not count while other lanes than the request's own lane still
+ *   use them.
  * - `as_gaps`: a list of pledges that count as gaps; may be NULL.
  * - Its time grows with the number of gaps, and of free blocks next to gaps or to each other. */
 bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_t unit, hdi_block *as_gaps,
                          hdi_run *out);
 
-/* Finds the gap at the end of the range if it has so many bytes, else the longest gap. False: there are no gaps. */
+/* Finds the window in a free block that hdi_blocks_take would take if it divided unused mappings.
+ * False if none exists. */
+bool hdi_blocks_find_free(hdi_blocks *b, const hdi_blocks_request *request, hdi_run *out);
+
+/* True if a block of `bytes` in a window would divide a mapping that is free and unused. Gets the
+ * first such mapping. */
+bool hdi_blocks_divided(hdi_blocks *b, const hdi_run *run, size_t bytes, size_t *from, size_t *to);
+
+/* Finds the gap at the end of the range if it spans that many bytes, else the longest gap. False if
+ * the range has no gaps. */
 bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out);
 
-/* Pledges a window, so that nothing else is allocated there. `inherited` as for hdi_blocks_alloc. The pledge is valid
- * until it is finished or settled.
+/* Pledges a window, so that nothing else is allocated there. `inherited` as for hdi_blocks_alloc.
+ * The pledge is valid until it is finished or settled.
  * Errors (nothing changed): HOST_MEMORY, without a message. */
 hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge);
 
-/* Ends a pledge that has memory everywhere: its first `bytes` become a live block, the rest a free one. Cannot fail. */
+/* Ends a pledge with memory behind all of it: its first `bytes` become a live block, the rest a
+ * free one. Cannot fail. */
 void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes);
 
-/* Gives a pledge back: free blocks get the sets that they had. Its gaps become free below the offset `filled_to`, and
- * are gaps from there on. Cannot fail. */
+/* Gives a pledge back: free blocks get their former sets. Its gaps become free below the offset
+ * `filled_to`, and stay gaps from there on. Cannot fail. */
 void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t filled_to);
 
-/* What to do with a free block that has no unfinished use. TAKE: the callback has narrowed [*from, *to). */
+/* The choice for a free block without unfinished uses. TAKE: the callback has narrowed [*from,
+ * *to). */
 typedef enum hdi_choice { HDI_CHOICE_SKIP, HDI_CHOICE_TAKE, HDI_CHOICE_STOP } hdi_choice;
 typedef hdi_choice (*hdi_choose)(void *context, size_t *from, size_t *to);
 
-/* Pledges parts of free blocks of at least `bytes` without unfinished uses. Small blocks come first, or those at high
- * offsets. Each pledge is put in front of *list.
- * Errors: HOST_MEMORY, without a message. Earlier pledges are in the list. */
+/* Pledges parts of free blocks of at least `bytes` without unfinished uses. Small blocks come
+ * first, or those at high offsets. Each pledge is put in front of *list.
+ * Errors: HOST_MEMORY, without a message. The list keeps the pledges made so far. */
 hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
                                      hdi_block **list);
 
 /* The range of a pledge of such a list. Returns the next pledge. */
 hdi_block *hdi_blocks_pledged(const hdi_block *pledge, size_t *from, size_t *to);
 
-/* Gives the first pledge of a list back: a gap below the offset `gone_to`, free from there on. Returns the next pledge.
- * Cannot fail. */
+/* Gives the first pledge of a list back: a gap below the offset `gone_to`, free from there on.
+ * Returns the next pledge. Cannot fail. */
 hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to);
 
-/* ---- figures ---------------------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
-/* Figures that are always up to date, in granules. */
+/* Figures that are always current, in granules. */
 typedef struct hdi_blocks_sums {
     size_t end; /* granules of the range so far */
     size_t live, retired, gap, pledged;
-    size_t waiting; /* in free blocks with points not yet found finished */
+    size_t waiting; /* in free blocks with points that no check has found finished */
 } hdi_blocks_sums;
 
 /* The allocator's own figures. The pointer is valid as long as the allocator. */
@@ -219,29 +260,32 @@ static inline size_t hdi_blocks_live_bytes(const hdi_blocks_sums *s)
     return s->live * HDI_BLOCKS_GRANULE;
 }
 
-/* Free bytes without an unfinished use, as far as uses were found finished. */
+/* Free bytes without an unfinished use, as far as checks have found uses finished. */
 static inline size_t hdi_blocks_ready_bytes(const hdi_blocks_sums *s)
 {
     return (s->end - s->live - s->retired - s->gap - s->pledged - s->waiting) * HDI_BLOCKS_GRANULE;
 }
 
-/* How many free blocks have exactly a wall's width. */
+/* The number of free blocks exactly as wide as a wall. */
 size_t hdi_blocks_whole(const hdi_blocks *b);
 
-/* Joins everything between two walls where all of it is free, even if different lanes still use it. */
+/* Joins everything between two walls if all of it is free, even if different lanes still use it. */
 void hdi_blocks_join_whole(hdi_blocks *b);
 
 /* Drops the finished points of all sets, and joins the free blocks that they kept apart. */
 void hdi_blocks_prune(hdi_blocks *b);
 
-/* Fills in the figures. It searches the largest size class for the largest free block; all other figures are kept. */
+/* Fills in the figures. It searches the largest size class for the largest free block; all other
+ * figures are kept. */
 void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out);
 
-/* Calls `visit` for every block by rising offset. It ends, and returns false, when `visit` returns false. */
+/* Calls `visit` for every block by rising offset. It stops and returns false when `visit` returns
+ * false. */
 bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t from, size_t to, hdi_block_kind kind),
                      void *context);
 
-/* Verifies every structure. False: `why` has the first finding. Its time grows with the number of blocks. */
+/* Verifies every structure. False: `why` gets the first finding. Its time grows with the number of
+ * blocks. */
 bool hdi_blocks_check(const hdi_blocks *b, char *why, size_t why_bytes);
 
 #endif

@@ -1,15 +1,17 @@
-/* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and pledges.
+/* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and
+ * pledges.
  *
- * A pledge is a block, or several neighbours, in no list. The pledge of a window keeps its parts as blocks of their own,
- * so that it can be given back exactly as it was. The caller has the window's length. A pledge of finished memory is one
- * block.
+ * A pledge is a block, or several neighbours, in no list. The pledge of a window keeps its parts as
+ * separate blocks, so that they can be given back exactly as they were. The caller keeps the
+ * window's length. A pledge of finished memory is one block.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in reserve for its end.
+ * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in
+ * reserve for its end.
  */
 #include "memory/blocks_lists.h"
 
-static void link_gap(hdi_blocks *b, hdi_block *k)
+static void block_link_gap(hdi_blocks *b, hdi_block *k)
 {
     k->kind = HDI_BLOCK_GAP;
     if (b->gaps == NULL) {
@@ -26,7 +28,7 @@ static void link_gap(hdi_blocks *b, hdi_block *k)
     b->sums.gap += k->units;
 }
 
-static void unlink_gap(hdi_blocks *b, hdi_block *k)
+static void block_unlink_gap(hdi_blocks *b, hdi_block *k)
 {
     if (k->next == k) {
         b->gaps = NULL;
@@ -39,30 +41,30 @@ static void unlink_gap(hdi_blocks *b, hdi_block *k)
     b->sums.gap -= k->units;
 }
 
-static bool is_gap(const hdi_block *k)
+static bool block_is_gap(const hdi_block *k)
 {
     return k != NULL && k->kind == HDI_BLOCK_GAP;
 }
 
 /* Turns a block that is in no list into a gap. It joins with neighbouring gaps. */
-static void set_gap(hdi_blocks *b, hdi_block *k)
+static void block_set_gap(hdi_blocks *b, hdi_block *k)
 {
     hdi_block *after = k->after, *before = k->before;
     k->fresh = k->lacks = false;
-    if (is_gap(after)) {
-        unlink_gap(b, after);
+    if (block_is_gap(after)) {
+        block_unlink_gap(b, after);
         k->units += after->units;
         hdi_block_unlink(b, after);
         hdi_block_give(b, after);
     }
-    if (is_gap(before)) {
-        unlink_gap(b, before);
+    if (block_is_gap(before)) {
+        block_unlink_gap(b, before);
         before->units += k->units;
         hdi_block_unlink(b, k);
         hdi_block_give(b, k);
         k = before;
     }
-    link_gap(b, k);
+    block_link_gap(b, k);
 }
 
 hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes)
@@ -70,14 +72,14 @@ hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes)
     hdi_block *k = NULL;
     hd_status status = hdi_blocks_extend(b, bytes, &k);
     if (status == HD_OK) {
-        set_gap(b, k);
+        block_set_gap(b, k);
         hdi_blocks_check_sometimes(b);
     }
     return status;
 }
 
-/* The block with the granule `at`. */
-static hdi_block *block_with(const hdi_blocks *b, size_t at)
+/* The block that contains the granule `at`. */
+static hdi_block *blocks_block_with(const hdi_blocks *b, size_t at)
 {
     hdi_block *k = b->first;
     while (k != NULL && k->start + k->units <= at) {
@@ -97,14 +99,14 @@ hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, 
     while (k->start > start || k->start + k->units <= start) {
         k = k->next;
     }
-    unlink_gap(b, k);
+    block_unlink_gap(b, k);
     hdi_block *front = k;
     if (start > k->start) {
         k = hdi_block_cut(b, front, start - front->start);
-        link_gap(b, front);
+        block_link_gap(b, front);
     }
     if (k->units > units) {
-        link_gap(b, hdi_block_cut(b, k, units));
+        block_link_gap(b, hdi_block_cut(b, k, units));
     }
     k->fresh = fresh;
     for (size_t i = 0; i < n_points; i++) {
@@ -122,18 +124,71 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset)
     hdi_block *k = *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE);
     if (k != NULL) {
         hdi_block_remove_live(b, k);
-        set_gap(b, k);
+        block_set_gap(b, k);
         hdi_blocks_check_sometimes(b);
     }
 }
 
-/* ---- the best window of a run ------------------------------------------------------------------------------------ */
+/* ---- mappings that are entirely free --------------------------------------------------------- */
+
+/* True if all of a mapping is free. *unused: no work uses it. */
+static bool blocks_free_between(hdi_blocks *b, hdi_block *k, size_t begin, size_t end, bool *unused)
+{
+    while (k->start > begin && k->kind == HDI_BLOCK_FREE) {
+        k = k->before;
+    }
+    *unused = true;
+    for (; k != NULL && k->start < end; k = k->after) {
+        if (k->kind != HDI_BLOCK_FREE) {
+            return false;
+        }
+        hdi_block_prune(b, k);
+        *unused &= k->pending == NULL;
+    }
+    return true;
+}
+
+hdi_part hdi_block_part(hdi_blocks *b, hdi_block *k, size_t at, size_t from, size_t to, size_t *begin, size_t *end)
+{
+    bool unused;
+    if (b->config.mapping == NULL ||
+        !b->config.mapping(b->config.mapping_context, at * HDI_BLOCKS_GRANULE, begin, end)) {
+        return HDI_PART_ALLOWED;
+    }
+    *begin /= HDI_BLOCKS_GRANULE;
+    *end /= HDI_BLOCKS_GRANULE;
+    if ((*begin >= from && *end <= to) || !blocks_free_between(b, k, *begin, *end, &unused)) {
+        return HDI_PART_ALLOWED;
+    }
+    return unused ? HDI_PART_UNUSED : *end - *begin > to - from ? HDI_PART_USED : HDI_PART_ALLOWED;
+}
+
+bool hdi_blocks_divided(hdi_blocks *b, const hdi_run *run, size_t bytes, size_t *from, size_t *to)
+{
+    size_t start = run->from / HDI_BLOCKS_GRANULE, end = start + (bytes - 1) / HDI_BLOCKS_GRANULE + 1;
+    hdi_block *first = run->at != NULL ? run->at : blocks_block_with(b, start), *last = first;
+    while (last->start + last->units < end) {
+        last = last->after;
+    }
+    hdi_block *at[] = {first, last};
+    for (int i = 0; i < 2; i++) {
+        if (at[i]->kind == HDI_BLOCK_FREE &&
+            hdi_block_part(b, at[i], i == 0 ? start : end - 1, start, end, from, to) == HDI_PART_UNUSED) {
+            *from *= HDI_BLOCKS_GRANULE;
+            *to *= HDI_BLOCKS_GRANULE;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the best window of a run ---------------------------------------------------------------- */
 
 /* A search for the best window, in granules. */
 typedef struct search {
     size_t units, alignment, unit;
     uint32_t lane;
-    bool no_wait;
+    bool no_wait, divide;
     size_t run_from, run_to; /* the current run */
     hdi_block *first, *end;  /* its first block, and the one behind its last */
     bool found;
@@ -147,7 +202,7 @@ typedef struct cursor {
     size_t lacks;
 } cursor;
 
-static bool usable(hdi_blocks *b, hdi_block *k, const search *s)
+static bool run_search_usable(hdi_blocks *b, hdi_block *k, const search *s)
 {
     if (k == NULL || k->kind == HDI_BLOCK_GAP) {
         return k != NULL;
@@ -162,35 +217,46 @@ static bool usable(hdi_blocks *b, hdi_block *k, const search *s)
     return hdi_block_suits(k, s->lane);
 }
 
-static size_t round_up(size_t n, size_t unit)
+static size_t run_search_round_up(size_t n, size_t unit)
 {
     return (n + unit - 1) / unit * unit;
 }
 
-/* Moves a cursor forward to the block with the granule `at`. */
-static void advance(cursor *c, size_t at)
+/* Moves a cursor forward to the block that contains the granule `at`. */
+static void run_cursor_advance(cursor *c, size_t at)
 {
     while (c->k->start + c->k->units <= at) {
-        c->lacks += is_gap(c->k) ? c->k->units : 0;
+        c->lacks += block_is_gap(c->k) ? c->k->units : 0;
         c->k = c->k->after;
     }
 }
 
-/* The granules that are missing between the run's start and the end of a window that ends at `to`. */
-static size_t lacks_before(cursor *c, size_t to, const search *s)
+/* The granules that are missing between the run's start and the end of a window that ends at
+ * `to`. */
+static size_t run_cursor_lacks_before(cursor *c, size_t to, const search *s)
 {
-    advance(c, to - 1);
-    return c->lacks + (is_gap(c->k) ? round_up(to - c->k->start, s->unit) : 0);
+    run_cursor_advance(c, to - 1);
+    return c->lacks + (block_is_gap(c->k) ? run_search_round_up(to - c->k->start, s->unit) : 0);
 }
 
-/* Compares the window that begins at `from` with the best. The cursor `begin` is at or before its begin, `end` at or
- * before its end. */
-static void compare(search *s, size_t from, cursor *begin, cursor *end)
+/* True if the mapping at one end of a window, in block `k`, may be divided. */
+static bool run_search_may_divide(hdi_blocks *b, const search *s, hdi_block *k, size_t at, size_t from)
 {
-    advance(begin, from);
-    size_t missing_in_front = begin->lacks + (is_gap(begin->k) ? from - begin->k->start : 0);
-    size_t lacks = lacks_before(end, from + s->units, s) - missing_in_front;
-    if (!s->found || lacks < s->lacks || (lacks == s->lacks && from < s->from)) {
+    size_t begin, end;
+    return s->divide || k->kind != HDI_BLOCK_FREE ||
+           hdi_block_part(b, k, at, from, from + s->units, &begin, &end) != HDI_PART_USED;
+}
+
+/* Compares the window that begins at `from` with the best. The cursor `begin` is at or before its
+ * begin, `end` at or before its end. */
+static void run_search_compare(hdi_blocks *b, search *s, size_t from, cursor *begin, cursor *end)
+{
+    run_cursor_advance(begin, from);
+    size_t missing_in_front = begin->lacks + (block_is_gap(begin->k) ? from - begin->k->start : 0);
+    size_t lacks = run_cursor_lacks_before(end, from + s->units, s) - missing_in_front;
+    if ((!s->found || lacks < s->lacks || (lacks == s->lacks && from < s->from)) &&
+        run_search_may_divide(b, s, begin->k, from, from) &&
+        run_search_may_divide(b, s, end->k, from + s->units - 1, from)) {
         s->found = true;
         s->from = from;
         s->lacks = lacks;
@@ -198,8 +264,9 @@ static void compare(search *s, size_t from, cursor *begin, cursor *end)
     }
 }
 
-/* Looks at the windows that can lack least. These begin with a free block, end with one, or lie at an end of the run. */
-static void look_at_run(search *s)
+/* Looks at the windows that can lack least. These begin with a free block, end with one, or lie at
+ * an end of the run. */
+static void run_search_look_at_run(hdi_blocks *b, search *s)
 {
     if (s->run_to - s->run_from < s->units) {
         return;
@@ -208,62 +275,62 @@ static void look_at_run(search *s)
     /* Two cursors for windows by their begin, and two by their end. Cursors only move forward. */
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
-        if (k == s->first || !is_gap(k)) {
-            size_t from = round_up(k->start, s->alignment);
+        if (k == s->first || !block_is_gap(k)) {
+            size_t from = run_search_round_up(k->start, s->alignment);
             if (from <= latest) {
-                compare(s, from, &begin, &begin_end);
+                run_search_compare(b, s, from, &begin, &begin_end);
             }
         }
         size_t to = k->start + k->units;
-        if ((k->after == s->end || !is_gap(k)) && to >= s->run_from + s->units) {
+        if ((k->after == s->end || !block_is_gap(k)) && to >= s->run_from + s->units) {
             size_t from = to - s->units;
-            advance(&end_begin, from);
-            /* a window that begins in a gap begins with a unit */
-            size_t step = is_gap(end_begin.k) && s->unit > s->alignment ? s->unit : s->alignment;
+            run_cursor_advance(&end_begin, from);
+            /* A window that begins in a gap begins with a unit. */
+            size_t step = block_is_gap(end_begin.k) && s->unit > s->alignment ? s->unit : s->alignment;
             from = from / step * step;
             if (from >= end_begin.k->start) {
-                compare(s, from, &end_begin, &end_end);
+                run_search_compare(b, s, from, &end_begin, &end_end);
             }
         }
     }
 }
 
-static bool is_seed(const hdi_block *k)
+static bool run_search_is_seed(const hdi_block *k)
 {
     return k->kind == HDI_BLOCK_GAP || k->queued;
 }
 
-/* Looks at the run of a gap or of a queued free block, if that is the first such block of its run. Of two free
- * neighbours one is queued. So a run of several blocks has many such blocks, and the way back to the one before is
- * short. */
-static void look_from(hdi_blocks *b, hdi_block *seed, search *s)
+/* Looks at the run of a gap or of a queued free block, if that is the first such block of its run.
+ * Of two free neighbours one is queued. So a run of several blocks contains many such blocks, and
+ * the way back to the one before is short. */
+static void run_search_look_from(hdi_blocks *b, hdi_block *seed, search *s)
 {
     hdi_block *first = seed;
-    while (usable(b, first->before, s)) {
+    while (run_search_usable(b, first->before, s)) {
         first = first->before;
-        if (is_seed(first)) {
+        if (run_search_is_seed(first)) {
             return;
         }
     }
     s->first = first;
     s->run_from = first->start;
     s->end = first;
-    while (usable(b, s->end, s)) {
+    while (run_search_usable(b, s->end, s)) {
         s->run_to = s->end->start + s->end->units;
         s->end = s->end->after;
     }
-    look_at_run(s);
+    run_search_look_at_run(b, s);
 }
 
-static void look_at_all(hdi_blocks *b, search *s)
+static void run_search_look_at_all(hdi_blocks *b, search *s)
 {
     hdi_block *gap = b->gaps;
     for (size_t i = b->n_gaps; i > 0; i--, gap = gap->next) {
-        look_from(b, gap, s);
+        run_search_look_from(b, gap, s);
     }
     for (hdi_block *k = b->oldest; k != NULL; k = k->newer) {
-        if (usable(b, k, s)) {
-            look_from(b, k, s);
+        if (run_search_usable(b, k, s)) {
+            run_search_look_from(b, k, s);
         }
     }
 }
@@ -275,18 +342,19 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
                 .alignment = request->alignment > HDI_BLOCKS_GRANULE ? request->alignment / HDI_BLOCKS_GRANULE : 1,
                 .unit = unit / HDI_BLOCKS_GRANULE,
                 .lane = request->lane,
-                .no_wait = request->no_wait};
+                .no_wait = request->no_wait,
+                .divide = request->divide};
     if (s.units > b->sums.end) {
         return false;
     }
     for (hdi_block *k = as_gaps, *next; k != NULL; k = next) {
         next = k->next;
         k->older = next; /* the list of gaps overwrites `next` */
-        link_gap(b, k);
+        block_link_gap(b, k);
     }
-    look_at_all(b, &s);
+    run_search_look_at_all(b, &s);
     for (hdi_block *k = as_gaps; k != NULL; k = k->next) {
-        unlink_gap(b, k);
+        block_unlink_gap(b, k);
         k->kind = HDI_BLOCK_PLEDGED;
         k->next = k->older;
     }
@@ -298,8 +366,8 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
     while (last->start + last->units < to) {
         last = last->after;
     }
-    if (is_gap(last)) {
-        to = last->start + round_up(to - last->start, s.unit);
+    if (block_is_gap(last)) {
+        to = last->start + run_search_round_up(to - last->start, s.unit);
     }
     *out = (hdi_run){.from = s.from * HDI_BLOCKS_GRANULE,
                      .to = to * HDI_BLOCKS_GRANULE,
@@ -314,7 +382,7 @@ bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out)
     if (best == NULL) {
         return false;
     }
-    if (is_gap(b->last) && b->last->units >= bytes / HDI_BLOCKS_GRANULE) {
+    if (block_is_gap(b->last) && b->last->units >= bytes / HDI_BLOCKS_GRANULE) {
         best = b->last;
     } else {
         for (hdi_block *k = best->next; k != b->gaps; k = k->next) {
@@ -329,9 +397,9 @@ bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out)
     return true;
 }
 
-/* ---- pledges ----------------------------------------------------------------------------------------------------- */
+/* ---- pledges --------------------------------------------------------------------------------- */
 
-static void set_pledged(hdi_blocks *b, hdi_block *k, bool lacks)
+static void block_set_pledged(hdi_blocks *b, hdi_block *k, bool lacks)
 {
     k->kind = HDI_BLOCK_PLEDGED;
     k->lacks = lacks;
@@ -339,13 +407,13 @@ static void set_pledged(hdi_blocks *b, hdi_block *k, bool lacks)
     b->sums.pledged += k->units;
 }
 
-/* Pledges a part of a free block or of a gap, which leaves its list. The rests in front and behind stay what they were.
- * Before the call, descriptors and nodes for both rests are spare. */
-static hdi_block *pledge_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
+/* Pledges a part of a free block or of a gap, which leaves its list. The rests in front and behind
+ * keep their kinds. Before the call, descriptors and nodes for both rests are spare. */
+static hdi_block *block_pledge_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
 {
-    bool lacks = is_gap(k);
+    bool lacks = block_is_gap(k);
     if (lacks) {
-        unlink_gap(b, k);
+        block_unlink_gap(b, k);
     } else {
         hdi_block_remove_free(b, k);
     }
@@ -361,24 +429,24 @@ static hdi_block *pledge_part(hdi_blocks *b, hdi_block *k, size_t start, size_t 
     hdi_block *rests[] = {part != k ? k : NULL, behind};
     for (int i = 0; i < 2; i++) {
         if (rests[i] != NULL && lacks) {
-            link_gap(b, rests[i]);
+            block_link_gap(b, rests[i]);
         } else if (rests[i] != NULL) {
             hdi_block_insert_free(b, rests[i]);
         }
     }
-    set_pledged(b, part, lacks);
+    block_set_pledged(b, part, lacks);
     return part;
 }
 
 hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge)
 {
     size_t from = run->from / HDI_BLOCKS_GRANULE, to = run->to / HDI_BLOCKS_GRANULE;
-    hdi_block *first = run->at != NULL ? run->at : block_with(b, from), *last = first;
+    hdi_block *first = run->at != NULL ? run->at : blocks_block_with(b, from), *last = first;
     for (hdi_block *k = first; k != NULL && k->start < to; k = k->after) {
         hdi_block_prune(b, k);
         last = k;
     }
-    /* two cuts, and the end of the pledge itself */
+    /* Two cuts, and the end of the pledge itself. */
     if (!hdi_blocks_reserve(b, 3) ||
         !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
         !hdi_blocks_gather(b, first, to, inherited)) {
@@ -387,7 +455,7 @@ hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *i
     b->n_pledges++;
     for (hdi_block *k = first; k != NULL && k->start < to;) {
         size_t end = k->start + k->units;
-        hdi_block *part = pledge_part(b, k, k->start > from ? k->start : from, end < to ? end : to);
+        hdi_block *part = block_pledge_part(b, k, k->start > from ? k->start : from, end < to ? end : to);
         if (k == first) {
             *pledge = part;
         }
@@ -423,14 +491,14 @@ void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes
 }
 
 /* Ends the pledge of one block. */
-static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
+static void block_end_pledge(hdi_blocks *b, hdi_block *k, bool as_gap)
 {
     b->sums.pledged -= k->units;
     k->fresh = k->fresh || k->lacks; /* memory in place of a gap was never handed out */
     k->lacks = false;
     if (as_gap) {
         hdi_block_drop_set(b, k);
-        set_gap(b, k);
+        block_set_gap(b, k);
     } else {
         hdi_block_set_free(b, k);
     }
@@ -445,15 +513,15 @@ void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t fille
             hdi_block_cut(b, k, filled - k->start);
         }
         after = k->start + k->units < end ? k->after : NULL;
-        release(b, k, k->lacks && k->start >= filled);
+        block_end_pledge(b, k, k->lacks && k->start >= filled);
     }
     hdi_blocks_check_sometimes(b);
 }
 
-/* Offers a free block without unfinished uses to `choose`, and pledges what it takes. Returns its choice; STOP without
- * host memory. */
-static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context, hdi_block **list,
-                        hd_status *status)
+/* Offers a free block without unfinished uses to `choose`, and pledges the part that it takes.
+ * Returns its choice; STOP without host memory. */
+static hdi_choice block_offer_pledge(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context,
+                                     hdi_block **list, hd_status *status)
 {
     size_t from = found->start * HDI_BLOCKS_GRANULE, to = (found->start + found->units) * HDI_BLOCKS_GRANULE;
     hdi_choice choice = choose(context, &from, &to);
@@ -462,7 +530,7 @@ static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void
             *status = HD_ERROR_HOST_MEMORY;
             return HDI_CHOICE_STOP;
         }
-        hdi_block *pledge = pledge_part(b, found, from / HDI_BLOCKS_GRANULE, to / HDI_BLOCKS_GRANULE);
+        hdi_block *pledge = block_pledge_part(b, found, from / HDI_BLOCKS_GRANULE, to / HDI_BLOCKS_GRANULE);
         b->n_pledges++;
         pledge->next = *list;
         *list = pledge;
@@ -470,7 +538,7 @@ static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void
     return choice;
 }
 
-static bool is_unused(hdi_blocks *b, hdi_block *k)
+static bool block_is_unused(hdi_blocks *b, hdi_block *k)
 {
     if (k->kind != HDI_BLOCK_FREE) {
         return false;
@@ -488,21 +556,22 @@ hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_f
     if (highest_first) {
         for (hdi_block *k = b->last, *before; k != NULL && choice != HDI_CHOICE_STOP; k = before) {
             before = k->before;
-            if (is_unused(b, k) && k->units >= units) {
-                choice = offer(b, k, choose, context, list, &status);
+            if (block_is_unused(b, k) && k->units >= units) {
+                choice = block_offer_pledge(b, k, choose, context, list, &status);
             }
         }
         return status;
     }
     for (int class = hdi_blocks_next_class(b, hdi_block_class(units)); class >= 0 && choice != HDI_CHOICE_STOP;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* A rest of a pledged block is put in front of the blocks that are still to come, so it is not visited. */
+        /* A rest of a pledged block goes in front of the blocks still to be visited, so the loop
+         * does not visit it. */
         hdi_block *k = *hdi_blocks_head(b, class), *last = k->prev;
         for (bool more = true; more && choice != HDI_CHOICE_STOP;) {
             hdi_block *next = k->next;
             more = k != last;
-            if (is_unused(b, k) && k->units >= units) {
-                choice = offer(b, k, choose, context, list, &status);
+            if (block_is_unused(b, k) && k->units >= units) {
+                choice = block_offer_pledge(b, k, choose, context, list, &status);
             }
             k = next;
         }
@@ -525,10 +594,10 @@ hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to)
     b->n_pledges--;
     if (gone > pledge->start && gone < pledge->start + pledge->units) {
         hdi_block *rest = hdi_block_cut(b, pledge, gone - pledge->start);
-        release(b, pledge, true);
-        release(b, rest, false);
+        block_end_pledge(b, pledge, true);
+        block_end_pledge(b, rest, false);
     } else {
-        release(b, pledge, gone > pledge->start);
+        block_end_pledge(b, pledge, gone > pledge->start);
     }
     hdi_blocks_check_sometimes(b);
     return next;

@@ -1,14 +1,16 @@
-/* blocks_lists.c - what an allocator over offsets records about its blocks: descriptors, sets of points, and lists.
+/* blocks_lists.c - the records of an allocator over offsets: descriptors of blocks, sets of points,
+ * and lists.
  *
  * Descriptors of blocks and nodes of points come from slabs that are only given back as a whole.
  *
- * Free blocks are in lists by size. There is a row per doubling, with SPLIT classes each, and a bitmap over rows and
- * over classes. So the class that fits is found in a few instructions. All blocks are also in one list in the order of
- * their offsets, for splitting and joining. Live blocks are in a hash table by offset.
+ * Free blocks are in lists by size. Each doubling is a row of SPLIT classes, and bitmaps cover rows
+ * and classes. So a few instructions find the class that fits. All blocks are also in one list in
+ * the order of their offsets, for splitting and joining. Live blocks are in a hash table by offset.
  *
- * Free blocks join with free neighbours that wait for the same lanes. The queue has the others that have a free
- * neighbour, and all that wait, the oldest first. Each free looks at the oldest block, and at more, up to LOOK, while
- * they leave the queue. So joining, and the count of what waits, are soon up to date.
+ * Free blocks join with free neighbours that wait for the same lanes. The queue lists the others
+ * with a free neighbour, and all blocks that wait, the oldest first. Each free looks at the oldest
+ * block, and at more, up to LOOK, while they leave the queue. So joining and the count of waiting
+ * bytes soon catch up.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: of two free neighbours without a wall in between, one is in the queue.
@@ -25,7 +27,7 @@
 #define BUCKETS_FIRST 64
 #define LOOK 8 /* queued blocks to look at, per free */
 
-/* ---- host memory ------------------------------------------------------------------------------------------------- */
+/* ---- host memory ----------------------------------------------------------------------------- */
 
 struct hdi_block_slab {
     hdi_block_slab *next;
@@ -37,7 +39,7 @@ struct hdi_node_slab {
     hdi_node nodes[NODES_PER_SLAB];
 };
 
-static bool add_blocks(hdi_blocks *b)
+static bool slabs_add_blocks(hdi_blocks *b)
 {
     hdi_block_slab *slab = hdi_blocks_host_memory(&b->config, sizeof *slab);
     if (slab == NULL) {
@@ -52,7 +54,7 @@ static bool add_blocks(hdi_blocks *b)
     return true;
 }
 
-static bool add_nodes(hdi_blocks *b)
+static bool slabs_add_nodes(hdi_blocks *b)
 {
     hdi_node_slab *slab = hdi_blocks_host_memory(&b->config, sizeof *slab);
     if (slab == NULL) {
@@ -71,15 +73,15 @@ bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes)
 {
     bool good = true;
     while (good && b->n_spare_blocks < blocks) {
-        good = add_blocks(b);
+        good = slabs_add_blocks(b);
     }
     while (good && b->n_spare_nodes < nodes) {
-        good = add_nodes(b);
+        good = slabs_add_nodes(b);
     }
     return good;
 }
 
-static void give_slabs_back(hdi_blocks *b)
+static void slabs_give_back(hdi_blocks *b)
 {
     while (b->block_slabs != NULL) {
         hdi_block_slab *next = b->block_slabs->next;
@@ -93,7 +95,7 @@ static void give_slabs_back(hdi_blocks *b)
     }
 }
 
-/* ---- sets of points ---------------------------------------------------------------------------------------------- */
+/* ---- sets of points -------------------------------------------------------------------------- */
 
 void hdi_points_release(hdi_points *points)
 {
@@ -104,7 +106,7 @@ void hdi_points_release(hdi_points *points)
 }
 
 /* Moves the set of `from` into that of `into`. It needs no new nodes, so it cannot fail. */
-static void unite(hdi_blocks *b, hdi_block *into, hdi_block *from)
+static void block_unite_sets(hdi_blocks *b, hdi_block *into, hdi_block *from)
 {
     hdi_block_prune(b, into);
     hdi_block_prune(b, from);
@@ -176,22 +178,23 @@ size_t hdi_block_count_set(const hdi_block *k)
     return count;
 }
 
-static int by_lane(const void *left, const void *right)
+static int points_by_lane(const void *left, const void *right)
 {
     const hdi_point *a = left, *b = right;
     if (a->lane != b->lane) {
         return a->lane < b->lane ? -1 : 1;
     }
-    return a->position == b->position ? 0 : a->position > b->position ? -1 : 1; /* the highest first */
+    /* The highest first. */
+    return a->position == b->position ? 0 : a->position > b->position ? -1 : 1;
 }
 
-/* By rising lane, the highest of each. */
-static size_t put_in_order(hdi_point *points, size_t count)
+/* By rising lane, keeping the highest point of each lane. */
+static size_t points_put_in_order(hdi_point *points, size_t count)
 {
     if (count < 2) {
         return count;
     }
-    qsort(points, count, sizeof *points, by_lane);
+    qsort(points, count, sizeof *points, points_by_lane);
     size_t kept = 1;
     for (size_t i = 1; i < count; i++) {
         if (points[i].lane != points[kept - 1].lane) {
@@ -225,14 +228,14 @@ bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, 
             *next++ = n->point;
         }
     }
-    points.count = sets > 1 ? put_in_order(to, count) : count;
+    points.count = sets > 1 ? points_put_in_order(to, count) : count;
     *out = points;
     return true;
 }
 
-/* ---- the queue of free blocks that wait, or have a free neighbour ----------------------------------------------- */
+/* ---- the queue of free blocks that wait, or are next to a free block ------------------------- */
 
-static void enqueue(hdi_blocks *b, hdi_block *k)
+static void block_enqueue(hdi_blocks *b, hdi_block *k)
 {
     k->older = b->newest;
     k->newer = NULL;
@@ -246,7 +249,7 @@ static void enqueue(hdi_blocks *b, hdi_block *k)
     b->n_queued++;
 }
 
-static void dequeue(hdi_blocks *b, hdi_block *k)
+static void block_dequeue(hdi_blocks *b, hdi_block *k)
 {
     if (k->older != NULL) {
         k->older->newer = k->newer;
@@ -262,7 +265,7 @@ static void dequeue(hdi_blocks *b, hdi_block *k)
     b->n_queued--;
 }
 
-static void count_waiting(hdi_blocks *b, hdi_block *k, bool waits)
+static void block_count_waiting(hdi_blocks *b, hdi_block *k, bool waits)
 {
     if (k->waits != waits) {
         k->waits = waits;
@@ -282,13 +285,13 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k)
         }
     }
     if (k->pending == NULL) {
-        count_waiting(b, k, false);
+        block_count_waiting(b, k, false);
     }
 }
 
-/* Whether two free neighbours wait for the same lanes. If one waits for more lanes than the other, they are not joined:
- * the other one can be reused sooner alone. */
-static bool can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
+/* True if two free neighbours wait for the same lanes. If one waits for more lanes than the other,
+ * they are not joined: the other one can be reused sooner alone. */
+static bool block_can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     if (!hdi_block_free_pair(b, left, right)) {
         return false;
@@ -302,18 +305,18 @@ static bool can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block
 }
 
 /* Joins the oldest queued block with a neighbour if it can now. True: the queue is shorter. */
-static bool look_at_oldest(hdi_blocks *b)
+static bool blocks_look_at_oldest(hdi_blocks *b)
 {
     hdi_block *k = b->oldest;
     hdi_block_prune(b, k);
-    if (can_join(b, k->before, k) || can_join(b, k, k->after)) {
+    if (block_can_join(b, k->before, k) || block_can_join(b, k, k->after)) {
         hdi_block_remove_free(b, k);
         hdi_block_set_free(b, k);
         return true;
     }
-    dequeue(b, k);
+    block_dequeue(b, k);
     if (k->pending != NULL || hdi_block_free_pair(b, k->before, k) || hdi_block_free_pair(b, k, k->after)) {
-        enqueue(b, k);
+        block_enqueue(b, k);
         return false;
     }
     return true;
@@ -321,18 +324,18 @@ static bool look_at_oldest(hdi_blocks *b)
 
 void hdi_blocks_look_at_queue(hdi_blocks *b)
 {
-    for (int i = 0; i < LOOK && b->oldest != NULL && look_at_oldest(b); i++) {
+    for (int i = 0; i < LOOK && b->oldest != NULL && blocks_look_at_oldest(b); i++) {
     }
 }
 
 void hdi_blocks_prune(hdi_blocks *b)
 {
     for (size_t i = b->n_queued; i > 0 && b->oldest != NULL; i--) {
-        look_at_oldest(b);
+        blocks_look_at_oldest(b);
     }
 }
 
-/* ---- size classes ----------------------------------------------------------------------------------------------- */
+/* ---- size classes ---------------------------------------------------------------------------- */
 
 void hdi_block_insert_free(hdi_blocks *b, hdi_block *k)
 {
@@ -353,9 +356,9 @@ void hdi_block_insert_free(hdi_blocks *b, hdi_block *k)
     b->rows |= (uint64_t)1 << (class / HDI_SPLIT);
     b->n_free++;
     b->n_whole += k->units == b->wall;
-    count_waiting(b, k, k->pending != NULL);
+    block_count_waiting(b, k, k->pending != NULL);
     if (k->pending != NULL || hdi_block_free_pair(b, k->before, k) || hdi_block_free_pair(b, k, k->after)) {
-        enqueue(b, k);
+        block_enqueue(b, k);
     }
 }
 
@@ -378,16 +381,16 @@ void hdi_block_remove_free(hdi_blocks *b, hdi_block *k)
     }
     b->n_free--;
     b->n_whole -= k->units == b->wall;
-    count_waiting(b, k, false);
+    block_count_waiting(b, k, false);
     if (k->queued) {
-        dequeue(b, k);
+        block_dequeue(b, k);
     }
 }
 
-/* ---- the order of offsets --------------------------------------------------------------------------------------- */
+/* ---- the order of offsets -------------------------------------------------------------------- */
 
 /* Adds a block to the order of offsets behind `before` (NULL: as the first of all). */
-static void link_behind(hdi_blocks *b, hdi_block *before, hdi_block *k)
+static void block_link_behind(hdi_blocks *b, hdi_block *before, hdi_block *k)
 {
     k->before = before;
     k->after = before != NULL ? before->after : b->first;
@@ -424,15 +427,15 @@ hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units)
     behind->fresh = k->fresh;
     behind->lacks = k->lacks;
     k->units = units;
-    link_behind(b, k, behind);
+    block_link_behind(b, k, behind);
     return behind;
 }
 
 /* Joins a block with the one behind it. Neither is in a class. */
-static void absorb_after(hdi_blocks *b, hdi_block *k)
+static void block_absorb_after(hdi_blocks *b, hdi_block *k)
 {
     hdi_block *gone = k->after;
-    unite(b, k, gone);
+    block_unite_sets(b, k, gone);
     k->units += gone->units;
     k->fresh = k->fresh && gone->fresh;
     hdi_block_unlink(b, gone);
@@ -448,20 +451,20 @@ void hdi_block_set_free(hdi_blocks *b, hdi_block *k)
     if (hdi_block_free_pair(b, k->before, k)) {
         hdi_block_prune(b, k->before);
     }
-    if (can_join(b, k, k->after)) {
+    if (block_can_join(b, k, k->after)) {
         hdi_block_remove_free(b, k->after);
-        absorb_after(b, k);
+        block_absorb_after(b, k);
     }
-    if (can_join(b, k->before, k)) {
+    if (block_can_join(b, k->before, k)) {
         k = k->before;
         hdi_block_remove_free(b, k);
-        absorb_after(b, k);
+        block_absorb_after(b, k);
     }
     hdi_block_insert_free(b, k);
 }
 
-/* Joins the free blocks between two walls, if there is nothing else. One of them is k. */
-static void join_whole(hdi_blocks *b, hdi_block *k)
+/* Joins the free blocks between two walls, if nothing else lies there. One of them is k. */
+static void blocks_join_walled(hdi_blocks *b, hdi_block *k)
 {
     while (hdi_block_free_pair(b, k->before, k)) {
         k = k->before;
@@ -474,7 +477,7 @@ static void join_whole(hdi_blocks *b, hdi_block *k)
         hdi_block_remove_free(b, k);
         while (k->units < units) {
             hdi_block_remove_free(b, k->after);
-            absorb_after(b, k);
+            block_absorb_after(b, k);
         }
         hdi_block_insert_free(b, k);
     }
@@ -484,13 +487,13 @@ void hdi_blocks_join_whole(hdi_blocks *b)
 {
     for (size_t i = b->n_queued; i > 0 && b->oldest != NULL; i--) {
         hdi_block *k = b->oldest;
-        dequeue(b, k);
-        enqueue(b, k);
-        join_whole(b, k);
+        block_dequeue(b, k);
+        block_enqueue(b, k);
+        blocks_join_walled(b, k);
     }
 }
 
-/* ---- live blocks by offset --------------------------------------------------------------------------------------- */
+/* ---- live blocks by offset ------------------------------------------------------------------- */
 
 void hdi_block_insert_live(hdi_blocks *b, hdi_block *k)
 {
@@ -511,7 +514,7 @@ void hdi_block_remove_live(hdi_blocks *b, hdi_block *k)
     b->sums.live -= k->units;
 }
 
-/* ---- the range --------------------------------------------------------------------------------------------------- */
+/* ---- the range ------------------------------------------------------------------------------- */
 
 hd_status hdi_blocks_create(const hdi_blocks_config *config, hdi_blocks **out)
 {
@@ -542,7 +545,7 @@ void hdi_blocks_destroy(hdi_blocks *b)
     if (b == NULL) {
         return;
     }
-    give_slabs_back(b);
+    slabs_give_back(b);
     free(b->buckets);
     free(b);
 }
@@ -558,13 +561,13 @@ hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for a block descriptor");
     }
     hdi_block *k = hdi_block_new(b, b->sums.end, units);
-    link_behind(b, b->last, k);
+    block_link_behind(b, b->last, k);
     b->sums.end += units;
     *out = k;
     return HD_OK;
 }
 
-/* ---- verification ----------------------------------------------------------------------------------------------- */
+/* ---- verification ---------------------------------------------------------------------------- */
 
 typedef struct findings {
     char *why;
@@ -573,7 +576,7 @@ typedef struct findings {
     size_t n_blocks, n_nodes, n_whole, n_queued, waiting;
 } findings;
 
-static bool __attribute__((format(printf, 2, 3))) wrong(const findings *f, const char *format, ...)
+static bool __attribute__((format(printf, 2, 3))) blocks_check_failed(const findings *f, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -582,8 +585,9 @@ static bool __attribute__((format(printf, 2, 3))) wrong(const findings *f, const
     return false;
 }
 
-/* Whether a block's links in its list of free blocks or gaps are right, and its class is marked as not empty. */
-static bool hangs_right(const hdi_blocks *b, const hdi_block *k)
+/* True if the links of a block in its list of free blocks or gaps are right, and its class is
+ * marked as not empty. */
+static bool block_links_are_right(const hdi_blocks *b, const hdi_block *k)
 {
     unsigned class = hdi_block_class(k->units);
     return k->next->prev == k && k->prev->next == k && k->next->kind == k->kind &&
@@ -592,7 +596,7 @@ static bool hangs_right(const hdi_blocks *b, const hdi_block *k)
                 : hdi_block_class(k->next->units) == class && b->heads[class / HDI_SPLIT][class % HDI_SPLIT] != NULL);
 }
 
-static bool check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
+static bool blocks_check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
 {
     const hdi_block *before = k->before;
     f->n[k->kind]++;
@@ -602,22 +606,22 @@ static bool check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
     switch (k->kind) {
     case HDI_BLOCK_LIVE:
         if (*hdi_blocks_live_link(b, k->start) != k) {
-            return wrong(f, "live block at %zu: not in the table", k->start);
+            return blocks_check_failed(f, "live block at %zu: not in the table", k->start);
         }
         break;
     case HDI_BLOCK_FREE:
         if (hdi_block_free_pair(b, before, k) && !before->queued && !k->queued) {
-            return wrong(f, "free block at %zu: follows a free block", k->start);
+            return blocks_check_failed(f, "free block at %zu: follows a free block", k->start);
         }
         f->n_whole += k->units == b->wall;
         f->waiting += k->waits ? k->units : 0;
-        if (!hangs_right(b, k) || k->waits != (k->pending != NULL) || (k->waits && !k->queued)) {
-            return wrong(f, "free block at %zu: wrong in its lists", k->start);
+        if (!block_links_are_right(b, k) || k->waits != (k->pending != NULL) || (k->waits && !k->queued)) {
+            return blocks_check_failed(f, "free block at %zu: wrong in its lists", k->start);
         }
         break;
     case HDI_BLOCK_GAP:
-        if ((before != NULL && before->kind == HDI_BLOCK_GAP) || !hangs_right(b, k)) {
-            return wrong(f, "gap at %zu: follows a gap, or is wrong in its list", k->start);
+        if ((before != NULL && before->kind == HDI_BLOCK_GAP) || !block_links_are_right(b, k)) {
+            return blocks_check_failed(f, "gap at %zu: follows a gap, or is wrong in its list", k->start);
         }
         break;
     default:
@@ -625,77 +629,79 @@ static bool check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
     }
     if ((k->pending != NULL && k->kind != HDI_BLOCK_FREE && k->kind != HDI_BLOCK_PLEDGED) ||
         ((k->queued || k->waits) && k->kind != HDI_BLOCK_FREE) || (k->lacks && k->kind != HDI_BLOCK_PLEDGED)) {
-        return wrong(f, "block at %zu: not free and has a set, or not pledged and lacks memory", k->start);
+        return blocks_check_failed(f, "block at %zu: not free and has a set, or not pledged and lacks memory",
+                                   k->start);
     }
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
         f->n_nodes++;
         if (n->next != NULL && n->next->point.lane <= n->point.lane) {
-            return wrong(f, "free block at %zu: its set is not by rising lane", k->start);
+            return blocks_check_failed(f, "free block at %zu: its set is not by rising lane", k->start);
         }
     }
     return true;
 }
 
-static bool check_order(const hdi_blocks *b, findings *f)
+static bool blocks_check_order(const hdi_blocks *b, findings *f)
 {
     size_t at = 0;
     const hdi_block *before = NULL;
     for (const hdi_block *k = b->first; k != NULL; before = k, k = k->after) {
         if (k->start != at || k->units == 0 || k->before != before) {
-            return wrong(f, "block at %zu: starts at %zu, %zu long", at, k->start, k->units);
+            return blocks_check_failed(f, "block at %zu: starts at %zu, %zu long", at, k->start, k->units);
         }
         at += k->units;
-        if (!check_block(b, k, f)) {
+        if (!blocks_check_block(b, k, f)) {
             return false;
         }
     }
     if (at != b->sums.end || before != b->last || b->sums.end > b->limit) {
-        return wrong(f, "the blocks end at %zu, the range at %zu", at, b->sums.end);
+        return blocks_check_failed(f, "the blocks end at %zu, the range at %zu", at, b->sums.end);
     }
     const size_t *n = f->n, *units = f->units;
     if (n[HDI_BLOCK_LIVE] != b->n_live || n[HDI_BLOCK_FREE] != b->n_free || n[HDI_BLOCK_RETIRED] != b->n_retired ||
         n[HDI_BLOCK_GAP] != b->n_gaps || f->n_whole != b->n_whole || f->n_queued != b->n_queued) {
-        return wrong(f, "counts: %zu live, %zu free, %zu retired, %zu gaps", n[HDI_BLOCK_LIVE], n[HDI_BLOCK_FREE],
-                     n[HDI_BLOCK_RETIRED], n[HDI_BLOCK_GAP]);
+        return blocks_check_failed(f, "counts: %zu live, %zu free, %zu retired, %zu gaps", n[HDI_BLOCK_LIVE],
+                                   n[HDI_BLOCK_FREE], n[HDI_BLOCK_RETIRED], n[HDI_BLOCK_GAP]);
     }
     if (units[HDI_BLOCK_LIVE] != b->sums.live || units[HDI_BLOCK_RETIRED] != b->sums.retired ||
         units[HDI_BLOCK_GAP] != b->sums.gap || units[HDI_BLOCK_PLEDGED] != b->sums.pledged ||
         f->waiting != b->sums.waiting) {
-        return wrong(f, "sizes: %zu live, %zu retired, %zu gaps, %zu pledged, %zu waiting", units[HDI_BLOCK_LIVE],
-                     units[HDI_BLOCK_RETIRED], units[HDI_BLOCK_GAP], units[HDI_BLOCK_PLEDGED], f->waiting);
+        return blocks_check_failed(f, "sizes: %zu live, %zu retired, %zu gaps, %zu pledged, %zu waiting",
+                                   units[HDI_BLOCK_LIVE], units[HDI_BLOCK_RETIRED], units[HDI_BLOCK_GAP],
+                                   units[HDI_BLOCK_PLEDGED], f->waiting);
     }
     return true;
 }
 
-static bool check_classes(const hdi_blocks *b, const findings *f)
+static bool blocks_check_classes(const hdi_blocks *b, const findings *f)
 {
     size_t hanging = 0;
     for (size_t c = 0; c < HDI_ROWS * HDI_SPLIT; c++) {
         const hdi_block *head = b->heads[c / HDI_SPLIT][c % HDI_SPLIT];
         bool marked = (b->classes[c / HDI_SPLIT] >> (c % HDI_SPLIT) & 1) != 0;
         if (marked != (head != NULL) || ((b->rows >> (c / HDI_SPLIT) & 1) != 0) != (b->classes[c / HDI_SPLIT] != 0)) {
-            return wrong(f, "class %zu: its bit is wrong", c);
+            return blocks_check_failed(f, "class %zu: its bit is wrong", c);
         }
         const hdi_block *k = head;
         while (k != NULL) {
             hanging++;
             if (hdi_block_class(k->units) != c || hanging > b->n_free) {
-                return wrong(f, "class %zu: holds the block at %zu", c, k->start);
+                return blocks_check_failed(f, "class %zu: holds the block at %zu", c, k->start);
             }
             k = k->next != head ? k->next : NULL;
         }
     }
-    return hanging == b->n_free || wrong(f, "classes: %zu of %zu free blocks", hanging, b->n_free);
+    return hanging == b->n_free || blocks_check_failed(f, "classes: %zu of %zu free blocks", hanging, b->n_free);
 }
 
-static bool check_lists(const hdi_blocks *b, const findings *f)
+static bool blocks_check_lists(const hdi_blocks *b, const findings *f)
 {
     size_t chained = 0, gaps = 0, queued = 0;
     for (size_t i = 0; i < b->n_buckets; i++) {
         for (const hdi_block *k = b->buckets[i]; k != NULL; k = k->next) {
             chained++;
             if (k->kind != HDI_BLOCK_LIVE || hdi_blocks_bucket(b, k->start) != i || chained > b->n_live) {
-                return wrong(f, "bucket %zu: holds the block at %zu", i, k->start);
+                return blocks_check_failed(f, "bucket %zu: holds the block at %zu", i, k->start);
             }
         }
     }
@@ -706,17 +712,17 @@ static bool check_lists(const hdi_blocks *b, const findings *f)
     for (const hdi_block *k = b->oldest; k != NULL; older = k, k = k->newer) {
         queued++;
         if (!k->queued || k->older != older || queued > f->n_queued) {
-            return wrong(f, "queue: holds the block at %zu", k->start);
+            return blocks_check_failed(f, "queue: holds the block at %zu", k->start);
         }
     }
     if (chained != b->n_live || gaps != b->n_gaps || queued != f->n_queued || older != b->newest) {
-        return wrong(f, "lists: %zu of %zu live, %zu of %zu gaps, %zu of %zu waiting", chained, b->n_live, gaps,
-                     b->n_gaps, queued, f->n_queued);
+        return blocks_check_failed(f, "lists: %zu of %zu live, %zu of %zu gaps, %zu of %zu waiting", chained, b->n_live,
+                                   gaps, b->n_gaps, queued, f->n_queued);
     }
     return true;
 }
 
-static bool check_spares(const hdi_blocks *b, const findings *f)
+static bool blocks_check_spares(const hdi_blocks *b, const findings *f)
 {
     size_t blocks = 0, nodes = 0;
     for (const hdi_block *k = b->spare_blocks; k != NULL && blocks <= b->n_all_blocks; k = k->next) {
@@ -726,11 +732,11 @@ static bool check_spares(const hdi_blocks *b, const findings *f)
         nodes++;
     }
     if (blocks != b->n_spare_blocks || blocks + f->n_blocks != b->n_all_blocks || blocks < b->n_pledges) {
-        return wrong(f, "descriptors: %zu spare and %zu used of %zu, %zu pledges", blocks, f->n_blocks, b->n_all_blocks,
-                     b->n_pledges);
+        return blocks_check_failed(f, "descriptors: %zu spare and %zu used of %zu, %zu pledges", blocks, f->n_blocks,
+                                   b->n_all_blocks, b->n_pledges);
     }
     if (nodes != b->n_spare_nodes || nodes + f->n_nodes != b->n_all_nodes) {
-        return wrong(f, "points: %zu spare and %zu used of %zu", nodes, f->n_nodes, b->n_all_nodes);
+        return blocks_check_failed(f, "points: %zu spare and %zu used of %zu", nodes, f->n_nodes, b->n_all_nodes);
     }
     return true;
 }
@@ -738,7 +744,8 @@ static bool check_spares(const hdi_blocks *b, const findings *f)
 bool hdi_blocks_check(const hdi_blocks *b, char *why, size_t why_bytes)
 {
     findings f = {.why = why, .why_bytes = why_bytes};
-    return check_order(b, &f) && check_classes(b, &f) && check_lists(b, &f) && check_spares(b, &f);
+    return blocks_check_order(b, &f) && blocks_check_classes(b, &f) && blocks_check_lists(b, &f) &&
+           blocks_check_spares(b, &f);
 }
 
 void hdi_blocks_check_sometimes(hdi_blocks *b)

@@ -1,10 +1,11 @@
-/* blocks_lists.h - what an allocator over offsets records about its blocks: descriptors, nodes of points, lists.
+/* blocks_lists.h - the records of an allocator over offsets: descriptors of blocks, nodes of
+ * points, lists.
  *
  * - blocks.c takes blocks from the lists and puts them back.
  * - blocks_gaps.c: gaps, runs and pledges.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: there is a spare descriptor for every pledge, so that no pledge needs host memory to end.
+ * Always: every pledge has a spare descriptor, so that no pledge needs host memory to end.
  */
 #ifndef HDI_MEMORY_BLOCKS_LISTS_H
 #define HDI_MEMORY_BLOCKS_LISTS_H
@@ -27,16 +28,18 @@ typedef struct hdi_node {
 struct hdi_block {
     size_t start, units;       /* in granules */
     hdi_block *before, *after; /* neighbours by offset; NULL at the ends */
-    /* Free: circular list of its class, newest first. Gap: circular list of gaps. Live: `next` is the hash chain.
-     * Pledged: `next` is its owner's list. Spare: `next` is the list of spare blocks. */
+    /* Free: circular list of its class, newest first. Gap: circular list of gaps. Live: `next` is
+     * the hash chain. Pledged: `next` is its owner's list. Spare: `next` is the list of spare
+     * blocks. */
     hdi_block *next, *prev;
     hdi_block *older, *newer; /* neighbours in the queue */
-    hdi_node *pending;        /* free, pledged: the points that the next owner must wait for; else NULL */
+    /* Free, pledged: the points that the next owner must wait for; else NULL. */
+    hdi_node *pending;
     hdi_block_kind kind;
     bool fresh;  /* free, pledged: never handed out */
     bool lacks;  /* pledged: was a gap before */
     bool queued; /* in the queue */
-    bool waits;  /* free: has a set, and counts as waiting */
+    bool waits;  /* free: carries a set, and counts as waiting */
 };
 
 typedef struct hdi_block_slab hdi_block_slab;
@@ -48,11 +51,11 @@ struct hdi_blocks {
     size_t limit, wall; /* in granules */
     hdi_block *first, *last;
 
-    uint64_t rows;              /* bit: some class of the row has blocks */
-    uint16_t classes[HDI_ROWS]; /* bit: the class has blocks */
+    uint64_t rows;              /* bit: some class of the row holds blocks */
+    uint16_t classes[HDI_ROWS]; /* bit: the class holds blocks */
     hdi_block *heads[HDI_ROWS][HDI_SPLIT];
     hdi_block *gaps;
-    hdi_block *oldest, *newest; /* the queue: free blocks with a set, or with a free neighbour */
+    hdi_block *oldest, *newest; /* the queue: free blocks with a set or a free neighbour */
 
     hdi_block **buckets; /* live blocks by start */
     size_t n_buckets;
@@ -69,24 +72,24 @@ struct hdi_blocks {
 #endif
 };
 
-/* ---- host memory and sets: what can fail here is called before anything is changed ---- */
+/* ---- host memory and sets: call first whatever can fail, before anything changes ---- */
 
 static inline void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes)
 {
     return config->allocate != NULL ? config->allocate(bytes) : malloc(bytes);
 }
 
-/* Takes host memory until so many are spare. False: there is none. */
+/* Takes host memory until this many are spare. False: no host memory. */
 bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes);
 
 /* Adds a point to a set. A node must be spare. */
 void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
-/* Gives `into`, which has no set, a copy of a set. As many nodes must be spare. */
+/* Gives `into`, whose set is empty, a copy of a set. As many nodes must be spare. */
 void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
 void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
 size_t hdi_block_count_set(const hdi_block *k);
-/* The points that an owner of the blocks from `first` to the one that ends at `end` must wait for. False: no host
- * memory. */
+/* Gets the points that an owner of the blocks from `first` to the block that ends at `end` must
+ * wait for. False: no host memory. */
 bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
 /* Makes `count` descriptors spare, beside those that pledges need. False: no host memory. */
@@ -101,7 +104,8 @@ static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* Makes the nodes spare that a block needs which is about to be live or pledged, and `more`. False: no host memory. */
+/* Makes the nodes spare that a block needs before it becomes live or pledged, and `more`. False: no
+ * host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
     return hdi_blocks_reserve_nodes(b, b->n_live + b->n_pledges + 1 + HDI_SPARE_NODES + more);
@@ -145,8 +149,8 @@ static inline bool hdi_blocks_finished(const hdi_blocks *b, hdi_point point)
 
 /* ---- lists ---- */
 
-/* The class of a size: row * SPLIT + column. Row 0 has one class per size. Row r has the sizes from SPLIT << (r - 1)
- * on. */
+/* The class of a size: row * SPLIT + column. Row 0 has one class per size. The sizes of row r begin
+ * at SPLIT << (r - 1). */
 static inline unsigned hdi_block_class(size_t units)
 {
     if (units < HDI_SPLIT) {
@@ -173,7 +177,7 @@ static inline hdi_block **hdi_blocks_live_link(const hdi_blocks *b, size_t start
     return at;
 }
 
-/* Whether both are free and have no wall in between. They must be neighbours. */
+/* True if both are free without a wall in between. They must be neighbours. */
 static inline bool hdi_block_free_pair(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     return left != NULL && right != NULL && left->kind == HDI_BLOCK_FREE && right->kind == HDI_BLOCK_FREE &&
@@ -185,7 +189,7 @@ static inline hdi_block **hdi_blocks_head(hdi_blocks *b, int class)
     return &b->heads[(unsigned)class / HDI_SPLIT][(unsigned)class % HDI_SPLIT];
 }
 
-/* The first class from `from` on that has blocks; -1: there is none. */
+/* The first class from `from` on that holds blocks; -1: none. */
 static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
 {
     unsigned row = from / HDI_SPLIT;
@@ -194,7 +198,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
     }
     unsigned columns = b->classes[row] & (0xffffu << (from % HDI_SPLIT));
     if (columns == 0) {
-        /* Not a shift of ~0 by row + 1, which may be the width of the word. */
+        /* Not a shift of ~0 by row + 1, since row + 1 may be the width of the word. */
         uint64_t rows = b->rows & (~(uint64_t)1 << row);
         if (rows == 0) {
             return -1;
@@ -205,7 +209,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
     return (int)(row * HDI_SPLIT + (unsigned)__builtin_ctz(columns));
 }
 
-/* Whether an owner in `lane` would wait for no other lane. */
+/* True if an owner in `lane` would wait for no other lane. */
 static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
 {
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
@@ -230,13 +234,23 @@ void hdi_blocks_look_at_queue(hdi_blocks *b);
 hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out);
 /* Removes a block from the order of offsets. */
 void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
-/* Cuts a block that is in no list in two, and returns the second. The first keeps `units` and the set. Takes a
- * descriptor. */
+/* Cuts a block that is in no list in two, and returns the second. The first keeps `units` and the
+ * set. Takes a descriptor. */
 hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units);
 
 void hdi_block_insert_live(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
-/* Verifies in a debug build. That visits every block, so it is done in one of 64 calls. */
+/* A mapping, in granules, and the effect on it if a block gets a part. */
+typedef enum hdi_part {
+    HDI_PART_ALLOWED,
+    HDI_PART_UNUSED, /* free and unused: it would have to be divided first */
+    HDI_PART_USED    /* free, but work still uses it, and it is larger than the block */
+} hdi_part;
+/* Checks the mapping around the granule `at` of the free block `k` for a block of the granules
+ * [from, to). If this is not allowed, `begin` and `end` get its bounds. */
+hdi_part hdi_block_part(hdi_blocks *b, hdi_block *k, size_t at, size_t from, size_t to, size_t *begin, size_t *end);
+
+/* Verifies in a debug build. That visits every block, so only one of 64 calls does it. */
 void hdi_blocks_check_sometimes(hdi_blocks *b);
 
 #endif

@@ -1,14 +1,15 @@
 /* host_pool.c - blocks of pinned host memory.
  *
- * A space has superblocks in a row of offsets, in the order in which they were pinned. Each superblock stands behind a
- * gap of a page, so that blocks of different superblocks never join. One allocator manages all offsets of a space.
- * Offsets are not used a second time.
+ * A space is a row of offsets with superblocks, in the order in which they were pinned. Each
+ * superblock stands behind a gap of a page, so that blocks of different superblocks never join. One
+ * allocator manages all offsets of a space. No offset is used a second time.
  *
- * There is one space until a device is lost that may go on writing. Then the next space is begun, and the older ones
- * only take blocks back.
+ * One space serves until a device is lost that may still write. Then the next space begins, and the
+ * older ones only take blocks back.
  *
  * Threads, locks, blocking: see host_pool.h.
- * Always: a space's superblocks lie in its allocator as they are listed in the space, each behind a gap.
+ * Always: a space's superblocks lie in its allocator in the order of the space's list, each behind
+ * a gap.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +24,15 @@
 #define SUPERBLOCK_MOST ((size_t)32 << 20)
 #define OWN_SUPERBLOCK_ABOVE ((size_t)16 << 20)
 #define OWN_SUPERBLOCK_UNIT ((size_t)64 << 10)
-#define SPARE ((uint64_t)64 << 20) /* to avoid waiting, so much more than 5/4 of what was ever taken may be pinned */
+/* To avoid waiting, this much beyond 5/4 of the most that was ever taken may be pinned. */
+#define SPARE ((uint64_t)64 << 20)
 #define OFFSETS ((size_t)1 << 62)
 #define NO_LANE UINT32_MAX /* the first use may be in any lane */
 
 typedef struct superblock {
     hdi_pinned pinned;
     size_t at;    /* in the offsets of its hdi_host_space */
-    bool tainted; /* in use when a device was lost that may go on writing */
+    bool tainted; /* in use when a device was lost that may still write */
 } superblock;
 
 typedef struct hdi_host_space {
@@ -44,32 +46,33 @@ struct hdi_host_pool {
     hdi_host_pool_config config; /* constant, like the next line */
     size_t page;
     hdi_mutex growing;
-    hdi_mutex lock; /* covers all that follows, what spaces have included */
+    hdi_mutex lock; /* covers all that follows, and the contents of the spaces */
     hdi_host_space *newest;
-    hdi_host_space *open;    /* the newest one, or NULL: it is not allocated from */
-    uint64_t lost;           /* devices, as last noticed */
-    hdi_host_pool_info info; /* what is counted all the time; `reserved_bytes` changes under both locks */
+    hdi_host_space *open; /* the newest one, or NULL: it is not allocated from */
+    uint64_t lost;        /* devices, as last noticed */
+    /* The figures kept current; `reserved_bytes` changes under both locks. */
+    hdi_host_pool_info info;
 };
 
-static size_t round_up(size_t bytes, size_t unit)
+static size_t host_pool_round_up(size_t bytes, size_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t host_pool_larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-static hd_status fail_note(void)
+static hd_status host_pool_fail_note(void)
 {
     return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory to note what is taken");
 }
 
-/* ---- spaces: the caller holds lock ------------------------------------------------------------------------------- */
+/* ---- spaces: the caller holds lock ----------------------------------------------------------- */
 
-/* The superblock with the offset. */
-static superblock *superblock_of(const hdi_host_space *s, size_t offset)
+/* The superblock that contains the offset. */
+static superblock *host_pool_superblock_of(const hdi_host_space *s, size_t offset)
 {
     size_t first = 0, end = s->count;
     while (end - first > 1) {
@@ -83,35 +86,35 @@ static superblock *superblock_of(const hdi_host_space *s, size_t offset)
     return &s->superblocks[first];
 }
 
-static bool taint_if_live(void *context, size_t from, size_t to, hdi_block_kind kind)
+static bool host_pool_taint_if_live(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     (void)to;
     if (kind == HDI_BLOCK_LIVE) {
-        superblock_of(context, from)->tainted = true;
+        host_pool_superblock_of(context, from)->tainted = true;
     }
     return true;
 }
 
-/* Closes the current space if a device was lost since the last call; then returns true. Live memory may be written for
- * ever from then on. Free memory with unfinished points keeps those points. */
-static bool notice_losses(hdi_host_pool *pool)
+/* Closes the current space if a device was lost since the last call; then returns true. Live memory
+ * may be written for ever from then on. Free memory with unfinished points keeps those points. */
+static bool host_pool_notice_losses(hdi_host_pool *pool)
 {
     uint64_t lost = pool->config.lost != NULL ? pool->config.lost(pool->config.context) : 0;
     if (lost == pool->lost) {
         return false;
     }
     for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
-        hdi_blocks_each(s->blocks, taint_if_live, s);
+        hdi_blocks_each(s->blocks, host_pool_taint_if_live, s);
     }
     pool->lost = lost;
     pool->open = NULL;
     return true;
 }
 
-/* The space to allocate from, made where there is none. NULL: no host memory. */
-static hdi_host_space *open_space(hdi_host_pool *pool)
+/* The space to allocate from, made if none exists. NULL: no host memory. */
+static hdi_host_space *host_pool_open_space(hdi_host_pool *pool)
 {
-    notice_losses(pool);
+    host_pool_notice_losses(pool);
     if (pool->open != NULL) {
         return pool->open;
     }
@@ -129,7 +132,7 @@ static hdi_host_space *open_space(hdi_host_pool *pool)
 }
 
 /* Adds a superblock's memory to a space. False: no host memory. */
-static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pinned *pinned)
+static bool host_pool_add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pinned *pinned)
 {
     if (s->count == s->room) {
         size_t room = s->room != 0 ? 2 * s->room : 16;
@@ -153,13 +156,13 @@ static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pin
     return true;
 }
 
-/* ---- taking blocks: the caller holds lock ------------------------------------------------------------------------ */
+/* ---- taking blocks: the caller holds lock ---------------------------------------------------- */
 
-static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_origin origin)
+static void host_pool_count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_origin origin)
 {
     hdi_host_pool_info *info = &pool->info;
-    info->taken_bytes += round_up(block->bytes, pool->page);
-    info->taken_peak_bytes = larger(info->taken_peak_bytes, info->taken_bytes);
+    info->taken_bytes += host_pool_round_up(block->bytes, pool->page);
+    info->taken_peak_bytes = host_pool_larger(info->taken_peak_bytes, info->taken_bytes);
     if (block->own) {
         info->own_bytes += block->bytes;
         info->own_count++;
@@ -173,72 +176,75 @@ static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_or
     info->from_finished += origin != HDI_ORIGIN_FRESH && origin != HDI_ORIGIN_WAITED;
 }
 
-/* Takes a block of memory that is pinned already. `wait`: also a block that work still uses. NOT_FOUND and HOST_MEMORY
- * have no message. *origin is WAITED if there is a block that work still uses. */
-static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited, hdi_origin *origin)
+/* Takes a block of memory that is already pinned. `wait`: also a block that work still uses.
+ * NOT_FOUND and HOST_MEMORY record no message. *origin is WAITED if work still uses a block that
+ * fits. */
+static hd_status host_pool_take_pinned(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited,
+                                       hdi_origin *origin)
 {
     for (;;) {
-        hdi_host_space *s = open_space(pool);
+        hdi_host_space *s = host_pool_open_space(pool);
         if (s == NULL) {
             return HD_ERROR_HOST_MEMORY;
         }
         const hdi_blocks_request request = {
-            .bytes = round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
+            .bytes = host_pool_round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
         hdi_blocks_taken taken = {.origin = HDI_ORIGIN_NONE};
         hd_status status = hdi_blocks_take(s->blocks, &request, &taken);
         *origin = taken.origin;
         if (status != HD_OK) {
             return status;
         }
-        if (notice_losses(pool)) { /* a point may have counted as finished by the loss */
+        if (host_pool_notice_losses(pool)) { /* the loss may have finished a point */
             hdi_blocks_free(s->blocks, taken.offset, hdi_points_data(&taken.inherited), taken.inherited.count);
             hdi_points_release(&taken.inherited);
             continue;
         }
-        const superblock *in = superblock_of(s, taken.offset);
+        const superblock *in = host_pool_superblock_of(s, taken.offset);
         size_t offset = taken.offset - in->at;
         out->host = (unsigned char *)in->pinned.shm.base + offset;
         out->device = in->pinned.device + offset;
         out->space = s;
         out->offset = taken.offset;
         *inherited = taken.inherited;
-        count_taken(pool, out, taken.origin);
+        host_pool_count_taken(pool, out, taken.origin);
         return HD_OK;
     }
 }
 
-/* Whether to pin so many more bytes rather than wait for work. */
-static bool may_pin(const hdi_host_pool *pool, size_t bytes)
+/* True if pinning `bytes` more is better than waiting for work. */
+static bool host_pool_may_pin(const hdi_host_pool *pool, size_t bytes)
 {
     const hdi_host_pool_info *info = &pool->info;
     uint64_t after = info->reserved_bytes + bytes;
     return after <= info->limit_bytes && after <= info->taken_peak_bytes / 4 * 5 + SPARE;
 }
 
-/* Takes a block for `out`, which has its size and `own`. NOT_FOUND: memory must be pinned for it. */
-static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
+/* Takes a block for `out`, which gives its size and `own`. NOT_FOUND: memory must be pinned for
+ * it. */
+static hd_status host_pool_find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_origin origin;
-    hd_status status = take(pool, false, out, inherited, &origin);
+    hd_status status = host_pool_take_pinned(pool, false, out, inherited, &origin);
     if (status == HD_ERROR_NOT_FOUND && origin == HDI_ORIGIN_WAITED &&
-        !may_pin(pool, round_up(out->bytes, pool->page))) {
-        status = take(pool, true, out, inherited, &origin);
+        !host_pool_may_pin(pool, host_pool_round_up(out->bytes, pool->page))) {
+        status = host_pool_take_pinned(pool, true, out, inherited, &origin);
     }
     return status;
 }
 
-/* ---- pinning and unpinning: the caller holds growing -------------------------------------------------------------- */
+/* ---- pinning and unpinning: the caller holds growing ----------------------------------------- */
 
-/* A search for idle superblocks of a space: how much to find, and how much was found. */
+/* A search for idle superblocks of a space: the bytes to find, and the bytes found. */
 typedef struct search {
     hdi_host_space *in;
     uint64_t most, found; /* bytes */
 } search;
 
-static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
+static hdi_choice host_pool_choose_idle(void *context, size_t *from, size_t *to)
 {
     search *look = context;
-    const superblock *k = superblock_of(look->in, *from);
+    const superblock *k = host_pool_superblock_of(look->in, *from);
     if (k->tainted || k->at != *from || k->pinned.shm.bytes != *to - *from) {
         return HDI_CHOICE_SKIP;
     }
@@ -249,37 +255,39 @@ static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
     return HDI_CHOICE_TAKE;
 }
 
-static hdi_choice count_idle(void *context, size_t *from, size_t *to)
+static hdi_choice host_pool_count_idle(void *context, size_t *from, size_t *to)
 {
     search *look = context;
-    look->found += choose_idle(&(search){.in = look->in, .most = 1}, from, to) == HDI_CHOICE_TAKE ? *to - *from : 0;
+    look->found +=
+        host_pool_choose_idle(&(search){.in = look->in, .most = 1}, from, to) == HDI_CHOICE_TAKE ? *to - *from : 0;
     return HDI_CHOICE_SKIP;
 }
 
 /* The caller holds lock. */
-static uint64_t idle_bytes(const hdi_host_pool *pool)
+static uint64_t host_pool_idle_bytes(const hdi_host_pool *pool)
 {
     search look = {.found = 0};
     for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_block *none = NULL;
         look.in = s;
         hdi_blocks_prune(s->blocks); /* finished blocks join their neighbours */
-        hdi_blocks_pledge_finished(s->blocks, pool->page, false, count_idle, &look, &none);
+        hdi_blocks_pledge_finished(s->blocks, pool->page, false, host_pool_count_idle, &look, &none);
     }
     return look.found;
 }
 
 /* Unpins the superblock of a pledge and gives the pledge back. Returns the next pledge. */
-static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *pledge, uint64_t *freed, hd_status *status)
+static hdi_block *host_pool_unpin_pledge(hdi_host_pool *pool, hdi_host_space *s, hdi_block *pledge, uint64_t *freed,
+                                         hd_status *status)
 {
     size_t from, to;
     hdi_blocks_pledged(pledge, &from, &to);
     hdi_mutex_lock(&pool->lock);
-    hdi_pinned pinned = superblock_of(s, from)->pinned;
+    hdi_pinned pinned = host_pool_superblock_of(s, from)->pinned;
     hdi_mutex_unlock(&pool->lock);
     hd_status released = hdi_pinned_release(&pinned, false);
     hdi_mutex_lock(&pool->lock);
-    superblock *k = superblock_of(s, from);
+    superblock *k = host_pool_superblock_of(s, from);
     size_t behind = (size_t)(s->superblocks + s->count - (k + 1));
     memmove(k, k + 1, behind * sizeof *k);
     s->count--;
@@ -296,13 +304,13 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *pledg
     return next;
 }
 
-/* Unpins idle superblocks of at least `bytes` in all, or all that there are. */
-static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed)
+/* Unpins idle superblocks of at least `bytes` in all, or all of them. */
+static hd_status host_pool_unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed)
 {
     hd_status status = HD_OK;
     uint64_t found = 0;
     hdi_mutex_lock(&pool->lock);
-    notice_losses(pool);
+    host_pool_notice_losses(pool);
     hdi_host_space *s = pool->newest;
     hdi_mutex_unlock(&pool->lock);
     for (; s != NULL && found < bytes; s = s->older) {
@@ -310,30 +318,30 @@ static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed
         hdi_block *pledges = NULL;
         hdi_mutex_lock(&pool->lock);
         hdi_blocks_prune(s->blocks);
-        hdi_blocks_pledge_finished(s->blocks, pool->page, false, choose_idle, &look, &pledges);
+        hdi_blocks_pledge_finished(s->blocks, pool->page, false, host_pool_choose_idle, &look, &pledges);
         hdi_mutex_unlock(&pool->lock);
         found += look.found;
         while (pledges != NULL) {
-            pledges = unpin(pool, s, pledges, freed, &status);
+            pledges = host_pool_unpin_pledge(pool, s, pledges, freed, &status);
         }
     }
     return status;
 }
 
-/* How many bytes to pin for a block. */
-static size_t superblock_bytes(const hdi_host_pool *pool, size_t bytes)
+/* The number of bytes to pin for a block. */
+static size_t host_pool_superblock_bytes(const hdi_host_pool *pool, size_t bytes)
 {
     if (bytes > OWN_SUPERBLOCK_ABOVE) {
-        return round_up(bytes, OWN_SUPERBLOCK_UNIT);
+        return host_pool_round_up(bytes, OWN_SUPERBLOCK_UNIT);
     }
     size_t size = SUPERBLOCK_LEAST;
     while (size < SUPERBLOCK_MOST && size <= pool->info.reserved_bytes / 8) {
         size *= 2;
     }
-    return size < bytes ? round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
+    return size < bytes ? host_pool_round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
 }
 
-static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block, const char *remedy)
+static hd_status host_pool_fail_limit(hdi_host_pool *pool, const hdi_host_block *block, const char *remedy)
 {
     hdi_host_pool_info i;
     hdi_host_pool_get_info(pool, &i);
@@ -344,21 +352,21 @@ static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block, co
         HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes), remedy);
 }
 
-/* Counts so many bytes as pinned. False: the limit does not allow that. */
-static bool reserve(hdi_host_pool *pool, size_t bytes)
+/* Counts `bytes` as pinned. False: the limit does not allow that. */
+static bool host_pool_reserve(hdi_host_pool *pool, size_t bytes)
 {
     hdi_host_pool_info *info = &pool->info;
     hdi_mutex_lock(&pool->lock);
     bool fits = bytes <= info->limit_bytes && info->reserved_bytes <= info->limit_bytes - bytes;
     if (fits) {
         info->reserved_bytes += bytes;
-        info->reserved_peak_bytes = larger(info->reserved_peak_bytes, info->reserved_bytes);
+        info->reserved_peak_bytes = host_pool_larger(info->reserved_peak_bytes, info->reserved_bytes);
     }
     hdi_mutex_unlock(&pool->lock);
     return fits;
 }
 
-static void unreserve(hdi_host_pool *pool, size_t bytes)
+static void host_pool_unreserve(hdi_host_pool *pool, size_t bytes)
 {
     hdi_mutex_lock(&pool->lock);
     pool->info.reserved_bytes -= bytes;
@@ -367,71 +375,72 @@ static void unreserve(hdi_host_pool *pool, size_t bytes)
 
 hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes)
 {
-    if (reserve(pool, bytes)) {
+    if (host_pool_reserve(pool, bytes)) {
         return HD_OK;
     }
     const hdi_host_block block = {.bytes = bytes};
-    return fail_limit(pool, &block, "; free imports, or raise pinned_limit");
+    return host_pool_fail_limit(pool, &block, "; free imports, or raise pinned_limit");
 }
 
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes)
 {
-    unreserve(pool, bytes);
+    host_pool_unreserve(pool, bytes);
 }
 
-/* Pins a superblock, whose bytes `reserve` has counted. Then takes the block from it, or from what became free
- * meanwhile. */
-static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)
+/* Pins a superblock, whose bytes host_pool_reserve has counted. Then takes the block from it, or
+ * from memory freed meanwhile. */
+static hd_status host_pool_pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_pinned pinned;
     hd_status status = hdi_pinned_alloc(pool->config.pinned, bytes, &pinned);
     if (status != HD_OK) {
-        unreserve(pool, bytes);
+        host_pool_unreserve(pool, bytes);
         return status;
     }
     hdi_mutex_lock(&pool->lock);
     pool->info.driver_calls++;
     pool->info.pinned_bytes += bytes;
     hdi_origin origin;
-    hdi_host_space *s = open_space(pool);
-    bool added = s != NULL && add_superblock(pool, s, &pinned);
-    status = added ? take(pool, false, out, inherited, &origin) : HD_ERROR_HOST_MEMORY;
+    hdi_host_space *s = host_pool_open_space(pool);
+    bool added = s != NULL && host_pool_add_superblock(pool, s, &pinned);
+    status = added ? host_pool_take_pinned(pool, false, out, inherited, &origin) : HD_ERROR_HOST_MEMORY;
     hdi_mutex_unlock(&pool->lock);
     if (!added && hdi_pinned_release(&pinned, false) == HD_OK) {
-        unreserve(pool, bytes);
+        host_pool_unreserve(pool, bytes);
     }
-    return status == HD_ERROR_HOST_MEMORY ? fail_note() : status;
+    return status == HD_ERROR_HOST_MEMORY ? host_pool_fail_note() : status;
 }
 
-/* Pins memory for a block and takes it. NOT_FOUND: a device was lost between pinning and taking; the caller tries
- * again. */
-static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
+/* Pins memory for a block and takes it. NOT_FOUND: a device was lost between pinning and taking;
+ * the caller tries again. */
+static hd_status host_pool_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
-    size_t need = round_up(out->bytes, pool->page);
+    size_t need = host_pool_round_up(out->bytes, pool->page);
     hdi_mutex_lock(&pool->lock);
     uint64_t room = pool->info.limit_bytes - pool->info.reserved_bytes;
-    size_t size = superblock_bytes(pool, need);
+    size_t size = host_pool_superblock_bytes(pool, need);
     hdi_mutex_unlock(&pool->lock);
     if (size > room) {
         size = need < room ? (size_t)room : need;
     }
     uint64_t freed = 0;
     if (need > room) {
-        unpin_idle(pool, need - room, &freed);
+        host_pool_unpin_idle(pool, need - room, &freed);
     }
-    if (!reserve(pool, size)) {
-        return fail_limit(pool, out, "");
+    if (!host_pool_reserve(pool, size)) {
+        return host_pool_fail_limit(pool, out, "");
     }
-    hd_status status = pin(pool, size, out, inherited);
-    /* The system's own limit is reached. Idle superblocks go first, and no more is pinned than the block needs. */
+    hd_status status = host_pool_pin(pool, size, out, inherited);
+    /* The system's own limit is reached. Idle superblocks go first, and only the block's own bytes
+     * are pinned. */
     if (status == HD_ERROR_HOST_MEMORY) {
-        unpin_idle(pool, need, &freed);
-        status = reserve(pool, need) ? pin(pool, need, out, inherited) : status;
+        host_pool_unpin_idle(pool, need, &freed);
+        status = host_pool_reserve(pool, need) ? host_pool_pin(pool, need, out, inherited) : status;
     }
     return status;
 }
 
-/* ---- the pool --------------------------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
 hd_status hdi_host_pool_create(const hdi_host_pool_config *config, hdi_host_pool **out)
 {
@@ -467,8 +476,8 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
     free(pool);
 }
 
-/* Takes a block where find() found none: pins memory, or at last waits for work. */
-static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
+/* Takes a block if host_pool_find() found none: pins memory, or as a last resort waits for work. */
+static hd_status host_pool_find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hd_status status;
     hdi_attempt attempt;
@@ -479,17 +488,18 @@ static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_poin
         if (pool->open != NULL) {
             hdi_blocks_prune(pool->open->blocks); /* finished blocks join their neighbours */
         }
-        status = find(pool, out, inherited); /* another thread may have pinned memory meanwhile */
+        /* Another thread may have pinned memory meanwhile. */
+        status = host_pool_find(pool, out, inherited);
         hdi_mutex_unlock(&pool->lock);
         if (status == HD_ERROR_NOT_FOUND) {
-            status = grow(pool, out, inherited);
+            status = host_pool_grow(pool, out, inherited);
         }
     } while (status == HD_ERROR_NOT_FOUND);
     hdi_mutex_unlock(&pool->growing);
-    if (status != HD_OK) { /* pinning failed: a block that work still uses will do */
+    if (status != HD_OK) { /* pinning failed: accept a block that work still uses */
         hdi_origin origin;
         hdi_mutex_lock(&pool->lock);
-        hd_status waiting = take(pool, true, out, inherited, &origin);
+        hd_status waiting = host_pool_take_pinned(pool, true, out, inherited, &origin);
         hdi_mutex_unlock(&pool->lock);
         status = waiting == HD_OK ? waiting : status;
     }
@@ -507,12 +517,12 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
     }
     hdi_host_block block = {.bytes = bytes, .own = own};
     hdi_mutex_lock(&pool->lock);
-    hd_status status = find(pool, &block, inherited);
+    hd_status status = host_pool_find(pool, &block, inherited);
     hdi_mutex_unlock(&pool->lock);
     if (status == HD_ERROR_NOT_FOUND) {
-        status = find_or_grow(pool, &block, inherited);
+        status = host_pool_find_or_grow(pool, &block, inherited);
     } else if (status != HD_OK) {
-        status = fail_note();
+        status = host_pool_fail_note();
     }
     if (status == HD_OK) {
         *out = block;
@@ -534,9 +544,9 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
     }
     hdi_host_pool_info *info = &pool->info;
     hdi_mutex_lock(&pool->lock);
-    notice_losses(pool); /* before the free, since only live memory is tainted */
+    host_pool_notice_losses(pool); /* before the free, since only live memory is tainted */
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
-    info->taken_bytes -= round_up(block->bytes, pool->page);
+    info->taken_bytes -= host_pool_round_up(block->bytes, pool->page);
     if (block->own) {
         info->own_bytes -= block->bytes;
         info->own_count--;
@@ -555,11 +565,11 @@ hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t 
     hd_status status = HD_OK;
     hdi_mutex_lock(&pool->growing);
     hdi_mutex_lock(&pool->lock);
-    notice_losses(pool);
-    uint64_t idle = idle_bytes(pool);
+    host_pool_notice_losses(pool);
+    uint64_t idle = host_pool_idle_bytes(pool);
     hdi_mutex_unlock(&pool->lock);
     if (idle > keep_bytes) {
-        status = unpin_idle(pool, idle - keep_bytes, &gone);
+        status = host_pool_unpin_idle(pool, idle - keep_bytes, &gone);
     }
     hdi_mutex_unlock(&pool->growing);
     if (freed != NULL) {
@@ -578,13 +588,13 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
         hdi_blocks_get_info(s->blocks, &info);
         out->waiting_bytes += info.waiting_bytes;
     }
-    out->idle_bytes = idle_bytes(pool);
+    out->idle_bytes = host_pool_idle_bytes(pool);
     hdi_mutex_unlock(&pool->lock);
 }
 
-/* ---- verification: nothing is changed here ----------------------------------------------------------------------- */
+/* ---- verification: changes nothing ----------------------------------------------------------- */
 
-/* What a superblock's place in the allocator must look like. */
+/* The expected place of a superblock in the allocator. */
 typedef struct audit {
     const hdi_host_space *in;
     size_t next;    /* superblock */
@@ -592,12 +602,12 @@ typedef struct audit {
     bool good;
 } audit;
 
-static bool audit_block(void *context, size_t from, size_t to, hdi_block_kind kind)
+static bool host_pool_audit_block(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     audit *w = context;
     const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
     if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_PLEDGED) {
-        /* a pledge is a superblock that is being unpinned */
+        /* A pledge is a superblock that is being unpinned. */
         if (kind == HDI_BLOCK_PLEDGED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
             w->next++;
         }
@@ -627,7 +637,7 @@ bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
             bytes += s->superblocks[i].pinned.shm.bytes;
         }
         good = hdi_blocks_check(s->blocks, why, why_bytes);
-        if (good && (!hdi_blocks_each(s->blocks, audit_block, &w) || w.covered != 0 || w.next != s->count)) {
+        if (good && (!hdi_blocks_each(s->blocks, host_pool_audit_block, &w) || w.covered != 0 || w.next != s->count)) {
             snprintf(why, why_bytes, "blocks and superblocks do not fit together at superblock %zu", w.next);
             good = false;
         }

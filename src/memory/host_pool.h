@@ -1,20 +1,24 @@
 /* host_pool.h - blocks of pinned host memory.
  *
- * Pinning costs some 0.3 ms per MiB, and launches wait meanwhile. So memory is pinned in superblocks, which are kept
- * when they are free. A superblock has 2 MiB, or more where much is held. A block above 16 MiB gets a superblock of its
- * size. A block lies in one superblock, since a copy must not cross from one registration into another.
+ * Pinning costs some 0.3 ms per MiB, and launches wait meanwhile. So the pool pins memory in
+ * superblocks, and keeps them when they are free. A superblock is 2 MiB, or larger if the pool is
+ * large. A block above 16 MiB gets a superblock of its size. A block lies in one superblock, since
+ * a copy must not cross from one registration into another.
  *
- * A block may be freed while work still uses it. Its next owner gets the points of that work and waits for them. Blocks
- * without unfinished uses come first. As long as little is held, pinning more comes before waiting, too.
+ * The owner may free a block while work still uses it. The next owner gets the points of that work
+ * and waits for them. Blocks without unfinished uses come first. While the pool is small, pinning
+ * more also comes before waiting.
  *
- * In this process, a lost device may go on writing although its work counts as finished. Memory that was in use then is
- * neither handed out again nor unpinned before the end, see hdi_host_pool_config.lost.
+ * In this process, a lost device may still write although its work counts as finished. Memory that
+ * was in use then is neither handed out again nor unpinned before the end, see
+ * hdi_host_pool_config.lost.
  *
  * Threads: any, except for create and destroy.
  * Locks: `growing`, then `lock`; below `growing` also that of the pinned pool.
  * - `growing` is held while memory is pinned and unpinned.
  * - `lock` is short. A free takes no other lock, nor does an allocation that finds room.
- * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All else blocks for `lock` only.
+ * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All else blocks
+ * for `lock` only.
  * Always: pinned memory never exceeds the limit.
  */
 #ifndef HDI_MEMORY_HOST_POOL_H
@@ -28,11 +32,11 @@ typedef struct hdi_host_pool hdi_host_pool;
 typedef struct hdi_host_pool_config {
     hdi_pinned_pool *pinned; /* must outlive the pool */
     uint64_t limit_bytes;    /* of pinned memory, rounded down to pages */
-    /* The next two functions are called under `lock`. This one is as in hdi_blocks_config. It stays false for a point
-     * of a device that was lost and may go on writing. */
+    /* The next two functions are called under `lock`. `finished` works as in hdi_blocks_config. It
+     * stays false for a point of a lost device that may still write. */
     bool (*finished)(void *context, hdi_point point);
-    /* Bit per device that was lost and may go on writing. The bit is set before any point is finished by the loss.
-     * NULL: there is no such device. */
+    /* Bit per lost device that may still write. The bit is set before any point is finished by the
+     * loss. NULL: no device can be in this state. */
     uint64_t (*lost)(void *context);
     void *context;
 } hdi_host_pool_config;
@@ -48,11 +52,12 @@ typedef struct hdi_host_block {
 typedef struct hdi_host_pool_info {
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* pinned */
-    uint64_t live_bytes, live_count;              /* in blocks of the program that are not freed, as requested */
-    uint64_t own_bytes, own_count;                /* in blocks of the library */
-    uint64_t taken_bytes, taken_peak_bytes;       /* in all these blocks, rounded up */
-    uint64_t waiting_bytes;                       /* free, but work still uses it */
-    uint64_t idle_bytes;                          /* in superblocks that could be unpinned now */
+    /* In blocks of the program not yet freed, as requested. */
+    uint64_t live_bytes, live_count;
+    uint64_t own_bytes, own_count;          /* in blocks of the library */
+    uint64_t taken_bytes, taken_peak_bytes; /* in all these blocks, rounded up */
+    uint64_t waiting_bytes;                 /* free, but work still uses it */
+    uint64_t idle_bytes;                    /* in superblocks that could be unpinned now */
     /* Counters. */
     uint64_t allocations, frees, failures; /* of the program */
     uint64_t from_finished, from_waited, from_fresh;
@@ -64,38 +69,40 @@ typedef struct hdi_host_pool_info {
  * Errors: HOST_MEMORY. */
 hd_status hdi_host_pool_create(const hdi_host_pool_config *config, hdi_host_pool **out);
 
-/* Gives everything back, blocks that still have owners included. No submitted work may use them any more. `abandoned`
- * as for hdi_pinned_release. NULL is ignored. */
+/* Gives everything back, including blocks that still have owners. No submitted work may use them
+ * any more. `abandoned` as for hdi_pinned_release. Ignores NULL. */
 void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned);
 
-/* Takes a block of whole pages. `own`: for the library itself. `inherited`: the points to wait for before the first
- * use; the caller releases it.
- * Blocks while memory is pinned, where no block is free.
- * Errors (outputs untouched): ARGUMENT (0 bytes), HOST_MEMORY (also: the limit is reached), and those of
- * hdi_pinned_alloc. */
+/* Takes a block of whole pages. `own`: for the library itself. `inherited`: the points to wait for
+ * before the first use; the caller releases it.
+ * Blocks while memory is pinned, if no block is free.
+ * Errors (outputs untouched): ARGUMENT (0 bytes), HOST_MEMORY (also: the limit is reached), and
+ * those of hdi_pinned_alloc. */
 hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited);
 
-/* Counts so many bytes as pinned beside the pool, in whole pages that contain them. The second one ends that.
+/* Counts `bytes` as pinned beside the pool: the whole pages that contain the pinned memory. The
+ * second function stops counting them.
  * Errors: HOST_MEMORY (the limit does not allow it). */
 hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes);
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes);
 
-/* Counts an allocation of the program that failed. The caller counts it once, however often it tried. */
+/* Counts an allocation of the program that failed. The caller counts it once, however many attempts
+ * it made. */
 void hdi_host_pool_count_failure(hdi_host_pool *pool);
 
-/* Gives a block back at once; `points` as for hdi_blocks_free. Cannot fail. No block, and one that was given back
- * before, are ignored. */
+/* Gives a block back at once; `points` as for hdi_blocks_free. Cannot fail. Ignores an empty block
+ * and one that was given back before. */
 void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_point *points, size_t n_points);
 
-/* Unpins idle superblocks until at most `keep_bytes` of them are left. *freed (may be NULL): how much it unpinned.
- * Blocks while memory is unpinned.
- * Errors: DRIVER (unpinning failed; the other superblocks are unpinned all the same, and the failed ones count as
- * pinned). */
+/* Unpins idle superblocks until at most `keep_bytes` of them are left. *freed (may be NULL): the
+ * bytes unpinned. Blocks while memory is unpinned.
+ * Errors: DRIVER (unpinning failed; the other superblocks are unpinned all the same, and the failed
+ * ones count as pinned). */
 hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t *freed);
 
 void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out);
 
-/* Verifies every structure, for tests and debug builds. False: `why` has the first finding. */
+/* Verifies every structure, for tests and debug builds. False: `why` gets the first finding. */
 bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes);
 
 #endif

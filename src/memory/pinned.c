@@ -1,12 +1,13 @@
 /* pinned.c - pinned host memory.
  *
- * What a worker process (`everywhere`) has registered ends with the process. So its failures to unregister count only
- * while it lives. The driver of this process goes on when a device is lost. So memory that it may still have registered
- * keeps its addresses.
+ * The registrations of a worker process (`everywhere`) end with the process. So its failures to
+ * unregister count only while it lives. The driver of this process continues when a device is lost.
+ * So memory keeps its addresses while that driver may still hold it registered.
  *
- * Where drivers pin pages, up to three threads make the system allocate them first. They end before the memory is pinned.
+ * If drivers pin pages, up to three threads make the system allocate them first. They end before
+ * the memory is pinned.
  *
- * Threads, locks, blocking, and what always holds: see pinned.h.
+ * Threads, locks, blocking, and guarantees: see pinned.h.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -38,42 +39,43 @@ typedef struct hdi_pinned_record {
 } record;
 
 struct hdi_pinned_pool {
-    hdi_pinned_config config; /* constant, as the next line is */
+    hdi_pinned_config config; /* constant, like the next line */
     uint64_t window_at, window_bytes;
 
     hdi_mutex lock;
     record *first;      /* under lock; list of all live memory, its records included */
     hdi_blocks *blocks; /* under lock; allocator of the window's offsets */
-    /* Under lock, with `everywhere`: bit per device whose port reported its loss, until it is repinned. */
+    /* Under lock, with `everywhere`: bit per device whose port reported its loss, until it is
+     * repinned. */
     uint64_t away;
 };
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
 
-static uint64_t bit_of(int device)
+static uint64_t pinned_device_bit(int device)
 {
     return (uint64_t)1 << device;
 }
 
 /* NULL: the device is lost. The caller holds lock. */
-static hdi_port *port_of(const hdi_pinned_pool *pool, int device)
+static hdi_port *pinned_port_of(const hdi_pinned_pool *pool, int device)
 {
-    return pool->away & bit_of(device) ? NULL : pool->config.port(pool->config.context, device);
+    return pool->away & pinned_device_bit(device) ? NULL : pool->config.port(pool->config.context, device);
 }
 
-/* Whether the answer reports the end of the device's process. Such a device gets no more requests. The caller holds
- * lock. */
-static bool note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
+/* True if the answer reports the end of the device's process. Such a device gets no more requests.
+ * The caller holds lock. */
+static bool pinned_note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 {
     bool lost = pool->config.everywhere && hdi_driver_code_is_fatal(answer.code);
-    pool->away |= lost ? bit_of(device) : 0;
+    pool->away |= lost ? pinned_device_bit(device) : 0;
     return lost;
 }
 
-/* ---- the pool --------------------------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
-/* The window's allocator has no points to wait for. */
-static bool always_finished(void *context, hdi_point point)
+/* The window's allocator never waits for points. */
+static bool pinned_window_finished(void *context, hdi_point point)
 {
     (void)context;
     (void)point;
@@ -93,7 +95,7 @@ bool hdi_pinned_pool_has(hdi_pinned_pool *pool, const void *base, uint64_t bytes
     return found;
 }
 
-static bool take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
+static bool pinned_take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
 {
     if (!hdi_shm_reserve((void *)(uintptr_t)at, bytes)) {
         return false;
@@ -103,12 +105,13 @@ static bool take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
     return true;
 }
 
-/* Reserves the first free slot. Where the system has no room for a window of this size, tries half the size. */
-static bool find_window(hdi_pinned_pool *pool, uint64_t bytes)
+/* Reserves the first free slot. If the system has no room for a window of this size, it tries half
+ * the size. */
+static bool pinned_find_window(hdi_pinned_pool *pool, uint64_t bytes)
 {
     do {
         for (uint64_t slot = 0; slot < HDI_WINDOWS; slot++) {
-            if (take_window(pool, HDI_WINDOWS_AT + slot * HDI_WINDOW_BYTES, bytes)) {
+            if (pinned_take_window(pool, HDI_WINDOWS_AT + slot * HDI_WINDOW_BYTES, bytes)) {
                 return true;
             }
             if (errno != EEXIST) {
@@ -120,18 +123,18 @@ static bool find_window(hdi_pinned_pool *pool, uint64_t bytes)
     return false;
 }
 
-static hd_status make_window(hdi_pinned_pool *pool)
+static hd_status pinned_make_window(hdi_pinned_pool *pool)
 {
     const hdi_pinned_config *c = &pool->config;
     uint64_t bytes = c->window_bytes != 0 ? c->window_bytes : HDI_WINDOW_BYTES;
-    if (!(c->window_at != 0 ? take_window(pool, c->window_at, bytes) : find_window(pool, bytes))) {
+    if (!(c->window_at != 0 ? pinned_take_window(pool, c->window_at, bytes) : pinned_find_window(pool, bytes))) {
         return hdi_fail(
             HD_ERROR_SYSTEM,
             "pinned memory: no addresses that are the same in all processes: mmap: %s; is the address space "
             "limited (ulimit -v), or are many runtimes open?",
             strerror(errno));
     }
-    hdi_blocks_config config = {.limit = pool->window_bytes, .finished = always_finished};
+    hdi_blocks_config config = {.limit = pool->window_bytes, .finished = pinned_window_finished};
     hd_status status = hdi_blocks_create(&config, &pool->blocks);
     return status != HD_OK ? status : hdi_blocks_grow(pool->blocks, pool->window_bytes);
 }
@@ -148,7 +151,7 @@ hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_poo
     }
     pool->config = *config;
     hdi_mutex_init(&pool->lock, HDI_RANK_PINNED_CHUNKS);
-    hd_status status = config->everywhere ? make_window(pool) : HD_OK;
+    hd_status status = config->everywhere ? pinned_make_window(pool) : HD_OK;
     if (status != HD_OK) {
         hdi_pinned_pool_destroy(pool);
         return status;
@@ -181,9 +184,9 @@ void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t 
     *bytes = pool->window_bytes;
 }
 
-/* ---- memory and its addresses: the caller holds lock ------------------------------------------------------------- */
+/* ---- memory and its addresses: the caller holds lock ----------------------------------------- */
 
-static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
+static hd_status pinned_take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
 {
     if (pool->blocks == NULL) {
         return hdi_shm_create("heddle-pinned", bytes, out);
@@ -209,8 +212,9 @@ static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
     return status;
 }
 
-/* Gives memory back. `kept`: a driver may have it registered, so its addresses stay reserved. */
-static void give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
+/* Gives memory back. `kept`: a driver may still hold it registered, so its addresses stay
+ * reserved. */
+static void pinned_give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
 {
     size_t offset = (size_t)((uintptr_t)shm->base - pool->window_at);
     if (kept) {
@@ -223,9 +227,9 @@ static void give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
     }
 }
 
-/* ---- registering: the caller holds lock -------------------------------------------------------------------------- */
+/* ---- registering: the caller holds lock ------------------------------------------------------ */
 
-static hd_status fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int device, size_t bytes)
+static hd_status pinned_fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int device, size_t bytes)
 {
     hd_status status = answer.code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY
                        : hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST
@@ -236,7 +240,7 @@ static hd_status fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int de
                            gone ? hdi_driver_code_name(answer.code) : "");
 }
 
-static hd_status fail_address(const record *r, int device, uint64_t seen)
+static hd_status pinned_fail_address(const record *r, int device, uint64_t seen)
 {
     return hdi_fail(HD_ERROR_UNSUPPORTED,
                     "pinned memory: device %d has memory of address 0x%llx at 0x%llx; placement=process needs devices "
@@ -244,55 +248,57 @@ static hd_status fail_address(const record *r, int device, uint64_t seen)
                     device, (unsigned long long)(uintptr_t)r->shm.base, (unsigned long long)seen);
 }
 
-/* Whether a driver may still have memory registered after this answer of `unpin`. */
-static bool may_be_kept(hdi_answer answer)
+/* True if a driver may still hold memory registered after this answer of `unpin`. */
+static bool pinned_may_be_kept(hdi_answer answer)
 {
     return !hdi_answered(answer) && answer.code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Registers with one device's port. If that fails, unregisters and tries once more, since the memory may be registered
- * there already. After a failure it is not registered, unless `*kept` is set. */
-static hdi_answer pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
-                           bool *kept)
+/* Registers with one device's port. If that fails, unregisters and tries once more, since the
+ * memory may be registered there already. After a failure it is not registered, unless `*kept` is
+ * set. */
+static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
+                                  bool *kept)
 {
     const hdi_shm *shm = &r->shm;
     for (int attempt = 0;; attempt++) {
         hdi_answer answer = port->calls->pin(port, shm->base, shm->bytes, shm->descriptor, seen);
-        if (hdi_answered(answer) || note_loss(pool, device, answer)) {
+        if (hdi_answered(answer) || pinned_note_loss(pool, device, answer)) {
             return answer;
         }
-        /* The port may have failed to undo its work. Or the device came back and had this memory pinned before the
-         * rest. */
+        /* The port may have failed to undo its work. Or the device came back and had this memory
+         * pinned before the rest. */
         hdi_answer undone = port->calls->unpin(port, shm->base, shm->bytes);
         if (!hdi_answered(undone) || attempt > 0) {
-            bool gone = note_loss(pool, device, undone);
-            *kept = *kept || (!gone && may_be_kept(undone));
+            bool gone = pinned_note_loss(pool, device, undone);
+            *kept = *kept || (!gone && pinned_may_be_kept(undone));
             return answer;
         }
     }
 }
 
-/* Unregisters with every port that has it, also past failures. Returns the first failure that leaves it registered.
- * *kept: a driver may still have it. */
-static hdi_answer unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
+/* Unregisters with every port that registered it, also past failures. Returns the first failure
+ * that leaves it registered. *kept: a driver may still hold it registered. */
+static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
 {
     hdi_answer first = good;
     for (int d = 0; d < pool->config.n_devices; d++) {
-        if (!(r->by & bit_of(d))) {
+        if (!(r->by & pinned_device_bit(d))) {
             continue;
         }
-        hdi_port *port = port_of(pool, d);
+        hdi_port *port = pinned_port_of(pool, d);
         bool own = port != NULL;
-        /* The driver of this process has it, so any device that still works can unregister it. */
+        /* The driver of this process holds the registration, so any device that still works can
+         * unregister it. */
         for (int other = 0; port == NULL && !pool->config.everywhere && other < pool->config.n_devices; other++) {
-            port = port_of(pool, other);
+            port = pinned_port_of(pool, other);
         }
         if (port == NULL) {
             *kept = *kept || !pool->config.everywhere;
             continue;
         }
         hdi_answer answer = port->calls->unpin(port, r->shm.base, r->shm.bytes);
-        if (!note_loss(pool, d, answer) && (own ? may_be_kept(answer) : !hdi_answered(answer))) {
+        if (!pinned_note_loss(pool, d, answer) && (own ? pinned_may_be_kept(answer) : !hdi_answered(answer))) {
             *kept = true;
             first = hdi_answered(first) ? answer : first;
         }
@@ -301,43 +307,44 @@ static hdi_answer unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
     return first;
 }
 
-/* Registers with all ports that need it, see hdi_pinned_alloc. Undone on failure, except that `*kept` may be set. */
-static hd_status pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
+/* Registers with all ports that need it, see hdi_pinned_alloc. Undone on failure, except that
+ * `*kept` may be set. */
+static hd_status pinned_pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
 {
     hdi_answer lost = {HDI_GONE_CLOSED, ""};
     int lost_device = -1;
     hd_status status = HD_OK;
     for (int d = 0; d < pool->config.n_devices && status == HD_OK && (pool->config.everywhere || r->by == 0); d++) {
-        hdi_port *port = port_of(pool, d);
+        hdi_port *port = pinned_port_of(pool, d);
         if (port == NULL) {
             continue;
         }
         uint64_t seen = 0;
-        hdi_answer answer = pin_with(pool, d, port, r, &seen, kept);
+        hdi_answer answer = pinned_pin_with(pool, d, port, r, &seen, kept);
         if (hdi_answered(answer)) {
-            r->by |= bit_of(d);
+            r->by |= pinned_device_bit(d);
             *address = seen;
             if (pool->config.everywhere && seen != (uintptr_t)r->shm.base) {
-                status = fail_address(r, d, seen);
+                status = pinned_fail_address(r, d, seen);
             }
         } else if (hdi_driver_code_is_fatal(answer.code)) {
             lost = answer;
             lost_device = d;
         } else {
-            status = fail_pin(pool, answer, d, r->shm.bytes);
+            status = pinned_fail_pin(pool, answer, d, r->shm.bytes);
         }
     }
     if (status == HD_OK && r->by == 0) {
-        status = lost_device >= 0 ? fail_pin(pool, lost, lost_device, r->shm.bytes)
+        status = lost_device >= 0 ? pinned_fail_pin(pool, lost, lost_device, r->shm.bytes)
                                   : hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: all devices are lost");
     }
     if (status != HD_OK) {
-        unpin_all(pool, r, kept);
+        pinned_unpin_all(pool, r, kept);
     }
     return status;
 }
 
-/* ---- pages ahead of their use ------------------------------------------------------------------------------------ */
+/* ---- pages ahead of their use ---------------------------------------------------------------- */
 
 typedef struct part {
     pthread_t thread;
@@ -345,50 +352,52 @@ typedef struct part {
     size_t bytes;
 } part;
 
-static void *populate_part(void *context)
+static void *pinned_populate_part(void *context)
 {
     const part *p = context;
-    /* A system without this request, or without memory, leaves it to the driver, which reports an error then. */
+    /* A system without this request, or without memory, leaves it to the driver, which reports an
+     * error then. */
     (void)madvise(p->at, p->bytes, MADV_POPULATE_WRITE);
     return NULL;
 }
 
-static size_t start_parts(part *parts, size_t count)
+static size_t pinned_start_parts(part *parts, size_t count)
 {
     size_t started = 0;
-    while (started < count && hdi_thread_start(&parts[started].thread, populate_part, &parts[started]) == 0) {
+    while (started < count && hdi_thread_start(&parts[started].thread, pinned_populate_part, &parts[started]) == 0) {
         started++;
     }
     return started;
 }
 
-/* Makes the system allocate and zero whole pages of a writable mapping. A driver that pins fresh memory faults it in page
- * by page, under locks that launches need. With pages that are there already it takes a seventh of the time. Work here
- * holds no such lock, and several threads do it faster than one. Where the system cannot do it, the driver faults the
- * pages in. */
-static void populate(void *base, size_t bytes)
+/* Makes the system allocate and zero whole pages of a writable mapping. A driver that pins fresh
+ * memory faults it in page by page, under locks that launches need. Pages that exist already take a
+ * seventh of the time. This function holds no such lock, and several threads are faster than one.
+ * If the system cannot do it, the driver faults the pages in. */
+static void pinned_populate(void *base, size_t bytes)
 {
     size_t most = (size_t)hdi_cpu_count() < PARTS_MOST ? (size_t)hdi_cpu_count() : PARTS_MOST;
     size_t count = bytes / PART_LEAST < 1 ? 1 : bytes / PART_LEAST < most ? bytes / PART_LEAST : most;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t each = bytes / count / page * page;
+    HDI_UNCANCELLED;
     part parts[PARTS_MOST];
     for (size_t i = 0; i < count; i++) {
         parts[i].at = (char *)base + i * each;
         parts[i].bytes = i + 1 < count ? each : bytes - i * each;
     }
-    size_t started = start_parts(parts, count - 1);
+    size_t started = pinned_start_parts(parts, count - 1);
     for (size_t i = started; i < count; i++) {
-        populate_part(&parts[i]);
+        pinned_populate_part(&parts[i]);
     }
     for (size_t i = 0; i < started; i++) {
         pthread_join(parts[i].thread, NULL);
     }
 }
 
-/* ---- pinned memory ---------------------------------------------------------------------------------------------- */
+/* ---- pinned memory --------------------------------------------------------------------------- */
 
-static void link_record(hdi_pinned_pool *pool, record *r)
+static void pinned_link_record(hdi_pinned_pool *pool, record *r)
 {
     r->after = pool->first;
     if (r->after != NULL) {
@@ -397,7 +406,7 @@ static void link_record(hdi_pinned_pool *pool, record *r)
     pool->first = r;
 }
 
-static void unlink_record(hdi_pinned_pool *pool, record *r)
+static void pinned_unlink_record(hdi_pinned_pool *pool, record *r)
 {
     *(r->before != NULL ? &r->before->after : &pool->first) = r->after;
     if (r->after != NULL) {
@@ -422,19 +431,19 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
     r->pool = pool;
     uint64_t address = 0;
     hdi_mutex_lock(&pool->lock);
-    hd_status status = take_memory(pool, (bytes + page - 1) / page * page, &r->shm);
+    hd_status status = pinned_take_memory(pool, (bytes + page - 1) / page * page, &r->shm);
     if (status == HD_OK) {
         hdi_mutex_unlock(&pool->lock);
         if (pool->config.populate) {
-            populate(r->shm.base, r->shm.bytes);
+            pinned_populate(r->shm.base, r->shm.bytes);
         }
         hdi_mutex_lock(&pool->lock);
         bool kept = false;
-        status = pin_all(pool, r, &address, &kept);
+        status = pinned_pin_all(pool, r, &address, &kept);
         if (status == HD_OK) {
-            link_record(pool, r);
+            pinned_link_record(pool, r);
         } else {
-            give_memory(pool, &r->shm, kept);
+            pinned_give_memory(pool, &r->shm, kept);
         }
     }
     hdi_mutex_unlock(&pool->lock);
@@ -457,10 +466,10 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
     bool kept = abandoned;
     hdi_mutex_lock(&pool->lock);
     if (!abandoned) {
-        answer = unpin_all(pool, r, &kept);
+        answer = pinned_unpin_all(pool, r, &kept);
     }
-    unlink_record(pool, r);
-    give_memory(pool, &r->shm, kept);
+    pinned_unlink_record(pool, r);
+    pinned_give_memory(pool, &r->shm, kept);
     hdi_mutex_unlock(&pool->lock);
     hd_status status = HD_OK;
     if (!hdi_answered(answer)) {
@@ -472,35 +481,36 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
     return status;
 }
 
-/* Registers all live memory with a fresh port. On failure, `by` has the device's bit for what was registered. */
-static hd_status repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
+/* Registers all live memory with a fresh port. On failure, the device's bit in `by` marks the
+ * records registered so far. */
+static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
         uint64_t seen = 0;
         bool kept = false; /* ignored: on failure the process is given up */
-        hdi_answer answer = pin_with(pool, device, port, r, &seen, &kept);
+        hdi_answer answer = pinned_pin_with(pool, device, port, r, &seen, &kept);
         if (!hdi_answered(answer)) {
-            return fail_pin(pool, answer, device, r->shm.bytes);
+            return pinned_fail_pin(pool, answer, device, r->shm.bytes);
         }
-        r->by |= bit_of(device);
+        r->by |= pinned_device_bit(device);
         if (seen != (uintptr_t)r->shm.base) {
-            return fail_address(r, device, seen);
+            return pinned_fail_address(r, device, seen);
         }
     }
     return HD_OK;
 }
 
-/* Unregisters everything from a port as far as it can. Clears the device's bits, those of its former process
- * included. */
-static void unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
+/* Unregisters everything from a port as far as it can. Clears the device's bits, also those of its
+ * former process. */
+static void pinned_unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
-        if (r->by & bit_of(device)) {
+        if (r->by & pinned_device_bit(device)) {
             port->calls->unpin(port, r->shm.base, r->shm.bytes);
-            r->by &= ~bit_of(device);
+            r->by &= ~pinned_device_bit(device);
         }
     }
-    pool->away |= bit_of(device);
+    pool->away |= pinned_device_bit(device);
 }
 
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
@@ -514,10 +524,10 @@ hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
     if (port == NULL) {
         status = hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: device %d is lost", device);
     } else {
-        pool->away &= ~bit_of(device);
-        status = repin_all(pool, device, port);
+        pool->away &= ~pinned_device_bit(device);
+        status = pinned_repin_all(pool, device, port);
         if (status != HD_OK) {
-            unpin_from(pool, device, port);
+            pinned_unpin_from(pool, device, port);
         }
     }
     hdi_mutex_unlock(&pool->lock);

@@ -1,17 +1,18 @@
 /* pinned.h - pinned host memory: shared mappings that every device of the runtime can use directly.
  *
- * The memory is an anonymous file (base/shm.h), so that it can be given to another process. It is registered through
- * the devices' ports with their drivers, which pin its pages. A runtime has one pool. The pool has a list of all live
- * memory, so that a restarted device gets it again.
+ * The memory is an anonymous file (base/shm.h), so that another process can get it. The devices'
+ * ports register it with their drivers, which pin its pages. A runtime has one pool. The pool lists
+ * all live memory, so that a restarted device gets it again.
  *
- * There are two ways to register. Where all devices share this process's driver, one port registers memory for all.
- * With a process per device, `everywhere`, each port does. Then all processes have the memory at the same address, in a
- * window, see share.h.
+ * Memory is registered in one of two ways. If all devices share this process's driver, one port
+ * registers it for all. With a process per device, `everywhere`, each port does. Then all processes
+ * map the memory at the same address, in a window, see share.h.
  *
  * Threads: any; an hdi_pinned belongs to its owner.
- * Locks: one per pool, held across requests to ports. It is taken before the locks of ports, and `port` is called under
- * it.
- * Blocking: alloc, release and repin wait for requests to ports, so a thread that submits work must not call them.
+ * Locks: one per pool, held across requests to ports. It is taken before the locks of ports, and
+ * `port` is called under it.
+ * Blocking: alloc, release and repin wait for requests to ports, so a thread that submits work must
+ * not call them.
  * Always: addresses that a driver may hold as registered are not used for anything else.
  */
 #ifndef HDI_MEMORY_PINNED_H
@@ -34,10 +35,11 @@ typedef struct hdi_pinned_config {
     /* The device's current port; NULL: the device is lost. Must not call the pool. */
     hdi_port *(*port)(void *context, int device);
     void *context;
-    bool everywhere;       /* register with every device's port, else with one port for all */
-    uint64_t window_at;    /* everywhere: address of the window; 0: the first free slot of share.h */
+    bool everywhere; /* register with every device's port, else with one port for all */
+    /* everywhere: address of the window; 0: the first free slot of share.h */
+    uint64_t window_at;
     uint64_t window_bytes; /* 0: as much as is free there */
-    /* Make the system allocate the pages first. Set where the drivers pin pages. */
+    /* Make the system allocate the pages first. Set if the drivers pin pages. */
     bool populate;
 } hdi_pinned_config;
 
@@ -48,39 +50,41 @@ typedef struct hdi_pinned {
 } hdi_pinned;
 
 /* Makes a pool. With `everywhere` it reserves the addresses of the window.
- * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (there is no room for a window). */
+ * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (no room for a window). */
 hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out);
 
-/* Drops what is still alive without a request to a port, as an abandoned release does. Its owners must not release it
- * any more. NULL is ignored. */
+/* Drops all live memory without a request to a port, as an abandoned release does. Its owners must
+ * not release it any more. Ignores NULL. */
 void hdi_pinned_pool_destroy(hdi_pinned_pool *pool);
 
-/* Whether some of these bytes are memory of the pool. Waits for a request under way. */
+/* True if some of these bytes are memory of the pool. Waits for a request under way. */
 bool hdi_pinned_pool_has(hdi_pinned_pool *pool, const void *base, uint64_t bytes);
 
-/* The window; 0 bytes: there is none. */
+/* The window; 0 bytes: none. */
 void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t *bytes);
 
-/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. A device whose port
- * reports its loss is skipped. With `everywhere` it is skipped from then on, until it is repinned, so the caller should
- * treat it as lost.
+/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. A
+ * device whose port reports its loss is skipped. With `everywhere` it is skipped from then on,
+ * until it is repinned, so the caller should treat it as lost.
  * Blocks for requests to ports.
- * Errors: (nothing is kept, `out` is untouched) ARGUMENT (0 bytes), HOST_MEMORY (also: the window is full), SYSTEM,
- * DRIVER, UNSUPPORTED (everywhere: a device has it at another address), DEVICE_LOST (no device is left). */
+ * Errors: (nothing is kept, `out` is untouched) ARGUMENT (0 bytes), HOST_MEMORY (also: the window
+ * is full), SYSTEM, DRIVER, UNSUPPORTED (everywhere: a device has it at another address),
+ * DEVICE_LOST (no device is left). */
 hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out);
 
-/* Unpins and unmaps. No submitted work may use the memory any more. `abandoned`: no request goes to a port, since a
- * device hangs. Zeroed, or released before: ignored.
- * A driver may keep the memory registered, after an abandoned release or a failure. Then the memory goes back to the
- * system but its addresses stay reserved. The driver would take other memory there for the old memory.
+/* Unpins and unmaps. No submitted work may use the memory any more. `abandoned`: no request goes to
+ * a port, since a device hangs. Ignores zeroed memory, and memory released before.
+ * A driver may keep the memory registered after an abandoned release or a failure. Then the memory
+ * goes back to the system but its addresses stay reserved. Otherwise the driver would take other
+ * memory there for the old memory.
  * Blocks for requests to ports.
  * Errors: DRIVER (unpinning failed; the memory is gone all the same). */
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned);
 
-/* Registers all live memory with the fresh port of a device that was lost. `port` must return the fresh port from
- * before the call on. Memory that was pinned through it meanwhile is registered already, which is no failure. Does
- * nothing without `everywhere`. On failure nothing is registered there, and the device is skipped until a repin
- * succeeds.
+/* Registers all live memory with the fresh port of a device that was lost. `port` must return the
+ * fresh port from before the call on. Memory pinned through it meanwhile is already registered,
+ * which is no failure. Does nothing without `everywhere`. On failure nothing is registered there,
+ * and the device is skipped until a repin succeeds.
  * Blocks for requests to the port.
  * Errors: HOST_MEMORY, DRIVER, UNSUPPORTED, DEVICE_LOST. */
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device);

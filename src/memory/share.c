@@ -1,6 +1,6 @@
-/* share.c - which worker process has which device's memory mapped.
+/* share.c - which worker process maps which device's memory.
  *
- * Threads, locks, blocking, and what always holds: see share.h.
+ * Threads, locks, blocking, and guarantees: see share.h.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "memory/part.h"
 #include "memory/share.h"
 
-/* An owner's range as a peer's worker has it. */
+/* An owner's range as a peer's worker maps it. */
 typedef struct view {
     uint64_t at, bytes; /* bytes 0: none */
 } view;
@@ -58,7 +58,7 @@ static void shares_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_shares_lifetime = {.create = shares_create, .release = shares_release};
 
-static view get_view(struct hdi_shares *shares, int peer, int owner)
+static view shares_get_view(struct hdi_shares *shares, int peer, int owner)
 {
     hdi_mutex_lock(&shares->lock);
     view v = shares->of[peer][owner];
@@ -66,19 +66,20 @@ static view get_view(struct hdi_shares *shares, int peer, int owner)
     return v;
 }
 
-/* Reserves the owner's range in the peer's worker, once. The caller holds the owner's arena lock `growing`, so no other
- * thread makes the same view. */
-static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
+/* Reserves the owner's range in the peer's worker, once. The caller holds the owner's arena lock
+ * `growing`, so no other thread makes the same view. */
+static hdi_answer shares_open_view(const hdi_device *owner, hdi_device *peer)
 {
     struct hdi_shares *shares = hdi_memory_of(owner->runtime)->shares;
-    if (get_view(shares, peer->index, owner->index).bytes) {
+    if (shares_get_view(shares, peer->index, owner->index).bytes) {
         return (hdi_answer){0, ""};
     }
     uint64_t at = 0;
     hdi_answer answer = peer->port->calls->reserve(peer->port, owner->range_at, owner->range_bytes, &at);
     if (hdi_answered(answer) && at != owner->range_at) {
         peer->port->calls->unreserve(peer->port, at, owner->range_bytes);
-        return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"}; /* the address is not free in that process */
+        /* The address is not free in that process. */
+        return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
     if (hdi_answered(answer)) {
         hdi_mutex_lock(&shares->lock);
@@ -93,17 +94,18 @@ hdi_answer hdi_share(void *context, int peer_index, uint64_t at, uint64_t bytes)
     hdi_device *owner = context;
     hdi_device *peer = owner->runtime->devices[peer_index];
     hdi_shares_reap(owner->runtime);
+    HDI_UNCANCELLED;
     int descriptor = -1;
     hdi_answer answer = owner->port->calls->export(owner->port, at, bytes, &descriptor);
     if (!hdi_answered(answer)) {
         return answer;
     }
-    answer = open_view(owner, peer);
+    answer = shares_open_view(owner, peer);
     if (hdi_answered(answer)) {
         answer = peer->port->calls->import(peer->port, descriptor, at, bytes);
     }
     close(descriptor);
-    /* A lost peer is no failure of the owner: the peer is given everything again after its restart. */
+    /* A lost peer is no failure of the owner: the peer gets everything again after its restart. */
     return hdi_driver_code_is_fatal(answer.code) ? (hdi_answer){0, ""} : answer;
 }
 
@@ -115,7 +117,7 @@ void hdi_unshare(void *context, int peer_index, uint64_t at, uint64_t bytes)
 }
 
 /* Retires a view: it goes when everything submitted to the peer so far is finished. */
-static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
+static void shares_retire_view(struct hdi_shares *shares, hdi_device *peer, view v)
 {
     retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->points[0]);
     if (!r) {
@@ -148,7 +150,7 @@ void hdi_shares_retire(hd_runtime *rt, int device)
     for (int i = 0; i < rt->n_devices; i++) {
         shares->of[device][i] = (view){0, 0};
         if (shares->of[i][device].bytes) {
-            retire(shares, rt->devices[i], shares->of[i][device]);
+            shares_retire_view(shares, rt->devices[i], shares->of[i][device]);
             shares->of[i][device] = (view){0, 0};
         }
     }

@@ -1,14 +1,15 @@
-/* share.h - memory in several worker processes: at which addresses it lies, and which worker has which device's memory
- * mapped, until when.
+/* share.h - memory in several worker processes: its addresses, and which worker maps which device's
+ * memory, until when.
  *
- * A mapping goes as a descriptor from its owner's worker to a peer's worker, which maps it at the owner's address. When
- * the owner is lost, peers keep the old mapping until their own work that may use it is finished. Unmapping it earlier
- * would fault a device that the loss does not concern.
+ * A mapping goes as a descriptor from its owner's worker to a peer's worker, which maps it at the
+ * owner's address. When the owner is lost, peers keep the old mapping until their own work that may
+ * use it is finished. Unmapping it earlier would fault a device that the loss does not concern.
  *
  * Threads: any. Locks: the table's mutex, never held across a request.
  * Blocking: hdi_share, hdi_unshare and hdi_shares_reap block for requests to ports.
  * Always:
- * - A peer's range is reserved before anything is mapped in it, and given back only when no work uses it.
+ * - A peer's range is reserved before anything is mapped in it, and given back only when no work
+ *   uses it.
  * - The addresses are only numbers: this file reserves none.
  */
 #ifndef HDI_MEMORY_SHARE_H
@@ -17,17 +18,18 @@
 #include <stdint.h>
 #include "engine/runtime.h"
 
-/* ---- addresses that are free in every process -------------------------------------------------------------------- */
+/* ---- addresses that are free in every process ------------------------------------------------ */
 
-/* The application and every worker map pinned memory at the same address. A worker may map device memory of its own
- * device and of that device's peers, also at the same address in each.
+/* The application and every worker map pinned memory at the same address. A worker may map device
+ * memory of its own device and of that device's peers, also at the same address in each.
  *
- * No allocator, loader or stack puts anything at these addresses, in any process. So an address that is free in one
- * process is free in all of them. Two other areas are left out:
+ * No allocator, loader or stack puts anything at these addresses, in any process. So an address
+ * that is free in one process is free in all of them. Two other areas are left out:
  * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
  * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
  *
- * The thread sanitizer allows mappings at a fixed address in one area only, so there everything is smaller.
+ * The thread sanitizer allows mappings at a fixed address in one area only, so there everything is
+ * smaller.
  *
  *                     without the thread sanitizer            with it
  *   pinned windows    0x110000000000  60 slots of 256 GiB     0x7e8000000000  16 slots of 4 GiB
@@ -64,15 +66,17 @@
 
 _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");
 
-#define HDI_RANGE_EPOCHS 8                /* restarts until a device has the same range again */
-#define HDI_RANGE_GAP ((uint64_t)2 << 20) /* free behind a range, so that an access past its end faults */
+#define HDI_RANGE_EPOCHS 8 /* restarts until a device has the same range again */
+/* Free behind a range, so that an access past its end faults. */
+#define HDI_RANGE_GAP ((uint64_t)2 << 20)
 
-/* The address of a device's memory. 0: there are not enough addresses.
+/* The address of a device's memory. 0: too few addresses.
  * - `device`: its number in the runtime.
  * - `epoch`: how often it was restarted.
  * - `bytes`: the size of each range.
- * - Each of the `n_devices` devices has HDI_RANGE_EPOCHS ranges of its own, used in turn.
- * - So a restarted device's memory does not lie where peers may still have the old memory mapped. */
+ * - Each of the `n_devices` devices owns HDI_RANGE_EPOCHS ranges, used in turn.
+ * - So a restarted device's memory does not lie where peers may still have the old memory
+ *   mapped. */
 static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t bytes, int n_devices)
 {
     const uint64_t all = HDI_RANGES_END - HDI_RANGES_AT;
@@ -87,7 +91,7 @@ static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t byt
     return number < all / stride ? HDI_RANGES_AT + number * stride : 0;
 }
 
-/* ---- memory that a worker has mapped ----------------------------------------------------------------------------- */
+/* ---- memory that a worker maps --------------------------------------------------------------- */
 
 extern const hdi_lifetime hdi_shares_lifetime;
 
@@ -95,11 +99,11 @@ extern const hdi_lifetime hdi_shares_lifetime;
 hdi_answer hdi_share(void *context, int peer, uint64_t at, uint64_t bytes);
 void hdi_unshare(void *context, int peer, uint64_t at, uint64_t bytes);
 
-/* Called after a device was lost and its worker ended. Drops what that worker had mapped. The other workers' mappings
- * of its memory go when their work submitted so far is finished. */
+/* Called after a device was lost and its worker ended. Drops that worker's mappings. The other
+ * workers' mappings of its memory go when their work submitted so far is finished. */
 void hdi_shares_retire(hd_runtime *rt, int device);
 
-/* Unmaps what was retired and has no unfinished use. True: there was something. */
+/* Unmaps retired mappings without unfinished uses. Returns true if any existed. */
 bool hdi_shares_reap(hd_runtime *rt);
 
 #endif

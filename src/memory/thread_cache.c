@@ -1,9 +1,11 @@
-/* thread_cache.c - caches of threads: creation, look-up, drain, end. thread_cache.h has the usual way.
+/* thread_cache.c - caches of threads: creation, look-up, drain, end. thread_cache.h holds the usual
+ * path.
  *
- * A cache has two owners: its thread and the runtime's list. The thread drops it when it ends, or when it finds the
- * runtime closed. The list drops it when the thread ends, or when the runtime is closed. The last of both frees it.
+ * A cache has two owners: its thread and the runtime's list. The thread drops it when it ends, or
+ * when it finds the runtime closed. The list drops it when the thread ends, or when the runtime is
+ * closed. The last of both frees it.
  *
- * Threads, locks, blocking, and what always holds: see thread_cache.h.
+ * Threads, locks, blocking, and guarantees: see thread_cache.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +69,7 @@ hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uin
     return half;
 }
 
-static void count_large(hdi_thread_cache *cache, const hdi_item *item, size_t bytes)
+static void thread_cache_count_large(hdi_thread_cache *cache, const hdi_item *item, size_t bytes)
 {
     cache->large_bytes += bytes;
     hdi_count(&cache->counts[item->lane / HDI_LANES_MAX].cached_bytes, bytes);
@@ -88,7 +90,7 @@ bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item)
         cache->n_leaving++;
     }
     of_lane->large = item;
-    count_large(cache, item, item->bytes);
+    thread_cache_count_large(cache, item, item->bytes);
     return true;
 }
 
@@ -96,22 +98,22 @@ hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache)
 {
     hdi_item *all = cache->leaving;
     for (hdi_item *item = all; item; item = item->next) {
-        count_large(cache, item, -item->bytes);
+        thread_cache_count_large(cache, item, -item->bytes);
     }
     cache->leaving = NULL;
     cache->n_leaving = 0;
     return all;
 }
 
-/* Takes what is of one device out of `leaving`, in front of `list`. */
-static hdi_item *take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *list)
+/* Takes the items of one device out of `leaving`, in front of `list`. */
+static hdi_item *thread_cache_take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *list)
 {
     for (hdi_item **link = &cache->leaving; *link;) {
         hdi_item *item = *link;
         if (item->lane / HDI_LANES_MAX == (uint32_t)device) {
             *link = item->next;
             cache->n_leaving--;
-            count_large(cache, item, -item->bytes);
+            thread_cache_count_large(cache, item, -item->bytes);
             item->next = list;
             list = item;
         } else {
@@ -121,10 +123,10 @@ static hdi_item *take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *
     return list;
 }
 
-/* Takes everything of a device out, or the large blocks only. Called inside, or on a visit. */
-static hdi_item *take_all(hdi_thread_cache *cache, int device, bool only_large)
+/* Takes everything of a device out, or only the large blocks. Called inside, or on a visit. */
+static hdi_item *thread_cache_take_all(hdi_thread_cache *cache, int device, bool only_large)
 {
-    hdi_item *all = take_leaving_of(cache, device, NULL);
+    hdi_item *all = thread_cache_take_leaving_of(cache, device, NULL);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
         if (of_lane && of_lane->large) {
@@ -152,7 +154,7 @@ static hdi_item *take_all(hdi_thread_cache *cache, int device, bool only_large)
 }
 
 /* Removes one owner of a cache. The last one frees it. */
-static void drop(hdi_thread_cache *cache)
+static void thread_cache_drop(hdi_thread_cache *cache)
 {
     /* acq_rel: the thread that frees the cache sees all that the other owner did with it. */
     if (atomic_fetch_sub_explicit(&cache->owners, 1, memory_order_acq_rel) != 1) {
@@ -167,7 +169,7 @@ static void drop(hdi_thread_cache *cache)
     free(cache);
 }
 
-static hdi_thread_cache *new_cache(hd_runtime *rt)
+static hdi_thread_cache *thread_cache_new(hd_runtime *rt)
 {
     struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     uint32_t n_lanes = (uint32_t)rt->n_devices * HDI_LANES_MAX;
@@ -198,7 +200,7 @@ static hdi_thread_cache *new_cache(hd_runtime *rt)
 
 /* ---- the calling thread's caches ---- */
 
-static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_counts *from)
+static void thread_cache_add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_counts *from)
 {
     /* The counts are written under the list's lock, but read without it. */
     hdi_count(&to->allocations, atomic_load_explicit(&from->allocations, memory_order_relaxed));
@@ -210,7 +212,7 @@ static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_count
 }
 
 /* Called at a thread's end: adds its counts to those of ended threads, and gives its items back. */
-static void leave_runtime(hd_runtime *rt, void *context)
+static void thread_cache_leave_runtime(hd_runtime *rt, void *context)
 {
     hdi_thread_cache *cache = context;
     struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
@@ -223,36 +225,36 @@ static void leave_runtime(hd_runtime *rt, void *context)
         }
     }
     for (int d = 0; d < cache->n_devices; d++) {
-        add_counts(&caches->ended[d], &cache->counts[d]);
+        thread_cache_add_counts(&caches->ended[d], &cache->counts[d]);
     }
     hdi_mutex_unlock(&caches->lock);
     /* No other thread can reach the cache any more. */
     for (int d = 0; d < cache->n_devices; d++) {
-        hdi_item *items = take_all(cache, d, false);
+        hdi_item *items = thread_cache_take_all(cache, d, false);
         if (items) {
             caches->config.release(caches->config.context, d, items);
         }
     }
-    drop(cache); /* as the list */
+    thread_cache_drop(cache); /* as the list */
 }
 
-static void thread_ends(void *first)
+static void thread_cache_thread_ends(void *first)
 {
-    /* Cleared first, so that what is released below does not go back into a cache that ends. */
+    /* Cleared first, so that items released below do not go back into a cache that ends. */
     hdi_thread_cache_own_first = NULL;
     for (hdi_thread_cache *cache = first, *next; cache; cache = next) {
         next = cache->next_own;
-        hdi_runtime_with(cache->runtime_id, leave_runtime, cache);
-        drop(cache);
+        hdi_runtime_with(cache->runtime_id, thread_cache_leave_runtime, cache);
+        thread_cache_drop(cache);
     }
 }
 
-static void make_key(void)
+static void thread_cache_make_key(void)
 {
-    own_error = hdi_thread_key(&own_key, thread_ends);
+    own_error = hdi_thread_key(&own_key, thread_cache_thread_ends);
 }
 
-static void nothing(hd_runtime *rt, void *context)
+static void thread_cache_do_nothing(hd_runtime *rt, void *context)
 {
     (void)rt;
     (void)context;
@@ -260,7 +262,7 @@ static void nothing(hd_runtime *rt, void *context)
 
 hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt)
 {
-    pthread_once(&own_once, make_key);
+    pthread_once(&own_once, thread_cache_make_key);
     if (own_error) {
         return NULL;
     }
@@ -270,15 +272,15 @@ hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt)
         if (cache->runtime_id == rt->id) {
             *link = cache->next_own;
             found = cache;
-        } else if (hdi_runtime_with(cache->runtime_id, nothing, NULL)) {
+        } else if (hdi_runtime_with(cache->runtime_id, thread_cache_do_nothing, NULL)) {
             link = &cache->next_own;
         } else {
             *link = cache->next_own; /* the runtime of this cache is closed */
-            drop(cache);
+            thread_cache_drop(cache);
         }
     }
     if (!found) {
-        found = new_cache(rt);
+        found = thread_cache_new(rt);
     }
     if (found) {
         found->next_own = hdi_thread_cache_own_first;
@@ -309,15 +311,15 @@ void hdi_thread_caches_destroy(hd_runtime *rt)
     }
     for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first, *next; cache; cache = next) {
         next = cache->next;
-        drop(cache);
+        thread_cache_drop(cache);
     }
     hdi_mutex_destroy(&hdi_memory_of(rt)->caches->lock);
     free(hdi_memory_of(rt)->caches);
     hdi_memory_of(rt)->caches = NULL;
 }
 
-/* Gives back what all threads have of a device. True: there was something. */
-static bool drain(hd_runtime *rt, int device, bool only_large)
+/* Gives back all items that threads hold of a device. Returns true if it found any. */
+static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
 {
     struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     hdi_item *all = NULL;
@@ -330,7 +332,7 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
             continue; /* a block that its thread puts there just now may stay */
         }
         hdi_biased_visit(&cache->lock);
-        hdi_item *items = take_all(cache, device, only_large);
+        hdi_item *items = thread_cache_take_all(cache, device, only_large);
         hdi_biased_end_visit(&cache->lock);
         while (items) {
             hdi_item *next = items->next;
@@ -348,12 +350,12 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
 
 void hdi_thread_caches_drain(hd_runtime *rt, int device)
 {
-    drain(rt, device, false);
+    thread_cache_drain(rt, device, false);
 }
 
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
 {
-    return drain(rt, device, true);
+    return thread_cache_drain(rt, device, true);
 }
 
 void hdi_thread_caches_freeze(hd_runtime *rt)
@@ -372,7 +374,7 @@ void hdi_thread_caches_thaw(hd_runtime *rt)
     hdi_mutex_unlock(&hdi_memory_of(rt)->caches->lock);
 }
 
-static void add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts *c)
+static void thread_cache_add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts *c)
 {
     sums->allocations += atomic_load_explicit(&c->allocations, memory_order_relaxed);
     sums->frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
@@ -388,9 +390,9 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
     struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
     *out = (hdi_thread_cache_sums){0};
     hdi_mutex_lock(&caches->lock);
-    add_sums(out, &caches->ended[device]);
+    thread_cache_add_sums(out, &caches->ended[device]);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
-        add_sums(out, &cache->counts[device]);
+        thread_cache_add_sums(out, &cache->counts[device]);
     }
     hdi_mutex_unlock(&caches->lock);
 }
@@ -406,7 +408,7 @@ uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device)
     return bytes;
 }
 
-static void add_leaving(const hdi_thread_cache *cache, int device, uint64_t *bytes, uint64_t *items)
+static void thread_cache_add_leaving(const hdi_thread_cache *cache, int device, uint64_t *bytes, uint64_t *items)
 {
     for (const hdi_item *item = cache->leaving; item; item = item->next) {
         if (item->lane / HDI_LANES_MAX == (uint32_t)device) {
@@ -422,7 +424,7 @@ void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64
     memset(items, 0, HDI_LANES_MAX * sizeof *items);
     hdi_thread_caches_freeze(rt);
     for (hdi_thread_cache *cache = hdi_memory_of(rt)->caches->first; cache; cache = cache->next) {
-        add_leaving(cache, device, bytes, items);
+        thread_cache_add_leaving(cache, device, bytes, items);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             const hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
             if (of_lane && of_lane->large) {

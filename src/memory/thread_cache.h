@@ -1,19 +1,23 @@
 /* thread_cache.h - caches of threads: magazines of freed items, per lane and size class.
  *
- * An item is a freed buffer with its block of device memory. The thread itself takes and puts items with a few plain
- * loads and stores. Every thread has one cache per runtime. Other threads drain it under memory pressure, when a device
- * is lost, and when its thread ends. The data layer defines an item, and gives it back (`release`).
+ * An item is a freed buffer with its block of device memory. The thread itself takes and puts items
+ * with a few plain loads and stores. Every thread has one cache per runtime. Other threads drain it
+ * under memory pressure, when a device is lost, and when its thread ends. The buffer layer defines
+ * an item, and gives it back (`release`).
  *
- * Threads: the cache's own thread calls hdi_thread_cache_enter, take, put and leave. Any thread calls the rest.
- * Locks: the list of caches, then one cache's biased lock. `release` is called under neither. "Inside" means between
- * enter and leave.
- * Blocking: enter waits while another thread visits the cache. A visit waits until the cache's thread is outside.
+ * Threads: the cache's own thread calls hdi_thread_cache_enter, take, put and leave. Any thread
+ * calls the rest.
+ * Locks: the list of caches, then one cache's biased lock. `release` is called under neither.
+ * "Inside" means between enter and leave.
+ * Blocking: enter waits while another thread visits the cache. A visit waits until the cache's
+ * thread is outside.
  * Always:
  * - Every item is in at most one magazine.
- * - A thread's small blocks stay below HDI_THREAD_CACHE_BYTES, and its large blocks below HDI_LARGE_BYTES.
+ * - A thread's small blocks stay below HDI_THREAD_CACHE_BYTES, and its large blocks below
+ *   HDI_LARGE_BYTES.
  * - The blocks of a class stay below HDI_MAGAZINE_BYTES, or are two.
- * - Large blocks are given back before memory is mapped for want of them (hdi_arena_config.relieve). So they cost no
- *   physical memory.
+ * - The arena asks for large blocks back before it maps memory (hdi_arena_config.relieve). So they
+ *   cost no physical memory.
  */
 #ifndef HDI_MEMORY_THREAD_CACHE_H
 #define HDI_MEMORY_THREAD_CACHE_H
@@ -23,12 +27,12 @@
 #include "engine/runtime.h"
 #include "memory/part.h"
 
-/* ---- size classes of small device blocks ------------------------------------------------------------------------- */
+/* ---- size classes of small device blocks ----------------------------------------------------- */
 
-/* The classes are multiples of 256 bytes up to 2 KiB, then eight per doubling up to 1 MiB: 80 classes. A block is at
- * most 255 bytes, or an eighth, larger than its request. */
+/* The classes are multiples of 256 bytes up to 2 KiB, then eight per doubling up to 1 MiB: 80
+ * classes. A block is at most 255 bytes, or an eighth, larger than its request. */
 #define HDI_CLASSES 80
-#define HDI_CLASS_LARGE HDI_CLASSES /* in place of a class, for a block of its own size */
+#define HDI_CLASS_LARGE HDI_CLASSES /* instead of a class, for a block of its own size */
 
 /* The class of 1 <= bytes <= HDI_SMALL_BYTES (arena.h). */
 static inline uint32_t hdi_class_of(size_t bytes)
@@ -41,7 +45,7 @@ static inline uint32_t hdi_class_of(size_t bytes)
     return (row - 10) * 8 + (uint32_t)(last >> (row - 3) & 7);
 }
 
-/* The size of a class's blocks. */
+/* The block size of a class. */
 static inline size_t hdi_class_bytes(uint32_t class)
 {
     if (class < 8) {
@@ -51,17 +55,18 @@ static inline size_t hdi_class_bytes(uint32_t class)
     return ((size_t)8 + class % 8 + 1) << (row - 3);
 }
 
-/* ---- caches and their magazines ---------------------------------------------------------------------------------- */
+/* ---- caches and their magazines -------------------------------------------------------------- */
 
 #define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
-#define HDI_LARGE_BYTES ((size_t)1 << 30) /* large blocks of a thread; a single one has at most a quarter */
+/* Large blocks of a thread; a single one takes at most a quarter. */
+#define HDI_LARGE_BYTES ((size_t)1 << 30)
 #define HDI_LEAVING_ITEMS 32
 
 typedef struct hdi_item {
     struct hdi_item *next;
-    uint32_t lane; /* the lane, by global number, whose magazine it is in */
+    uint32_t lane; /* the lane, by global number, whose magazine holds it */
     uint32_t class;
     size_t bytes; /* of its block */
 } hdi_item;
@@ -73,13 +78,13 @@ typedef struct hdi_magazine {
 
 typedef struct hdi_lane_cache {
     hdi_magazine magazines[HDI_CLASSES];
-    /* One large block of any size, for pairs of hd_alloc and hd_free. More of them would withhold blocks from
-     * allocations that need a part of them. With eight, up to three times as much memory moves in the programs of
-     * bench/logs. */
+    /* One large block of any size, for pairs of hd_alloc and hd_free. More of them would withhold
+     * blocks from allocations that need a part of them. With eight, up to three times as much
+     * memory moves in the programs of bench/logs. */
     hdi_item *large;
 } hdi_lane_cache;
 
-/* Counts of one thread and device. Only the thread writes them, any thread reads them. */
+/* Counts of one thread and device. Only the thread writes them; any thread reads them. */
 typedef struct hdi_thread_cache_counts {
     _Atomic uint64_t allocations, frees, from_magazine, frees_elsewhere;
     _Atomic uint64_t allocated_bytes, freed_bytes; /* as requested */
@@ -97,9 +102,9 @@ typedef struct hdi_thread_cache {
     uint32_t n_lanes;
     int n_devices;
     size_t cached_bytes; /* in small blocks of all devices */
-    size_t large_bytes;  /* in large ones */
-    /* Large blocks that another one has replaced. The free that replaced them does not pay for giving them back: the
-     * thread's next allocation that needs the arena does. */
+    size_t large_bytes;  /* in large blocks */
+    /* Large blocks that another block has replaced. The free that replaced them does not pay for
+     * giving them back: the thread's next allocation that needs the arena does. */
     hdi_item *leaving;
     uint32_t n_leaving;
     hdi_lane_cache **lanes;          /* by global number; NULL: never used */
@@ -115,8 +120,8 @@ typedef struct hdi_thread_caches_config {
 /* Sets hdi_memory_of(rt)->caches.
  * Errors: HOST_MEMORY. */
 hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
-/* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No thread may be inside.
- * NULL hdi_memory_of(rt)->caches is ignored. */
+/* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No
+ * thread may be inside. NULL hdi_memory_of(rt)->caches is ignored. */
 void hdi_thread_caches_destroy(hd_runtime *rt);
 
 extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
@@ -147,7 +152,7 @@ static inline void hdi_count(_Atomic uint64_t *counter, uint64_t more)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* Takes an item that `lane` freed; NULL: there is none. Inside. */
+/* Takes an item that `lane` freed; NULL: none. Inside. */
 static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t lane, uint32_t class)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -192,7 +197,8 @@ static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
     return true;
 }
 
-/* Takes the large block that `lane` freed last, if it has exactly this size; else NULL. Inside. */
+/* Takes the large block that `lane` freed last, if its size is exactly `bytes`; else NULL.
+ * Inside. */
 static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uint32_t lane, size_t bytes)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -207,8 +213,8 @@ static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uin
     return item;
 }
 
-/* Puts a large block in place of its lane's last one, which moves to `leaving`. False: no room; the caller keeps the
- * item. Inside. */
+/* Puts a large block in place of its lane's last one, which moves to `leaving`. False: no room; the
+ * caller keeps the item. Inside. */
 bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item);
 
 /* Takes all of `leaving`, linked by `next`. Inside. */
@@ -217,13 +223,13 @@ hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache);
 /* Takes the older half out of a magazine, linked by `next`. Inside. */
 hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t class);
 
-/* Gives everything back that threads have of a device, or their large blocks only. The second returns whether there was
- * any. Both block until each thread is outside of its cache. */
+/* Gives back all items, or only the large blocks, that threads hold of a device. The second
+ * function returns true if it found any. Both block until each thread is outside of its cache. */
 void hdi_thread_caches_drain(hd_runtime *rt, int device);
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
 
-/* Keeps all threads out of their caches until thaw. Meanwhile the caller must not allocate or free. Blocks until each
- * thread is outside. */
+/* Keeps all threads out of their caches until thaw. Meanwhile the caller must not allocate or free.
+ * Blocks until each thread is outside. */
 void hdi_thread_caches_freeze(hd_runtime *rt);
 void hdi_thread_caches_thaw(hd_runtime *rt);
 
@@ -236,14 +242,14 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
 /* Bytes in magazines. */
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device);
 
-/* What is cached for each lane of a device, into out[HDI_LANES_MAX] (bytes, items). Visits every cache, so it blocks as
- * freeze does. */
+/* The cached bytes and items of each lane of a device, into out[HDI_LANES_MAX] (bytes, items).
+ * Visits every cache, so it blocks as freeze does. */
 void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items);
 
 /* The number of threads with a cache. */
 int hdi_thread_caches_count(hd_runtime *rt);
 
-/* Counts an allocation or a free of a thread without a cache. */
+/* Counts an allocation or a free by a thread without a cache. */
 void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation);
 
 #endif

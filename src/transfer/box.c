@@ -1,13 +1,16 @@
-/* box.c - boxes: their numbers and walks, and hd_write_box and hd_read_box between the program's own memory and buffers.
+/* box.c - boxes: their numbers and walks, and hd_write_box and hd_read_box between the program's
+ * own memory and buffers.
  *
- * Those go through pinned chunks. Processors gather the program's rows into a chunk, or scatter a chunk into them.
+ * These calls go through pinned chunks. Processors gather the program's rows into a chunk, or
+ * scatter a chunk into them.
  * A device copies between the chunk and the buffer's rows.
  *
  * Threads: any; the threads of copy_pool.h share the rows of a chunk.
  * Locks: none of its own.
- * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there. Both wait for work on a pinned buffer.
- * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a
- * destination is written.
+ * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there.
+ * Both wait for work on a pinned buffer.
+ * Always: a pinned chunk is given back with the point of the last operation that uses it, also on
+ * failure. Only the rows of a destination are written.
  */
 #include <heddle/copy.h>
 #include <string.h>
@@ -20,8 +23,9 @@
 
 /* ---- numbers and walks ---- */
 
-/* Makes neighbours one where they follow each other on both sides. Lower dimensions come first, so what was joined may be joined again. */
-static void join(hdi_box *b)
+/* Merges neighbouring dimensions that follow each other on both sides. Lower dimensions come first,
+ * so a merged one may merge again. */
+static void box_join_dims(hdi_box *b)
 {
     int kept = 0;
     for (int i = 0; i < b->dims; i++) {
@@ -40,8 +44,9 @@ static void join(hdi_box *b)
     b->dims = kept;
 }
 
-/* Behind the last byte of `count` times `span` bytes, `stride` apart. False: there is no such number of bytes. */
-static bool widen(uint64_t *span, uint64_t count, uint64_t stride)
+/* The end of the last byte of `count` times `span` bytes, `stride` apart. False: the number of
+ * bytes overflows. */
+static bool box_widen_span(uint64_t *span, uint64_t count, uint64_t stride)
 {
     uint64_t more;
     return !__builtin_mul_overflow(count - 1, stride, &more) && !__builtin_add_overflow(*span, more, span) &&
@@ -83,21 +88,22 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
         b.count[b.dims] = box->count[i];
         b.dst[b.dims] = box->dst_stride[i];
         b.src[b.dims++] = box->src_stride[i];
-        fits = widen(&b.dst_span, box->count[i], box->dst_stride[i]) &&
-               widen(&b.src_span, box->count[i], box->src_stride[i]);
+        fits = box_widen_span(&b.dst_span, box->count[i], box->dst_stride[i]) &&
+               box_widen_span(&b.src_span, box->count[i], box->src_stride[i]);
         b.bytes *= box->count[i]; /* no more than the destination spans */
     }
     if (!fits) {
         return hdi_fail(HD_ERROR_RANGE, "the box spans more bytes than can be addressed");
     }
-    join(&b);
+    box_join_dims(&b);
     *out = b;
     return HD_OK;
 }
 
-/* Whether some rows of the lowest `dims` dimensions, one on each side, whose first bytes are `apart` bytes apart without them, meet. Each
- * stride is at least what the dimensions below span: so for each dimension at most two differences of indices come near enough. */
-static bool rows_meet(const hdi_box *b, int dims, int64_t apart)
+/* True if some rows of the lowest `dims` dimensions, one on each side, meet. Without those
+ * dimensions, their first bytes are `apart` bytes apart. Each stride is at least the span of the
+ * dimensions below. So for each dimension at most two differences of indices come near enough. */
+static bool box_rows_meet(const hdi_box *b, int dims, int64_t apart)
 {
     if (dims == 0) {
         return apart < (int64_t)b->row && -apart < (int64_t)b->row;
@@ -105,7 +111,7 @@ static bool rows_meet(const hdi_box *b, int dims, int64_t apart)
     int64_t stride = (int64_t)b->dst[dims - 1], most = (int64_t)b->count[dims - 1] - 1;
     int64_t steps = apart / stride - (apart % stride < 0);
     for (int i = 0; i < 2; i++, steps++) {
-        if (steps >= -most && steps <= most && rows_meet(b, dims - 1, apart - steps * stride)) {
+        if (steps >= -most && steps <= most && box_rows_meet(b, dims - 1, apart - steps * stride)) {
             return true;
         }
     }
@@ -122,12 +128,12 @@ bool hdi_box_overlaps(const hdi_box *b, uint64_t dst_offset, uint64_t src_offset
             return true;
         }
     }
-    return rows_meet(b, b->dims, (int64_t)src_offset - (int64_t)dst_offset);
+    return box_rows_meet(b, b->dims, (int64_t)src_offset - (int64_t)dst_offset);
 }
 
 /* ---- walks ---- */
 
-static bool is_pitch(const hdi_box *b, uint64_t stride)
+static bool box_is_pitch(const hdi_box *b, uint64_t stride)
 {
     return stride >= b->row && stride <= HDI_PITCH_MAX;
 }
@@ -136,8 +142,8 @@ hdi_walk hdi_walk_begin(const hdi_box *b, uint64_t piece, unsigned sides)
 {
     hdi_walk w = {.box = *b, .piece = piece, .pitch = b->row, .across = -1};
     for (int i = 0; i < b->dims; i++) {
-        bool possible =
-            (!(sides & HDI_WALK_DST) || is_pitch(b, b->dst[i])) && (!(sides & HDI_WALK_SRC) || is_pitch(b, b->src[i]));
+        bool possible = (!(sides & HDI_WALK_DST) || box_is_pitch(b, b->dst[i])) &&
+                        (!(sides & HDI_WALK_SRC) || box_is_pitch(b, b->src[i]));
         if (possible && (w.across < 0 || b->count[i] > b->count[w.across])) {
             w.across = i;
         }
@@ -148,8 +154,8 @@ hdi_walk hdi_walk_begin(const hdi_box *b, uint64_t piece, unsigned sides)
     return w;
 }
 
-/* On to the row behind the last one of a part. */
-static void step(hdi_walk *w, uint64_t rows)
+/* Moves on to the row behind the last row of a part. */
+static void box_walk_step(hdi_walk *w, uint64_t rows)
 {
     const hdi_box *b = &w->box;
     w->at = 0;
@@ -190,7 +196,7 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
         part.pitch = row;
         w->at += row;
         if (w->at == b->row) {
-            step(w, 1);
+            box_walk_step(w, 1);
         }
     } else {
         if (w->across >= 0) {
@@ -200,7 +206,7 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
             part.dst_pitch = b->dst[w->across];
             part.src_pitch = b->src[w->across];
         }
-        step(w, part.rows);
+        box_walk_step(w, part.rows);
     }
     *out = part;
     return true;
@@ -208,13 +214,14 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
 
 /* ---- between the program's memory and buffers ---- */
 
-#define READ_AHEAD 3                 /* chunks on their way while one is scattered */
-#define ITEM ((uint64_t)256 << 10)   /* bytes that one thread copies at a time */
-#define LONG_ROW ((uint64_t)4 << 10) /* rows of at least so many bytes are copied by hdi_copy_through */
+#define READ_AHEAD 3               /* chunks on their way while one is scattered */
+#define ITEM ((uint64_t)256 << 10) /* bytes that one thread copies at a time */
+/* Rows of at least this many bytes are copied by hdi_copy_through. */
+#define LONG_ROW ((uint64_t)4 << 10)
 
 /* ---- rows, by processors ---- */
 
-/* The same rows on two sides: each side has its own pitch. */
+/* The same rows on two sides: each side uses its own pitch. */
 typedef struct rows {
     unsigned char *to;
     const unsigned char *from;
@@ -235,12 +242,12 @@ typedef struct gathering {
         break
 
 /* Copies the rows first to first + n of a part. */
-static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
+static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
 {
     unsigned char *to = r->to + first * r->to_pitch;
     const unsigned char *from = r->from + first * r->from_pitch;
     switch (row) {
-        COPY_ROWS_OF(1); /* these have no call of memcpy */
+        COPY_ROWS_OF(1); /* these do not call memcpy */
         COPY_ROWS_OF(2);
         COPY_ROWS_OF(4);
         COPY_ROWS_OF(8);
@@ -256,8 +263,9 @@ static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
     }
 }
 
-/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies those that begin there. */
-static void gather_item(void *context, size_t item)
+/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies those
+ * that begin there. */
+static void box_gather_item(void *context, size_t item)
 {
     const gathering *g = context;
     uint64_t low = item * ITEM, high = low + ITEM;
@@ -275,7 +283,7 @@ static void gather_item(void *context, size_t item)
         uint64_t first = (from + part->pitch - 1) / part->pitch, last = (to + part->pitch - 1) / part->pitch;
         last = last < part->rows ? last : part->rows;
         if (first < last) {
-            copy_rows(&g->part[i], part->row, first, last - first);
+            box_copy_rows(&g->part[i], part->row, first, last - first);
         }
     }
 }
@@ -283,44 +291,44 @@ static void gather_item(void *context, size_t item)
 /* The side of a load on which offsets and pitches are looked up. */
 typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
 
-static uint64_t offset_of(const hdi_load *load, int i, lie how, uint64_t *pitch)
+static uint64_t box_part_offset(const hdi_load *load, int i, lie how, uint64_t *pitch)
 {
     const hdi_part *part = &load->part[i];
     *pitch = how == LIE_AS_DST ? part->dst_pitch : how == LIE_AS_SRC ? part->src_pitch : part->pitch;
     return how == LIE_AS_DST ? part->dst : how == LIE_AS_SRC ? part->src : load->at[i];
 }
 
-static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned char *to, lie to_lies,
-                   const unsigned char *from, lie from_lies)
+static void box_gather(hd_runtime *rt, int device, const hdi_load *load, unsigned char *to, lie to_lies,
+                       const unsigned char *from, lie from_lies)
 {
     gathering g = {.load = load};
     for (int i = 0; i < load->n; i++) {
         rows *r = &g.part[i];
-        r->to = to + offset_of(load, i, to_lies, &r->to_pitch);
-        r->from = from + offset_of(load, i, from_lies, &r->from_pitch);
+        r->to = to + box_part_offset(load, i, to_lies, &r->to_pitch);
+        r->from = from + box_part_offset(load, i, from_lies, &r->from_pitch);
     }
     uint64_t items = (load->bytes + ITEM - 1) / ITEM;
     if (items == 1) {
-        gather_item(&g, 0);
+        box_gather_item(&g, 0);
     } else {
-        hdi_copy_pool_run(rt, device, items, gather_item, &g);
+        hdi_copy_pool_run(rt, device, items, box_gather_item, &g);
     }
 }
 
-/* Copies all of a box where processors reach both sides. */
-static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
+/* Copies all of a box whose two sides processors can reach. */
+static void box_gather_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
 {
     hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
     for (hdi_load load; hdi_load_next(&load, &walk, HDI_STAGING_LARGE);) {
-        gather(rt, hdi_any_device(rt)->index, &load, to, LIE_AS_DST, from, LIE_AS_SRC);
+        box_gather(rt, hdi_any_device(rt)->index, &load, to, LIE_AS_DST, from, LIE_AS_SRC);
     }
 }
 
 /* ---- the calls ---- */
 
-/* Checks the buffer's side of a box (`span` bytes), and the program's. */
-static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const void *memory, uint64_t memory_span,
-                       struct hd_buffer **out)
+/* Checks the buffer's side of a box (`span` bytes), and the side of the program. */
+static hd_status box_check_sides(hd_buffer *handle, size_t offset, uint64_t span, const void *memory,
+                                 uint64_t memory_span, struct hd_buffer **out)
 {
     hd_status status = hdi_buffer_check(handle, offset, span, out);
     if (!status && memory_span && !memory) {
@@ -333,17 +341,18 @@ static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const vo
     return status;
 }
 
-/* Fails if the two sides have a byte in common. The program's memory may be a part of the buffer, its rows between the others, as in
- * hd_copy_box. */
-static hd_status check_apart(const hdi_box *box, const void *dst, const void *src)
+/* Fails if the two sides share a byte. The program's memory may be a part of the buffer, its rows
+ * between the others, as in hd_copy_box. */
+static hd_status box_check_apart(const hdi_box *box, const void *dst, const void *src)
 {
     return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
                ? hdi_fail(HD_ERROR_ARGUMENT, "the program's rows overlap those of the buffer")
                : HD_OK;
 }
 
-/* The pool whose chunks a box goes through, and how many bytes of it each takes. */
-static hd_status choose(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool, uint64_t *room)
+/* Chooses the pool whose chunks a box goes through, and the bytes of it that each chunk takes. */
+static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool,
+                                 uint64_t *room)
 {
     hd_status status = hdi_copy_alive(device->lane_in);
     if (status) {
@@ -358,8 +367,8 @@ static hd_status choose(hdi_device *device, bool to_device, const hdi_box *box, 
     return status;
 }
 
-/* Waits, without a chunk, until no claim keeps operations on the box waiting. */
-static hd_status await_claims(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
+/* Waits, without a chunk, until operations on the box wait for no work of the program. */
+static hd_status box_await_roots(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
 {
     uint64_t low = writes ? t->dst_offset : t->src_offset;
     const hdi_place *place = writes ? &t->to : &t->from;
@@ -370,11 +379,11 @@ static hd_status await_claims(const hdi_transfer *t, hdi_staging *pool, bool wri
                          .high = low + (writes ? t->box->dst_span : t->box->src_span),
                          .read = !writes,
                          .write = writes};
-    return hdi_staging_await_claims(pool, &use, 1, deadline);
+    return hdi_staging_await_roots(hdi_staging_lane(pool), &use, 1, deadline);
 }
 
-static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
-                              const hdi_box *box, int64_t deadline)
+static hd_status box_write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
+                                  const hdi_box *box, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
@@ -382,10 +391,10 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     int64_t began = hdi_record_began(&b->runtime->recorder);
     bool gaps = box->dst_span != box->bytes;
     unsigned access = gaps ? HD_READ_WRITE : HD_WRITE | HDI_ACCESS_REPLACES;
-    hd_status status = check_apart(box, b->host + offset, src);
+    hd_status status = box_check_apart(box, b->host + offset, src);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline);
     if (!status) {
-        collect_all(b->runtime, box, b->host + offset, src);
+        box_gather_all(b->runtime, box, b->host + offset, src);
     }
     hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box->bytes, began);
     hdi_hold_end(b);
@@ -398,20 +407,21 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     hdi_box box;
     struct hd_buffer *b = NULL;
     hd_status status = hdi_box_make(shape, &box);
-    status = status ? status : check(handle, offset, box.dst_span, src, box.src_span, &b);
+    status = status ? status : box_check_sides(handle, offset, box.dst_span, src, box.src_span, &b);
     if (status || box.bytes == 0) {
         return status;
     }
     hd_runtime *rt = b->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
+    /* Read once: another buffer may take over the structure, which submitting detects. */
+    int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
-        return write_pinned(b, handle, offset, src, &box, deadline);
+        return box_write_pinned(b, handle, offset, src, &box, deadline);
     }
     const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box};
     hdi_staging *pool;
     uint64_t room;
-    status = choose(rt->devices[owner], true, &box, &pool, &room);
+    status = box_choose_pool(rt->devices[owner], true, &box, &pool, &room);
     if (status) {
         return status;
     }
@@ -420,12 +430,12 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     hdi_point after = {0, 0};
     for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
         hdi_chunk *chunk;
-        status = hdi_staging_is_short(pool) ? await_claims(&t, pool, true, deadline) : HD_OK;
+        status = hdi_staging_is_short(pool) ? box_await_roots(&t, pool, true, deadline) : HD_OK;
         status = status ? status : hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk);
         if (status) {
             break;
         }
-        gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
+        box_gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
         hd_ticket last = {NULL, 0};
         status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
         hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
@@ -441,10 +451,10 @@ typedef struct incoming {
     hd_ticket last;
 } incoming;
 
-/* Takes a chunk, and submits the copies of the next parts into it. in->chunk is NULL after a failure. Without `waits` it is also NULL where
- * no chunk is free. */
-static hd_status send_for(const hdi_transfer *t, hdi_staging *pool, bool waits, int64_t deadline, hdi_point *after,
-                          incoming *in)
+/* Takes a chunk, and submits the copies of the next parts into it. in->chunk is NULL after a
+ * failure. Without `waits` it is also NULL if no chunk is free. */
+static hd_status box_read_send(const hdi_transfer *t, hdi_staging *pool, bool waits, int64_t deadline, hdi_point *after,
+                               incoming *in)
 {
     hd_status status = waits ? hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &in->chunk)
                              : hdi_staging_take(pool, HDI_STAGING_NOW, 0, &in->chunk);
@@ -461,7 +471,7 @@ static hd_status send_for(const hdi_transfer *t, hdi_staging *pool, bool waits, 
     return status;
 }
 
-static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline)
+static hd_status box_read_await(hd_runtime *rt, const incoming *in, int64_t deadline)
 {
     hdi_point point = hdi_ticket_point(in->last);
     return hdi_wait_position(rt, point.lane, point.position, deadline)
@@ -469,13 +479,13 @@ static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline)
                : hdi_not_done(rt, point.lane, point.position, "the bytes are not there yet (option transfer_timeout)");
 }
 
-static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
+static hd_status box_read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
 {
     hd_runtime *rt = device->runtime;
     hdi_staging *pool;
     uint64_t room;
-    hd_status status = choose(device, false, t->box, &pool, &room);
-    status = status ? status : await_claims(t, pool, false, deadline);
+    hd_status status = box_choose_pool(device, false, t->box, &pool, &room);
+    status = status ? status : box_await_roots(t, pool, false, deadline);
     if (status) {
         return status;
     }
@@ -489,8 +499,9 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
-            /* Never waits for a chunk while it holds some: two such readers could wait for each other. */
-            status = send_for(t, pool, !pending, deadline, &after, in);
+            /* Never waits for a chunk while it holds some: two such readers could wait for each
+             * other. */
+            status = box_read_send(t, pool, !pending, deadline, &after, in);
             if (status || !in->chunk) {
                 break;
             }
@@ -499,9 +510,9 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
         }
         if (pending) {
             const incoming *in = &queue[first];
-            status = status ? status : await(rt, in, deadline);
+            status = status ? status : box_read_await(rt, in, deadline);
             if (!status) {
-                gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
+                box_gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
             }
             hdi_staging_give(pool, in->chunk, hdi_ticket_point(in->last), false);
             first = (first + 1) % READ_AHEAD;
@@ -511,17 +522,17 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     return status;
 }
 
-static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst, const hdi_box *box,
-                             int64_t deadline)
+static hd_status box_read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst,
+                                 const hdi_box *box, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    hd_status status = check_apart(box, dst, b->host + offset);
+    hd_status status = box_check_apart(box, dst, b->host + offset);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline);
     if (!status) {
-        collect_all(b->runtime, box, dst, b->host + offset);
+        box_gather_all(b->runtime, box, dst, b->host + offset);
     }
     hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box->bytes, began);
     hdi_hold_end(b);
@@ -534,18 +545,18 @@ hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box 
     hdi_box box;
     struct hd_buffer *b = NULL;
     hd_status status = hdi_box_make(shape, &box);
-    status = status ? status : check(handle, offset, box.src_span, dst, box.dst_span, &b);
+    status = status ? status : box_check_sides(handle, offset, box.src_span, dst, box.dst_span, &b);
     if (status || box.bytes == 0) {
         return status;
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* as in hd_write_box */
     if (owner == HDI_OWNER_HOST) {
-        return read_pinned(b, handle, offset, dst, &box, deadline);
+        return box_read_pinned(b, handle, offset, dst, &box, deadline);
     }
     const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    status = read_from_device(&t, b->runtime->devices[owner], dst, deadline);
+    status = box_read_from_device(&t, b->runtime->devices[owner], dst, deadline);
     hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box.bytes, began);
     return status;
 }

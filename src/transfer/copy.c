@@ -2,17 +2,20 @@
  *
  * A staged copy goes from one device to another through pinned chunks.
  * The first half of a part goes out of the source into a chunk, in a lane of the source's device.
- * The second half goes out of the chunk into the destination, in a lane of the destination's device.
- * All is submitted at once. In its lane, a second half waits for its first half, and a first half for the earlier use of its chunk.
- * So the copy is asynchronous however few chunks there are.
+ * The second half goes out of the chunk into the destination, in a lane of the destination's
+ * device.
+ * All is submitted at once. In its lane, a second half waits for its first half, and a first half
+ * for the earlier use of its chunk. So the copy is asynchronous even with few chunks.
  *
  * Threads: any.
  * Locks: none of its own; submitting takes order locks.
  * Blocking: as hdi_submit; a staged copy also waits for chunks (staging.h).
- * Always: every part is an operation of its own in a copy lane. The buffers' use records alone order it against other work.
- * A part also comes after the part before it, and fails with it. So the last part's ticket stands for the whole transfer.
- * A chunk is given back with the point of the last operation that uses it, also on failure. An operation uses its chunk as a whole, so
- * one segment of its use record is enough.
+ * Always: every part is an operation of its own in a copy lane. The buffers' use records alone
+ * order it against other work.
+ * A part also comes after the part before it, and fails with it. So the last part's ticket stands
+ * for the whole transfer.
+ * A chunk is given back with the point of the last operation that uses it, also on failure. An
+ * operation uses its chunk as a whole, so one segment of its use record is enough.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -28,10 +31,10 @@ hd_status hdi_copy_alive(hd_lane *lane)
 
 /* ---- one operation ---- */
 
-/* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as
- * hdi_submit. */
-static hd_status submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                             uint64_t rows, hdi_point *after, hd_ticket *out)
+/* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`:
+ * HDI_COPY_*, with flags. Errors: as hdi_submit. */
+static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
+                                  uint64_t rows, hdi_point *after, hd_ticket *out)
 {
     struct hd_buffer *dst = to->place.buffer, *src = from->place.buffer;
     if (to->pitch == row && from->pitch == row) {
@@ -60,7 +63,7 @@ static hd_status submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, c
         return hdi_loss_fail(lost->runtime, lost->owner, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
-    /* Pinned memory has the address that the engine uses, which is not the program's. */
+    /* For pinned memory this is the engine's address, which is not the program's own address. */
     if (rows == 1) {
         command.copy.src = src->address + from->at;
         command.copy.dst = dst->address + to->at;
@@ -73,7 +76,8 @@ static hd_status submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, c
         command.box.row = row;
         command.box.rows = rows;
     }
-    /* From the second part on the call does not fail with an earlier part's failure: content and ticket have it. */
+    /* From the second part on, the call does not fail with an earlier part's failure: content and
+     * ticket carry it. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status = hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, out);
     if (!status) {
@@ -89,7 +93,7 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     const hdi_side src = {.place = from, .at = src_offset, .low = src_offset, .high = src_offset + bytes};
     hdi_point after = {0, 0};
     hd_ticket ticket;
-    hd_status status = submit_rows(lane, kind, &dst, &src, bytes, 1, &after, &ticket);
+    hd_status status = copy_submit_rows(lane, kind, &dst, &src, bytes, 1, &after, &ticket);
     if (!status && out) {
         *out = ticket;
     }
@@ -98,8 +102,9 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 
 /* ---- all parts ---- */
 
-/* The sides of a part. A part of a box of neighbouring bytes counts as use of its own bytes, any other part as use of the whole box. */
-static hdi_side side_to(const hdi_transfer *t, const hdi_part *part)
+/* The sides of a part. A part of a box of neighbouring bytes counts as use of its own bytes, any
+ * other part as use of the whole box. */
+static hdi_side transfer_side_to(const hdi_transfer *t, const hdi_part *part)
 {
     hdi_side side = {.place = t->to, .at = t->dst_offset + part->dst, .pitch = part->dst_pitch};
     bool one_row = t->box->dims == 0;
@@ -109,7 +114,7 @@ static hdi_side side_to(const hdi_transfer *t, const hdi_part *part)
     return side;
 }
 
-static hdi_side side_from(const hdi_transfer *t, const hdi_part *part)
+static hdi_side transfer_side_from(const hdi_transfer *t, const hdi_part *part)
 {
     hdi_side side = {.place = t->from, .at = t->src_offset + part->src, .pitch = part->src_pitch};
     bool one_row = t->box->dims == 0;
@@ -118,8 +123,8 @@ static hdi_side side_from(const hdi_transfer *t, const hdi_part *part)
     return side;
 }
 
-static inline __attribute__((always_inline)) hd_status run_straight(const hdi_transfer *t, const hdi_route *route,
-                                                                    hd_ticket *out)
+static inline __attribute__((always_inline)) hd_status transfer_run_straight(const hdi_transfer *t,
+                                                                             const hdi_route *route, hd_ticket *out)
 {
     hd_runtime *rt = t->to.buffer->runtime;
     hdi_device *device = route->kind == HDI_ROUTE_HOST ? hdi_any_device(rt) : rt->devices[route->device];
@@ -140,8 +145,8 @@ static inline __attribute__((always_inline)) hd_status run_straight(const hdi_tr
     hdi_point after = t->after;
     hd_status status = HD_OK;
     for (hdi_part part; !status && hdi_walk_next(&walk, route->piece, &part);) {
-        hdi_side to = side_to(t, &part), from = side_from(t, &part);
-        status = submit_rows(lane, kind, &to, &from, part.row, part.rows, &after, out);
+        hdi_side to = transfer_side_to(t, &part), from = transfer_side_from(t, &part);
+        status = copy_submit_rows(lane, kind, &to, &from, part.row, part.rows, &after, out);
     }
     return status;
 }
@@ -168,22 +173,40 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
                                  .pitch = part->pitch,
                                  .high = chunk->bytes,
                                  .ours = !to_host};
-        hdi_side outside = to_host ? side_from(t, part) : side_to(t, part);
-        /* Where the chunk has the same pitch as the source, one row has all, with the bytes between the rows. */
+        hdi_side outside = to_host ? transfer_side_from(t, part) : transfer_side_to(t, part);
+        /* If the chunk has the same pitch as the source, one row covers all, with the bytes between
+         * the rows. */
         bool at_once = to_host && part->pitch == part->src_pitch;
         uint64_t row = at_once ? hdi_part_room(part) : part->row;
         uint64_t rows = at_once ? 1 : part->rows;
         /* The other half, and the next use of the chunk, wait for the last operation. */
         uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
-        status =
-            submit_rows(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows, after, last);
+        status = copy_submit_rows(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
+                                  after, last);
     }
     return status;
 }
 
-/* Whether a part that uses all of the box would be parked on one of its sides. */
-static hd_status is_parked(const hdi_transfer *t, hd_lane *lane_out, hd_lane *lane_in, bool *parked)
+/* A transfer through pinned chunks. It keeps chunks that wait for work of the program, and uses
+ * them in turn. So the parts overlap, and other transfers can use the rest of the pool. */
+#define STAGED_OWN 3
+
+typedef struct staged {
+    const hdi_transfer *t;
+    hd_runtime *rt;
+    int src, dst; /* as planned: the buffers may be freed meanwhile */
+    hd_lane *lane_out, *lane_in;
+    int64_t deadline;
+    hdi_staging *pool;
+    uint64_t bytes; /* of a chunk */
+    hdi_chunk *own[STAGED_OWN];
+    unsigned n_own, turn;
+} staged;
+
+/* Waits, without a chunk, until the transfer waits for no work of the program on either side. */
+static hd_status staged_await_roots(const staged *s)
 {
+    const hdi_transfer *t = s->t;
     const hdi_use uses[2] = {
         {.buffer = t->from.buffer,
          .losses = t->from.losses,
@@ -198,59 +221,100 @@ static hd_status is_parked(const hdi_transfer *t, hd_lane *lane_out, hd_lane *la
          .high = t->dst_offset + t->box->dst_span,
          .write = true},
     };
-    hdi_point claim;
-    hd_status status = hdi_submit_probe(lane_out, &uses[0], 1, &claim);
-    *parked = claim.position != 0;
-    if (!status && !*parked) {
-        status = hdi_submit_probe(lane_in, &uses[1], 1, &claim);
-        *parked = claim.position != 0;
+    hd_status status = hdi_staging_await_roots(s->lane_out, &uses[0], 1, s->deadline);
+    return status ? status : hdi_staging_await_roots(s->lane_in, &uses[1], 1, s->deadline);
+}
+
+/* Gets a chunk for the next part. While the transfer keeps some itself, it waits for no other one.
+ * So no two transfers wait for each other. */
+static hd_status staged_take(staged *s, hdi_chunk **chunk)
+{
+    *chunk = NULL;
+    s->pool = s->n_own ? s->pool : hdi_staging_between(s->rt, s->src, s->dst, s->bytes);
+    if (!s->pool) {
+        return HD_ERROR_HOST_MEMORY;
     }
-    return status;
+    bool is_short = hdi_staging_is_short(s->pool);
+    if (s->n_own) {
+        if (!is_short && s->n_own < STAGED_OWN) {
+            hdi_staging_take(s->pool, HDI_STAGING_NOW, 0, chunk);
+        }
+        *chunk = *chunk ? *chunk : s->own[s->turn++ % s->n_own];
+        return HD_OK;
+    }
+    hd_status status = is_short ? staged_await_roots(s) : HD_OK;
+    return status ? status : hdi_staging_await(s->pool, HDI_STAGING_IN_USE, s->deadline, chunk);
 }
 
-/* A chunk for a part of the box. Where claims have set apart as many as may be, a part that would be parked, too, takes one of those. So it waits for
- * other claims, and leaves the rest of the pool alone. */
-static hd_status take_chunk(const hdi_transfer *t, hdi_staging *pool, hd_lane *lane_out, hd_lane *lane_in,
-                            int64_t deadline, hdi_chunk **chunk)
+static bool staged_owns(const staged *s, const hdi_chunk *chunk)
 {
-    bool parked = false;
-    hd_status status =
-        __builtin_expect(hdi_staging_is_short(pool), 0) ? is_parked(t, lane_out, lane_in, &parked) : HD_OK;
-    *chunk = parked ? hdi_staging_take_parked(pool) : NULL;
-    return status || *chunk ? status : hdi_staging_await(pool, HDI_STAGING_IN_USE, deadline, chunk);
+    bool found = false;
+    for (unsigned i = 0; i < s->n_own && !found; i++) {
+        found = s->own[i] == chunk;
+    }
+    return found;
 }
 
-/* The route STAGED. */
-static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+/* The part that uses the chunk was submitted, or failed. */
+static void staged_give(staged *s, hdi_chunk *chunk, hdi_point use, bool more)
 {
-    hd_runtime *rt = t->to.buffer->runtime;
-    int src = route->device, dst = route->second; /* as planned: the buffers may be freed meanwhile */
-    hd_status status = hdi_copy_alive(rt->devices[src]->lane_out);
-    status = status ? status : hdi_copy_alive(rt->devices[dst]->lane_in);
+    chunk->last = use.position ? use : chunk->last;
+    if (staged_owns(s, chunk)) {
+        return;
+    }
+    if (more && s->n_own < STAGED_OWN && hdi_point_is_parked(s->rt, chunk->last)) {
+        s->own[s->n_own++] = chunk;
+    } else {
+        hdi_staging_give(s->pool, chunk, chunk->last, false);
+    }
+}
+
+static void staged_end(staged *s)
+{
+    for (unsigned i = 0; i < s->n_own; i++) {
+        hdi_staging_give(s->pool, s->own[i], s->own[i]->last, false);
+    }
+}
+
+/* Chooses the lanes of both halves. Errors: as hdi_copy_alive. */
+static hd_status staged_begin(staged *s, const hdi_route *route)
+{
+    hd_status status = hdi_copy_alive(s->rt->devices[s->src]->lane_out);
+    status = status ? status : hdi_copy_alive(s->rt->devices[s->dst]->lane_in);
     if (status) {
         return status;
     }
     bool own = route->lanes == HDI_LANES_PAIR;
-    hd_lane *lane_out =
-        own ? hdi_pair_lane_out(rt, src, dst) : hdi_copy_lane(rt->devices[src], HDI_WAY_OUT, HDI_LANES_QUICK);
-    hd_lane *lane_in =
-        own ? hdi_pair_lane_in(rt, src, dst) : hdi_copy_lane(rt->devices[dst], HDI_WAY_IN, HDI_LANES_QUICK);
-    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    hdi_route now = *route;
+    s->lane_out = own ? hdi_pair_lane_out(s->rt, s->src, s->dst)
+                      : hdi_copy_lane(s->rt->devices[s->src], HDI_WAY_OUT, HDI_LANES_QUICK);
+    s->lane_in = own ? hdi_pair_lane_in(s->rt, s->src, s->dst)
+                     : hdi_copy_lane(s->rt->devices[s->dst], HDI_WAY_IN, HDI_LANES_QUICK);
+    s->deadline = hdi_option_deadline(s->rt->options.transfer_timeout);
+    s->bytes = route->chunk;
+    return HD_OK;
+}
+
+/* The route STAGED. */
+static hd_status __attribute__((noinline))
+transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+{
+    staged s = {.t = t, .rt = t->to.buffer->runtime, .src = route->device, .dst = route->second};
+    hd_status status = staged_begin(&s, route);
+    if (status) {
+        return status;
+    }
     hdi_attempt attempt; /* with chunks of this size, before smaller ones */
     hdi_attempt_begin(&attempt);
-    hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
+    uint64_t piece = route->piece;
+    hdi_walk walk = hdi_walk_begin(t->box, piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
     hdi_point after_out = {0, 0}, after_in = t->after;
-    hdi_chunk *chunk = NULL; /* a transfer that is parked goes through one chunk */
-    hdi_staging *pool = NULL;
     while (!status && !walk.ended) {
-        if (!chunk) {
-            pool = hdi_staging_between(rt, src, dst, now.chunk);
-            status = pool ? take_chunk(t, pool, lane_out, lane_in, deadline, &chunk) : HD_ERROR_HOST_MEMORY;
-        }
-        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* smaller chunks may still fit */
-            bool large = now.chunk > HDI_STAGED_MEDIUM;
-            now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
+        hdi_chunk *chunk;
+        status = staged_take(&s, &chunk);
+        /* Smaller chunks may still fit. */
+        if (status == HD_ERROR_HOST_MEMORY && s.bytes > HDI_STAGED_SMALL) {
+            bool large = s.bytes > HDI_STAGED_MEDIUM;
+            s.bytes = piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
             status = HD_OK;
             continue;
         }
@@ -258,33 +322,30 @@ static hd_status __attribute__((noinline)) run_staged(const hdi_transfer *t, con
             break;
         }
         hdi_load load;
-        hdi_load_next(&load, &walk, now.piece);
+        hdi_load_next(&load, &walk, piece);
         hd_ticket last = {NULL, 0};
-        status = hdi_load_submit(lane_out, true, t, &load, chunk->buffer, &after_out, &last);
-        status = status ? status : hdi_load_submit(lane_in, false, t, &load, chunk->buffer, &after_in, &last);
-        hdi_point use = hdi_ticket_point(last);
-        chunk->last = use.position ? use : chunk->last;
+        status = hdi_load_submit(s.lane_out, true, t, &load, chunk->buffer, &after_out, &last);
+        status = status ? status : hdi_load_submit(s.lane_in, false, t, &load, chunk->buffer, &after_in, &last);
+        staged_give(&s, chunk, hdi_ticket_point(last), !status && !walk.ended);
         *out = last;
-        if (status || walk.ended || !hdi_point_is_parked(rt, chunk->last)) {
-            hdi_staging_give(pool, chunk, chunk->last, false);
-            chunk = NULL;
-        }
     }
+    staged_end(&s);
     return hdi_attempt_result(&attempt, status);
 }
 
-/* Inlined twice, since a tail call costs a copy without a trace 20 instructions less than a status to look at. */
-static inline __attribute__((always_inline)) hd_status run(const hdi_transfer *t, const hdi_route *route,
-                                                           hd_ticket *out)
+/* Inlined twice, since a tail call costs a copy without a trace 20 instructions less than a status
+ * to look at. */
+static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
+                                                                          hd_ticket *out)
 {
     if (__builtin_expect(route->kind != HDI_ROUTE_STAGED, 1)) {
-        return run_straight(t, route, out);
+        return transfer_run_straight(t, route, out);
     }
-    return run_staged(t, route, out);
+    return transfer_run_staged(t, route, out);
 }
 
 static hd_status __attribute__((noinline, cold))
-run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+transfer_run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
 {
     static const uint8_t ways[] = {
         [HDI_ROUTE_TO_DEVICE] = HDI_RECORD_WAY_TO_DEVICE, [HDI_ROUTE_TO_HOST] = HDI_RECORD_WAY_TO_HOST,
@@ -292,7 +353,7 @@ run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
         [HDI_ROUTE_STAGED] = HDI_RECORD_WAY_STAGED,       [HDI_ROUTE_HOST] = HDI_RECORD_WAY_HOST,
     };
     int64_t began = hdi_record_now(&t->to.buffer->runtime->recorder);
-    hd_status status = run(t, route, out);
+    hd_status status = transfer_run_route(t, route, out);
     if (!status) {
         hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, *out);
     }
@@ -310,17 +371,18 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
     }
     hdi_route route = hdi_route_plan(&facts);
     if (hdi_records(&t->to.buffer->runtime->recorder)) {
-        return run_recorded(t, &route, out);
+        return transfer_run_recorded(t, &route, out);
     }
-    return run(t, &route, out);
+    return transfer_run_route(t, &route, out);
 }
 
 /* ---- the program's calls ---- */
 
 /* Checks both handles, and the range of bytes in either buffer. */
-static inline __attribute__((always_inline)) hd_status check_both(hd_buffer *dst_handle, size_t dst_offset,
-                                                                  size_t dst_bytes, hd_buffer *src_handle,
-                                                                  size_t src_offset, size_t src_bytes, hdi_transfer *t)
+static inline __attribute__((always_inline)) hd_status transfer_check_both(hd_buffer *dst_handle, size_t dst_offset,
+                                                                           size_t dst_bytes, hd_buffer *src_handle,
+                                                                           size_t src_offset, size_t src_bytes,
+                                                                           hdi_transfer *t)
 {
     struct hd_buffer *dst = NULL, *src = NULL;
     hd_status status = hdi_buffer_check(dst_handle, dst_offset, dst_bytes, &dst);
@@ -346,7 +408,7 @@ hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_
     HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(dst));
     hdi_box box = hdi_box_of_bytes(bytes);
     hdi_transfer t = {.box = &box};
-    hd_status status = check_both(dst, dst_offset, bytes, src, src_offset, bytes, &t);
+    hd_status status = transfer_check_both(dst, dst_offset, bytes, src, src_offset, bytes, &t);
     if (status) {
         return status;
     }
@@ -369,7 +431,7 @@ hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t 
     hdi_box box;
     hdi_transfer t = {.box = &box};
     hd_status status = hdi_box_make(shape, &box);
-    status = status ? status : check_both(dst, dst_offset, box.dst_span, src, src_offset, box.src_span, &t);
+    status = status ? status : transfer_check_both(dst, dst_offset, box.dst_span, src, src_offset, box.src_span, &t);
     if (status) {
         return status;
     }
@@ -398,7 +460,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
+        /* Read once: another buffer may take over the structure, which submitting detects. */
+        int owner = b->owner;
         hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,
                        .losses = hdi_buffer_losses(b),

@@ -1,18 +1,22 @@
 /* copy_pool.c - the workers, their groups, and the jobs that they work on; a copy past the caches.
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
- * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the workers
- * among the jobs.
- * A worker stays at one of the NUMA nodes near devices, in a group that has its share of all workers.
+ * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first.
+ * Then it chooses again, which divides the workers among the jobs.
+ * A worker stays at one of the NUMA nodes near devices, in a group that gets its share of all
+ * workers.
  * An idle worker waits until the doorbell of its group changes.
  *
- * Stores that bypass the caches need not read the destination first, and leave the content of the caches there.
- * They write whole cache lines. The bytes in front of the first line and behind the last one go the usual way, as small blocks do.
- * It is memcpy where there are no such stores, and under sanitizers, which do not see them.
+ * Stores that bypass the caches need not read the destination first, and leave the content of the
+ * caches there.
+ * They write whole cache lines. The bytes in front of the first line and behind the last one go the
+ * usual way, as small blocks do.
+ * Without such stores it is memcpy. The same holds under sanitizers, which do not see these stores.
  *
  * Threads, locks, blocking: see copy_pool.h.
- * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
- * worker that has counted itself out of a job does not touch the job any more.
+ * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and
+ * `over` change under the pool's mutex. Once a worker has counted itself out of a job, it does not
+ * touch the job.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -39,9 +43,10 @@
 #include <emmintrin.h>
 
 #define LINE 64
-#define LEAST ((size_t)64 << 10) /* smaller blocks stay in a cache, where the next use may find them */
+/* Smaller blocks stay in a cache, where the next use may find them. */
+#define LEAST ((size_t)64 << 10)
 
-static void copy_lines(unsigned char *dst, const unsigned char *src, size_t bytes)
+static void copy_through_lines(unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += LINE) {
         const __m128i *from = (const __m128i *)(const void *)(src + i);
@@ -53,7 +58,7 @@ static void copy_lines(unsigned char *dst, const unsigned char *src, size_t byte
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 3, d);
     }
-    _mm_sfence(); /* without it these stores have no order with later ones */
+    _mm_sfence(); /* without it these stores are not ordered with later ones */
 }
 
 void hdi_copy_through(void *dst, const void *src, size_t bytes)
@@ -67,7 +72,7 @@ void hdi_copy_through(void *dst, const void *src, size_t bytes)
     size_t head = -(uintptr_t)to % LINE;
     size_t lines = (bytes - head) / LINE * LINE;
     memcpy(to, from, head);
-    copy_lines(to + head, from + head, lines);
+    copy_through_lines(to + head, from + head, lines);
     memcpy(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
@@ -91,8 +96,10 @@ typedef struct job {
     void *context;
     size_t most;
     int node;
-    _Atomic size_t workers; /* that work on it now; the job's own thread reads it without the mutex */
-    _Atomic bool away; /* no workers are wanted until the job's thread clears it, which reads it without the mutex */
+    /* That work on it now; the job's own thread reads it without the mutex. */
+    _Atomic size_t workers;
+    /* No workers are wanted until the job's thread, which reads it without the mutex, clears it. */
+    _Atomic bool away;
     bool over;
     struct job *next;
 } job;
@@ -118,7 +125,8 @@ struct hdi_copy_pool {
     size_t started;
     bool stop;
     bool own_known;
-    hdi_cpus own; /* processors that the process may use: those of the thread that opened the runtime */
+    /* Processors that the process may use: those of the thread that opened the runtime. */
+    hdi_cpus own;
     int64_t spin_ns;
     _Atomic size_t limit; /* of workers, plus 1; 0: not determined yet */
     _Atomic int nodes[HDI_DEVICES_MAX];
@@ -168,9 +176,9 @@ static void copy_pool_stop(hd_runtime *rt)
 
 const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .stop = copy_pool_stop};
 
-/* ---- how many, and where: relaxed, since all threads find the same ---- */
+/* ---- how many, and where: relaxed, since all threads find the same values ---- */
 
-static int node_of(const hd_runtime *rt, int device)
+static int copy_pool_node_of(const hd_runtime *rt, int device)
 {
     if (device < 0) {
         return NODE_ANY;
@@ -185,13 +193,13 @@ static int node_of(const hd_runtime *rt, int device)
     return node;
 }
 
-static size_t nodes_with_devices(const hd_runtime *rt)
+static size_t copy_pool_nodes_with_devices(const hd_runtime *rt)
 {
     size_t count = 0;
     for (int i = 0; i < rt->n_devices; i++) {
         bool seen = false;
         for (int j = 0; j < i; j++) {
-            seen |= node_of(rt, j) == node_of(rt, i);
+            seen |= copy_pool_node_of(rt, j) == copy_pool_node_of(rt, i);
         }
         count += !seen;
     }
@@ -199,13 +207,14 @@ static size_t nodes_with_devices(const hd_runtime *rt)
 }
 
 /* The most workers of the whole pool. */
-static size_t limit_of(const hd_runtime *rt)
+static size_t copy_pool_limit_of(const hd_runtime *rt)
 {
     size_t known = atomic_load_explicit(&hdi_transfer_of(rt)->copy_pool->limit, memory_order_relaxed);
     if (known == 0) {
-        /* The engines and the program need some processors, too. With few processors there is nothing to divide. */
+        /* The engines and the program need some processors, too. With few processors no work can be
+         * shared. */
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
-        size_t usual = HDI_COPY_POOL_USUAL * nodes_with_devices(rt);
+        size_t usual = HDI_COPY_POOL_USUAL * copy_pool_nodes_with_devices(rt);
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
         most = rt->is_inline ? 0 : most; /* no thread may be started */
         known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
@@ -216,7 +225,7 @@ static size_t limit_of(const hd_runtime *rt)
 
 size_t hdi_copy_pool_count(const hd_runtime *rt)
 {
-    size_t limit = limit_of(rt);
+    size_t limit = copy_pool_limit_of(rt);
     return rt->options.copy_threads >= 0 || limit < HDI_COPY_POOL_USUAL ? limit : HDI_COPY_POOL_USUAL;
 }
 
@@ -232,29 +241,30 @@ size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wan
     return fewest;
 }
 
-/* ---- workers; the mutex is held unless stated otherwise ---- */
+/* ---- workers; the caller holds the mutex unless stated otherwise ---- */
 
-/* The job with the lowest value gets the next worker. A job near another node counts as twice as crowded. */
-static size_t crowd(const job *j, int node)
+/* The job with the lowest value gets the next worker. A job near another node counts as twice as
+ * crowded. */
+static size_t copy_pool_crowd(const job *j, int node)
 {
     size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
     return j->node == node || j->node == NODE_ANY ? 2 * workers : 4 * workers + 1;
 }
 
-static job *pick(const struct hdi_copy_pool *pool, int node)
+static job *copy_pool_pick_job(const struct hdi_copy_pool *pool, int node)
 {
     job *best = NULL;
     for (job *j = pool->jobs; j; j = j->next) {
         bool wanted = !j->over && !atomic_load_explicit(&j->away, memory_order_relaxed) &&
                       atomic_load_explicit(&j->workers, memory_order_relaxed) < j->most;
-        if (wanted && (!best || crowd(j, node) < crowd(best, node))) {
+        if (wanted && (!best || copy_pool_crowd(j, node) < copy_pool_crowd(best, node))) {
             best = j;
         }
     }
     return best;
 }
 
-static void take_turn(struct hdi_copy_pool *pool, job *j)
+static void copy_pool_take_turn(struct hdi_copy_pool *pool, job *j)
 {
     atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
     hdi_mutex_unlock(&pool->lock);
@@ -264,22 +274,26 @@ static void take_turn(struct hdi_copy_pool *pool, job *j)
     if (turn == HDI_TURN_WAITS) {
         atomic_store_explicit(&j->away, true, memory_order_relaxed);
     }
-    /* pairs with the acquire load of the job's thread: the turn is finished before the job's thread returns */
+    /* Pairs with the acquire load of the job's thread: the turn is finished before the job's thread
+     * returns. */
     if (atomic_fetch_sub_explicit(&j->workers, 1, memory_order_release) == 1) {
         pthread_cond_broadcast(&pool->left);
     }
 }
 
-/* Keeps the worker near its group's node, as far as the process may run there. Without the mutex. */
-static void settle(const worker *w)
+/* Keeps the worker near its group's node, as far as the process may run there. Without the
+ * mutex. */
+static void copy_pool_settle_worker(const worker *w)
 {
     hdi_cpus near, both;
     if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
-        hdi_cpus_stay(&w->pool->own); /* else it would stay where the thread that started it is pinned */
+        /* Else it would stay on the processors of the thread that started it. */
+        hdi_cpus_stay(&w->pool->own);
     }
-    /* The memory is the program's. The program's handlers for accesses to its own pages have to work on this thread, too. */
+    /* The memory belongs to the program. The program's handlers for accesses to its own pages must
+     * work on this thread, too. */
     sigset_t memory;
     sigemptyset(&memory);
     sigaddset(&memory, SIGSEGV);
@@ -287,17 +301,17 @@ static void settle(const worker *w)
     pthread_sigmask(SIG_UNBLOCK, &memory, NULL);
 }
 
-static void *run_worker(void *argument)
+static void *copy_pool_run_worker(void *argument)
 {
     const worker *w = argument;
     struct hdi_copy_pool *pool = w->pool;
     group *at = w->group;
-    settle(w);
+    copy_pool_settle_worker(w);
     hdi_mutex_lock(&pool->lock);
     while (!pool->stop) {
-        job *j = pick(pool, at->node);
+        job *j = copy_pool_pick_job(pool, at->node);
         if (j) {
-            take_turn(pool, j);
+            copy_pool_take_turn(pool, j);
             continue;
         }
         uint32_t doorbell = atomic_load_explicit(&at->doorbell, memory_order_relaxed);
@@ -311,8 +325,8 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-/* The number of the group near the job. n_groups: there is none, or all are near. */
-static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
+/* The number of the group near the job. n_groups: none is near, or all are. */
+static size_t copy_pool_group_of(const struct hdi_copy_pool *pool, const job *j)
 {
     size_t i = 0;
     while (i < pool->n_groups && pool->groups[i].node != j->node) {
@@ -321,35 +335,35 @@ static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
     return i;
 }
 
-static void find_groups(hd_runtime *rt)
+static void copy_pool_find_groups(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     for (int i = 0; i < rt->n_devices; i++) {
-        const job near = {.node = node_of(rt, i)};
-        if (group_of(pool, &near) == pool->n_groups) {
+        const job near = {.node = copy_pool_node_of(rt, i)};
+        if (copy_pool_group_of(pool, &near) == pool->n_groups) {
             pool->groups[pool->n_groups++].node = near.node;
         }
     }
 }
 
-/* Starts workers until the job can have as many as it wants, or the pool's limit is reached. They start near the job while its group has less
- * than its share. */
-static void start_workers(hd_runtime *rt, const job *j)
+/* Starts workers until the job can get as many as it wants, or the pool's limit is reached. They
+ * start near the job while its group is below its share. */
+static void copy_pool_start_workers(hd_runtime *rt, const job *j)
 {
     struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     if (pool->n_groups == 0) {
-        find_groups(rt);
+        copy_pool_find_groups(rt);
     }
-    size_t near = group_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
+    size_t near = copy_pool_group_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
     for (size_t i = 0; i < pool->n_groups; i++) {
         idle += near == i || near == pool->n_groups ? pool->groups[i].asleep : 0;
         workers[i] = pool->groups[i].workers;
     }
-    for (; idle < j->most && pool->started < limit_of(rt); idle++) {
-        size_t next = hdi_copy_pool_next_group(workers, pool->n_groups, near, limit_of(rt));
+    for (; idle < j->most && pool->started < copy_pool_limit_of(rt); idle++) {
+        size_t next = hdi_copy_pool_next_group(workers, pool->n_groups, near, copy_pool_limit_of(rt));
         worker *w = &pool->workers[pool->started];
         *w = (worker){.pool = pool, .group = &pool->groups[next]};
-        if (hdi_thread_start(&w->thread, run_worker, w)) {
+        if (hdi_thread_start(&w->thread, copy_pool_run_worker, w)) {
             break; /* the next transfer tries again */
         }
         pool->started++;
@@ -357,15 +371,16 @@ static void start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* How many sleepers of each group to wake, which happens without the mutex. */
+/* The number of sleepers of each group to wake, which happens without the mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;
 
-/* Wakes as many sleepers as the job can have, those near it first. A worker that is about to sleep sees that the doorbell has changed. */
-static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
+/* Wakes as many sleepers as the job can use, those near it first. A worker that is about to sleep
+ * sees that the doorbell changed. */
+static void copy_pool_ring(struct hdi_copy_pool *pool, const job *j, call *c)
 {
-    size_t near = group_of(pool, j), left = j->most;
+    size_t near = copy_pool_group_of(pool, j), left = j->most;
     for (size_t k = 0; k < pool->n_groups; k++) {
         size_t i = (near + k) % pool->n_groups;
         size_t n = left < pool->groups[i].asleep ? left : pool->groups[i].asleep;
@@ -377,7 +392,7 @@ static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
     }
 }
 
-static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
+static void copy_pool_wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
 {
     for (size_t i = 0; i < n_groups; i++) {
         if (c->count[i]) {
@@ -388,38 +403,40 @@ static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
 
 /* ---- the job's own thread ---- */
 
-static void begin(hd_runtime *rt, job *j)
+static void copy_pool_begin_job(hd_runtime *rt, job *j)
 {
     struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
     call c;
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    size_t n_groups = pool->n_groups; /* without the groups that start_workers makes, which have no sleepers yet */
-    ring(pool, j, &c);
-    start_workers(rt, j);
+    /* Without the groups that copy_pool_start_workers makes, which have no sleepers yet. */
+    size_t n_groups = pool->n_groups;
+    copy_pool_ring(pool, j, &c);
+    copy_pool_start_workers(rt, j);
     hdi_mutex_unlock(&pool->lock);
-    wake(pool, &c, n_groups);
+    copy_pool_wake(pool, &c, n_groups);
 }
 
-static void call_back(struct hdi_copy_pool *pool, job *j)
+static void copy_pool_call_back(struct hdi_copy_pool *pool, job *j)
 {
     call c;
     hdi_mutex_lock(&pool->lock);
     atomic_store_explicit(&j->away, false, memory_order_relaxed);
     size_t n_groups = pool->n_groups;
-    ring(pool, j, &c);
+    copy_pool_ring(pool, j, &c);
     hdi_mutex_unlock(&pool->lock);
-    wake(pool, &c, n_groups);
+    copy_pool_wake(pool, &c, n_groups);
 }
 
-static size_t workers_at(const job *j)
+static size_t copy_pool_workers_at(const job *j)
 {
     return atomic_load_explicit(&j->workers, memory_order_acquire);
 }
 
-/* Unlinks the job, so that no worker joins it any more. Waits for the workers that are still at it. */
-static void end(struct hdi_copy_pool *pool, job *j)
+/* Unlinks the job, so that no worker joins it any more. Waits for the workers that are still at
+ * it. */
+static void copy_pool_end_job(struct hdi_copy_pool *pool, job *j)
 {
     hdi_mutex_lock(&pool->lock);
     job **link = &pool->jobs;
@@ -428,13 +445,13 @@ static void end(struct hdi_copy_pool *pool, job *j)
     }
     *link = j->next;
     hdi_mutex_unlock(&pool->lock);
-    int64_t spin_end = workers_at(j) ? hdi_clock_ns() + pool->spin_ns : 0;
-    while (workers_at(j) && hdi_clock_ns() < spin_end) {
+    int64_t spin_end = copy_pool_workers_at(j) ? hdi_clock_ns() + pool->spin_ns : 0;
+    while (copy_pool_workers_at(j) && hdi_clock_ns() < spin_end) {
         hdi_spin_turn();
     }
-    if (workers_at(j)) {
+    if (copy_pool_workers_at(j)) {
         hdi_mutex_lock(&pool->lock);
-        while (workers_at(j)) {
+        while (copy_pool_workers_at(j)) {
             hdi_mutex_wait(&pool->lock, &pool->left);
         }
         hdi_mutex_unlock(&pool->lock);
@@ -451,14 +468,14 @@ void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*tur
         }
         return;
     }
-    job j = {.turn = turn, .context = context, .most = most, .node = node_of(rt, device)};
-    begin(rt, &j);
+    job j = {.turn = turn, .context = context, .most = most, .node = copy_pool_node_of(rt, device)};
+    copy_pool_begin_job(rt, &j);
     for (hdi_turn t; (t = turn(context, true)) != HDI_TURN_OVER;) {
         if (t == HDI_TURN_DID && atomic_load_explicit(&j.away, memory_order_relaxed)) {
-            call_back(hdi_transfer_of(rt)->copy_pool, &j);
+            copy_pool_call_back(hdi_transfer_of(rt)->copy_pool, &j);
         }
     }
-    end(hdi_transfer_of(rt)->copy_pool, &j);
+    copy_pool_end_job(hdi_transfer_of(rt)->copy_pool, &j);
 }
 
 typedef struct items {
@@ -468,7 +485,7 @@ typedef struct items {
     size_t count;
 } items;
 
-static hdi_turn next_item(void *context, bool caller)
+static hdi_turn copy_pool_next_item(void *context, bool caller)
 {
     items *all = context;
     (void)caller;
@@ -485,6 +502,6 @@ void hdi_copy_pool_run(hd_runtime *rt, int device, size_t count, void (*work)(vo
 {
     items all = {.work = work, .context = context, .count = count};
     if (count) {
-        hdi_copy_pool_share(rt, device, count - 1, next_item, &all);
+        hdi_copy_pool_share(rt, device, count - 1, copy_pool_next_item, &all);
     }
 }

@@ -1,13 +1,15 @@
-/* copy_pool.h - a few threads that share the work of copying between the program's memory and pinned memory.
+/* copy_pool.h - a few threads that share the work of copying between the program's memory and
+ * pinned memory.
  *
- * The first large transfers start the workers, each near a memory node that devices are near. Placement inline and copy_threads=0 have none.
- * Several transfers at once get about as many workers each, near their device as far as possible. Idle workers sleep.
+ * The first large transfers start the workers, each near a memory node that devices are near.
+ * Placement inline and copy_threads=0 start none. Transfers that run at once get about as many
+ * workers each, near their device if possible. Idle workers sleep.
  *
  * Threads: any thread may share a transfer, several at once.
  * Locks: the pool's mutex, never held while work runs.
- * Blocking: a call returns when the workers have left its transfer.
- * Always: no worker touches a transfer after hdi_copy_pool_share or hdi_copy_pool_run has returned. The calling thread does everything alone
- * where there are no workers.
+ * Blocking: a call returns when the last worker leaves its transfer.
+ * Always: no worker touches a transfer after hdi_copy_pool_share or hdi_copy_pool_run returns.
+ * Without workers the calling thread does everything alone.
  */
 #ifndef HDI_TRANSFER_COPY_POOL_H
 #define HDI_TRANSFER_COPY_POOL_H
@@ -15,38 +17,44 @@
 #include "engine/runtime.h"
 
 #define HDI_COPY_POOL_MOST 64 /* the most that the option copy_threads allows */
-/* The most for one transfer, and near one node, where the option does not set it. More workers do not copy faster: memory is the limit. */
+/* The most for one transfer, and near one node, unless the option sets it. More workers do not copy
+ * faster: memory is the limit. */
 #define HDI_COPY_POOL_USUAL 11
 
 /* No transfer is under way at release. Errors: HOST_MEMORY. */
 extern const hdi_lifetime hdi_copy_pool_lifetime;
 
-/* The most workers that a transfer can have. */
+/* The most workers that a transfer can get. */
 size_t hdi_copy_pool_count(const hd_runtime *rt);
 
-/* The number of the group for the next worker. It is `wanted` while that has less than its share of `limit`, else the group with the fewest
- * workers.
- * `wanted` of `groups` or more: none is wanted. Pure. */
+/* The number of the group for the next worker. It is `wanted` while that group is below its share
+ * of `limit`, else the group with the fewest workers.
+ * `wanted` of `groups` or more: no group is wanted. Pure. */
 size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit);
 
 /* The result of one turn at a shared transfer. */
 typedef enum hdi_turn {
-    HDI_TURN_DID,   /* something was done; there may be more */
-    HDI_TURN_WAITS, /* nothing can be done before something else happens: workers leave until they are called again */
-    HDI_TURN_OVER   /* no thread needs to begin anything any more */
+    HDI_TURN_DID, /* did something; more may follow */
+    /* Nothing can be done before something else happens: workers leave until they are called
+     * again. */
+    HDI_TURN_WAITS,
+    HDI_TURN_OVER /* no thread needs to begin anything any more */
 } hdi_turn;
 
-/* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false) on up to `most` workers near `device` (-1:
- * anywhere). After WAITS the workers stay away until the calling thread's next DID. A worker's turn must not wait for long. */
+/* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false)
+ * on up to `most` workers near `device` (-1: anywhere). After WAITS the workers stay away until the
+ * calling thread's next DID. A worker's turn must not wait for long. */
 void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
                          void *context);
 
-/* Runs work(context, item) for every item in [0, items), on the calling thread and on workers near `device`. Without workers the calling
- * thread runs all items. Each item runs exactly once, in no order. The last one has run when this returns. */
+/* Runs work(context, item) for every item in [0, items), on the calling thread and on workers near
+ * `device`. Without workers the calling thread runs all items. Each item runs exactly once, in no
+ * order. All items are complete when this returns. */
 void hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *context, size_t item),
                        void *context);
 
-/* memcpy for large blocks that this processor will not use again soon. A thread that sees a release store behind the call sees the bytes, too. */
+/* memcpy for large blocks that this processor will not use again soon. A thread that sees a release
+ * store behind the call sees the bytes, too. */
 void hdi_copy_through(void *dst, const void *src, size_t bytes);
 
 #endif

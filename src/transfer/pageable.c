@@ -1,20 +1,27 @@
-/* pageable.c - hd_write and hd_read: between the program's own memory and buffers, and all of it that can be tuned.
+/* pageable.c - hd_write and hd_read: between the program's own memory and buffers, and all their
+ * tuning.
  *
- * A small transfer to or from a device takes one chunk (staging.h). Pinned buffers are copied to and from directly.
- * A large transfer is cut into parts. Each is an operation of its own through a chunk. The calling thread and the copy threads
- * (copy_pool.h) fill or empty the chunks. Parts are small at the beginning and at the end, where the link and the threads wait for each
- * other, and large in between.
+ * A small transfer to or from a device takes one chunk (staging.h). Pinned buffers are copied to
+ * and from directly.
+ * A large transfer is cut into parts. Each is an operation of its own through a chunk. The calling
+ * thread and the copy threads (copy_pool.h) fill or empty the chunks. Parts are small at the
+ * beginning and at the end, where the link and the threads wait for each other, and large in
+ * between.
  *
- * A large write is filled in by all threads that take a turn at it. For a large read the device fills chunks ahead. A thread that takes a turn
- * empties the chunk at the front of the queue, and sends it off again for the next part.
+ * All threads that take a turn at a large write fill its chunks. For a large read the device fills
+ * chunks ahead. A thread that takes a turn empties the chunk at the front of the queue, and sends
+ * it off again for the next part.
  *
- * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at it. Only the caller takes chunks from the pool for a read.
- * It waits for one only while the transfer has none. So readers never wait for each other in a circle, however few chunks there are.
+ * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at it. Only
+ * the caller takes chunks from the pool for a read. It waits for one only while the transfer holds
+ * none. So readers never wait for each other in a circle, even with few chunks.
  * A copy thread waits for the front without claiming it.
  * Locks: one per large transfer, for tens of nanoseconds, with nothing below it.
- * Blocking: hd_write for chunks in use, while the thread holds none; hd_read until the bytes are there.
- * Always: a chunk is given back with the position of the operation that uses it, also on failure. The first failure ends the transfer, and
- * nothing begins behind it. A chunk of a large read is in its queue, or in the hands of the one thread that empties it.
+ * Blocking: hd_write for chunks in use, while the thread holds none; hd_read until the bytes are
+ * there.
+ * Always: a chunk is given back with the position of the operation that uses it, also on failure.
+ * The first failure ends the transfer, and nothing begins after it. A chunk of a large read is in
+ * its queue, or in the hands of the one thread that empties it.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -30,17 +37,20 @@
 #define PART_LEAST ((size_t)256 << 10)
 #define PART_MOST HDI_STAGING_LARGE
 
-#define SHARED_LEAST ((size_t)1 << 20)   /* transfers from this size on are shared with the copy threads */
-#define THROUGH_LEAST ((size_t)32 << 20) /* ... and their bytes go past the caches, which have no room for them: */
-#define FILL_THROUGH true                /* on the way into chunks */
-#define EMPTY_THROUGH true               /* on the way out of them */
-#define PARTS_PER_FLAG                                                                                                 \
-    2 /* so many parts of equal size are seen finished together: each completion write holds up the link */
-#define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits for a device no longer */
+/* Transfers from this size on are shared with the copy threads. */
+#define SHARED_LEAST ((size_t)1 << 20)
+/* ... and their bytes go past the caches, which are too small for them: */
+#define THROUGH_LEAST ((size_t)32 << 20)
+#define FILL_THROUGH true  /* on the way into chunks */
+#define EMPTY_THROUGH true /* on the way out of them */
+/* This many parts of equal size share one completion write, since each such write holds up the
+ * link. */
+#define PARTS_PER_FLAG 2
+#define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits no longer for a device */
 
 typedef struct pageable_part {
     size_t at, bytes;   /* of the transfer */
-    size_t page_offset; /* where in the chunk: as far from a page's begin as on the device */
+    size_t page_offset; /* its offset in the chunk: as far from a page's begin as on the device */
     bool signalled;     /* a completion write follows it */
 } pageable_part;
 
@@ -49,17 +59,17 @@ typedef struct pageable {
     hdi_device *device;
     bool to_device;
     hdi_staging *pool;
-    hd_lane *lane;         /* the pool's */
+    hd_lane *lane;         /* the lane of the pool */
     hdi_place place;       /* on the device */
     uint64_t offset;       /* there */
-    unsigned char *memory; /* the program's; only read by a write */
+    unsigned char *memory; /* the program's memory; a write only reads it */
     size_t bytes;
     size_t threads; /* that may take part */
     int64_t deadline;
     _Atomic int status; /* hd_status of the first failure */
     /* ---- under the lock ---- */
     hdi_lock lock;
-    _Atomic size_t next; /* the first byte that is in no part yet; looked at without the lock, too */
+    _Atomic size_t next; /* the first byte that is in no part yet; also read without the lock */
     size_t parts;        /* begun so far */
     size_t unsignalled;  /* bytes since the last part with `signalled` */
     hd_error *error;     /* of `status`, once that is not HD_OK; NULL for small transfers */
@@ -80,13 +90,13 @@ static inline bool pageable_failed(const pageable *t)
     return atomic_load_explicit(&t->status, memory_order_relaxed) != HD_OK;
 }
 
-/* Whether there may be parts to begin. */
+/* True if parts may be left to begin. */
 static inline bool pageable_goes_on(const pageable *t)
 {
     return !pageable_failed(t) && atomic_load_explicit(&t->next, memory_order_relaxed) < t->bytes;
 }
 
-/* Until when a turn waits for the device. */
+/* The time until which a turn waits for the device. */
 static inline int64_t pageable_timeout(const pageable *t, bool caller)
 {
     int64_t soon = caller ? t->deadline : hdi_clock_ns() + HELPER_TIMEOUT_NS;
@@ -94,7 +104,7 @@ static inline int64_t pageable_timeout(const pageable *t, bool caller)
 }
 
 #define PAGE 4096
-#define CHUNKS_PER_FLAG 8 /* of a stream of small writes so many chunks come free together */
+#define CHUNKS_PER_FLAG 8 /* in a stream of small writes this many chunks become free together */
 
 /* ---- pinned buffers ---- */
 
@@ -104,7 +114,7 @@ typedef struct blocks {
     size_t bytes;
 } blocks;
 
-static void copy_block(void *context, size_t item)
+static void pageable_copy_block(void *context, size_t item)
 {
     const blocks *b = context;
     size_t at = item * SHARED_LEAST, left = b->bytes - at;
@@ -116,14 +126,14 @@ static void copy_block(void *context, size_t item)
     }
 }
 
-static void copy_on_host(hd_runtime *rt, unsigned char *dst, const unsigned char *src, size_t bytes)
+static void pageable_copy_on_host(hd_runtime *rt, unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     blocks all = {dst, src, bytes};
-    hdi_copy_pool_run(rt, -1, (bytes + SHARED_LEAST - 1) / SHARED_LEAST, copy_block, &all);
+    hdi_copy_pool_run(rt, -1, (bytes + SHARED_LEAST - 1) / SHARED_LEAST, pageable_copy_block, &all);
 }
 
-/* The program's memory may be a part of the buffer. */
-static hd_status check_apart(const unsigned char *dst, const unsigned char *src, size_t bytes)
+/* Fails if the ranges overlap: the program's memory may be a part of the buffer. */
+static hd_status pageable_check_apart(const unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
     return hdi_box_overlaps(&box, (uintptr_t)dst, (uintptr_t)src)
@@ -131,35 +141,35 @@ static hd_status check_apart(const unsigned char *dst, const unsigned char *src,
                : HD_OK;
 }
 
-static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const unsigned char *src,
-                              size_t bytes, int64_t deadline)
+static hd_status pageable_write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset,
+                                       const unsigned char *src, size_t bytes, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    hd_status status = check_apart(b->host + offset, src, bytes);
+    hd_status status = pageable_check_apart(b->host + offset, src, bytes);
     status =
         status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_WRITE | HDI_ACCESS_REPLACES, deadline);
     if (!status) {
-        copy_on_host(b->runtime, b->host + offset, src, bytes);
+        pageable_copy_on_host(b->runtime, b->host + offset, src, bytes);
     }
     hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     hdi_hold_end(b);
     return status;
 }
 
-static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, unsigned char *dst,
-                             size_t bytes, int64_t deadline)
+static hd_status pageable_read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, unsigned char *dst,
+                                      size_t bytes, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    hd_status status = check_apart(dst, b->host + offset, bytes);
+    hd_status status = pageable_check_apart(dst, b->host + offset, bytes);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_READ, deadline);
     if (!status) {
-        copy_on_host(b->runtime, dst, b->host + offset, bytes);
+        pageable_copy_on_host(b->runtime, dst, b->host + offset, bytes);
     }
     hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     hdi_hold_end(b);
@@ -168,7 +178,8 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
 
 /* ---- parts of large transfers ---- */
 
-/* Chooses a pool that has chunks, and how many threads take part. `t` has rt, device, to_device, place, offset, memory, bytes and deadline.
+/* Chooses a pool with chunks, and the number of threads that take part. In `t`, the caller sets rt,
+ * device, to_device, place, offset, memory, bytes and deadline.
  * Errors: those of hdi_staging_choose, DEVICE_LOST. */
 static hd_status pageable_begin(pageable *t)
 {
@@ -183,8 +194,9 @@ static hd_status pageable_begin(pageable *t)
     return status;
 }
 
-/* How large the next part should be: each thread gets several, the first ones soon, and the last ones end at about the same time. */
-static size_t part_bytes(const pageable *t, size_t left)
+/* The size of the next part: each thread gets several, the first ones soon, and the last ones end
+ * at about the same time. */
+static size_t pageable_part_bytes(const pageable *t, size_t left)
 {
     size_t most = PART_LEAST << (t->parts / t->threads < 8 ? t->parts / t->threads : 8);
     most = most < PART_MOST ? most : PART_MOST;
@@ -193,16 +205,18 @@ static size_t part_bytes(const pageable *t, size_t left)
     return bytes < most ? bytes : most;
 }
 
-/* Begins the next part, which fits into `room` bytes of a chunk. False: there is none, or the transfer has failed. */
+/* Begins the next part, which fits into `room` bytes of a chunk. False: none is left, or the
+ * transfer failed. */
 static bool pageable_next(pageable *t, size_t room, pageable_part *out)
 {
     hdi_lock_take(&t->lock);
     size_t at = atomic_load_explicit(&t->next, memory_order_relaxed), left = t->bytes - at;
     bool found = left && !pageable_failed(t);
     if (found) {
-        /* All parts but the first begin where pages of the device begin, so that only the first has an offset in its page. */
+        /* All parts but the first begin at a page of the device, so that only the first is offset
+         * in its page. */
         size_t page_offset = (size_t)((t->place.buffer->address + t->offset + at) % PAGE);
-        size_t bytes = part_bytes(t, left);
+        size_t bytes = pageable_part_bytes(t, left);
         bytes = (bytes < room ? bytes : room) - page_offset;
         bool rest = left <= bytes || (left - bytes < PART_STEP && left <= room - page_offset);
         bytes = rest ? left : bytes;
@@ -217,7 +231,8 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
     return found;
 }
 
-/* The operation that moves a part between its chunk and the device. *last: its end. `parked`: as in hdi_linked. */
+/* Submits the operation that moves a part between its chunk and the device. *last: its end.
+ * `parked`: as in hdi_linked. */
 static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, hdi_point *parked,
                                  hdi_point *last)
 {
@@ -247,8 +262,8 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     return status;
 }
 
-/* Waits, without a chunk, until no claim keeps a transfer of these bytes of it waiting. */
-static hd_status pageable_await_claims(pageable *t, size_t at, size_t bytes)
+/* Waits, without a chunk, until a transfer of these bytes waits for no work of the program. */
+static hd_status pageable_await_roots(pageable *t, size_t at, size_t bytes)
 {
     const hdi_use use = {.buffer = t->place.buffer,
                          .losses = t->place.losses,
@@ -258,10 +273,10 @@ static hd_status pageable_await_claims(pageable *t, size_t at, size_t bytes)
                          .read = !t->to_device,
                          .write = t->to_device,
                          .whole = bytes == t->place.buffer->bytes};
-    return hdi_staging_await_claims(t->pool, &use, 1, t->deadline);
+    return hdi_staging_await_roots(t->lane, &use, 1, t->deadline);
 }
 
-/* Ends the transfer with this thread's last failure, unless it has failed already. */
+/* Ends the transfer with this thread's last failure, unless it already failed. */
 static void pageable_fail(pageable *t, hd_status status)
 {
     hd_error error;
@@ -274,7 +289,8 @@ static void pageable_fail(pageable *t, hd_status status)
     hdi_lock_release(&t->lock);
 }
 
-/* The status, with the calling thread's message made that of the failure. All copy threads have left. */
+/* The status, with the failure's message as the calling thread's message. No copy thread works on
+ * it any more. */
 static hd_status pageable_result(pageable *t)
 {
     hd_status status = atomic_load_explicit(&t->status, memory_order_relaxed);
@@ -287,7 +303,7 @@ static hd_status pageable_result(pageable *t)
 /* ---- large writes ---- */
 
 /* A turn: fills a chunk with the next part, and submits its copy. */
-static hdi_turn fill(void *context, bool caller)
+static hdi_turn pageable_write_turn(void *context, bool caller)
 {
     pageable *t = context;
     if (!pageable_goes_on(t)) {
@@ -300,7 +316,7 @@ static hdi_turn fill(void *context, bool caller)
             return HDI_TURN_WAITS;
         }
         size_t at = atomic_load_explicit(&t->next, memory_order_relaxed);
-        status = pageable_await_claims(t, at, t->bytes - at);
+        status = pageable_await_roots(t, at, t->bytes - at);
     }
     status = status ? status : hdi_staging_take(t->pool, HDI_STAGING_WAIT, pageable_timeout(t, caller), &chunk);
     if (!status && !chunk && !caller) {
@@ -333,7 +349,7 @@ static hd_status pageable_write(pageable *t)
     t->error = &error;
     hd_status status = pageable_begin(t);
     if (!status) {
-        hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, fill, t);
+        hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, pageable_write_turn, t);
         status = pageable_result(t);
     }
     return status;
@@ -357,8 +373,8 @@ typedef struct reading {
     _Atomic bool caller_waits; /* for that */
 } reading;
 
-/* A thread has let go of a chunk: into the queue, or back to the ring. */
-static void let_go(reading *r, const flight *sent)
+/* A thread lets go of a chunk: into the queue, or back to the ring. */
+static void pageable_read_let_go(reading *r, const flight *sent)
 {
     hdi_lock_take(&r->t.lock);
     if (sent) {
@@ -366,15 +382,16 @@ static void let_go(reading *r, const flight *sent)
     }
     r->hands--;
     hdi_lock_release(&r->t.lock);
-    /* Sequentially consistent with the caller's note that it waits, and its look at `changed` behind that. */
+    /* Sequentially consistent with the caller's note that it waits, and its look at `changed` after
+     * that. */
     atomic_fetch_add_explicit(&r->changed, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&r->caller_waits, memory_order_seq_cst)) {
         hdi_futex_wake(&r->changed, 1);
     }
 }
 
-/* Sends a chunk in this thread's hands for the next part, or gives it back where there is none. */
-static void send(reading *r, hdi_chunk *chunk)
+/* Sends a chunk in this thread's hands for the next part, or gives it back if no part is left. */
+static void pageable_read_send(reading *r, hdi_chunk *chunk)
 {
     pageable *t = &r->t;
     flight f = {.chunk = chunk};
@@ -387,18 +404,19 @@ static void send(reading *r, hdi_chunk *chunk)
     if (!sent) {
         hdi_staging_give(t->pool, chunk, (hdi_point){0, 0}, false);
     }
-    let_go(r, sent ? &f : NULL);
+    pageable_read_let_go(r, sent ? &f : NULL);
 }
 
-static void take_into_hands(reading *r)
+static void pageable_read_take_into_hands(reading *r)
 {
     hdi_lock_take(&r->t.lock);
     r->hands++;
     hdi_lock_release(&r->t.lock);
 }
 
-/* The caller alone: one more chunk from the ring. False: there was none as wished, or the transfer failed for want of one. */
-static bool send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
+/* Only the caller: sends one more chunk from the ring. False: none was available as wished, or the
+ * transfer failed for want of one. */
+static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 {
     pageable *t = &r->t;
     hdi_chunk *chunk;
@@ -414,21 +432,22 @@ static bool send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
         return false;
     }
     if (chunk) {
-        take_into_hands(r);
-        send(r, chunk);
+        pageable_read_take_into_hands(r);
+        pageable_read_send(r, chunk);
     }
     return chunk != NULL;
 }
 
-/* Copies the bytes of a chunk in this thread's hands to where they belong. Sends the chunk off again, unless another thread waits for one. */
-static void empty(reading *r, const flight *f)
+/* Copies the bytes of a chunk in this thread's hands to their destination. Sends the chunk off
+ * again, unless another thread waits for one. */
+static void pageable_read_empty(reading *r, const flight *f)
 {
     pageable *t = &r->t;
     hd_status status = hdi_position_status(t->rt, f->last.lane, f->last.position);
     if (status) {
         pageable_fail(t, status);
         hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
-        let_go(r, NULL);
+        pageable_read_let_go(r, NULL);
         return;
     }
     pageable_copy(t, t->memory + f->part.at, f->chunk->buffer->host + f->part.page_offset, f->part.bytes);
@@ -437,9 +456,9 @@ static void empty(reading *r, const flight *f)
     hdi_lock_release(&t->lock);
     if (share) {
         hdi_staging_give(t->pool, f->chunk, (hdi_point){0, 0}, false);
-        let_go(r, NULL);
+        pageable_read_let_go(r, NULL);
     } else {
-        send(r, f->chunk);
+        pageable_read_send(r, f->chunk);
     }
 }
 
@@ -451,8 +470,9 @@ typedef enum front {
     FRONT_OVER
 } front;
 
-/* The flight at the front, if its bytes are there: into this thread's hands. *until: else what to wait for. */
-static front claim(reading *r, flight *f, hdi_awaited *until)
+/* Takes the flight at the front into this thread's hands, if its bytes are there. *until: else the
+ * use to wait for. */
+static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until)
 {
     pageable *t = &r->t;
     front found;
@@ -460,12 +480,13 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
     if (pageable_failed(t)) {
         found = FRONT_OVER;
     } else if (r->count == 0) {
-        /* What is in a thread's hands may be on its way back into the queue, also for the last part. */
+        /* A chunk in a thread's hands may be on its way back into the queue, also for the last
+         * part. */
         bool all = atomic_load_explicit(&t->next, memory_order_relaxed) == t->bytes;
         found = r->hands ? FRONT_IN_HANDS : all ? FRONT_OVER : FRONT_NONE;
     } else {
         *f = r->queue[r->first];
-        /* pairs with the engine's store of `done`: the bytes are there */
+        /* Pairs with the engine's store of `done`: the bytes are there. */
         bool there = hdi_point_done(t->rt, f->last);
         found = there ? FRONT_TAKEN : FRONT_UNDER_WAY;
         *until = (hdi_awaited){.flagged = 0};
@@ -483,8 +504,8 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
     return found;
 }
 
-/* The caller has nothing to do before another thread sends a chunk, or has emptied its last one. */
-static void wait_for_hands(reading *r)
+/* The caller is idle until another thread sends a chunk, or empties its last one. */
+static void pageable_read_wait_for_hands(reading *r)
 {
     atomic_store_explicit(&r->caller_waits, true, memory_order_seq_cst);
     uint32_t changed = atomic_load_explicit(&r->changed, memory_order_seq_cst);
@@ -497,7 +518,7 @@ static void wait_for_hands(reading *r)
     atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);
 }
 
-static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller)
+static hdi_turn pageable_read_wait_for_front(reading *r, const hdi_awaited *until, bool caller)
 {
     pageable *t = &r->t;
     if (hdi_awaited_wait(until, t->rt, pageable_timeout(t, caller), caller)) {
@@ -511,28 +532,30 @@ static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller
     return HDI_TURN_OVER;
 }
 
-static hdi_turn turn(void *context, bool caller)
+static hdi_turn pageable_read_turn(void *context, bool caller)
 {
     reading *r = context;
     pageable *t = &r->t;
     flight f;
-    while (caller && !hdi_staging_wanted(t->pool) && send_another(r, HDI_STAGING_IDLE, 0)) {
+    while (caller && !hdi_staging_wanted(t->pool) && pageable_read_send_another(r, HDI_STAGING_IDLE, 0)) {
     }
     hdi_awaited until;
-    switch (claim(r, &f, &until)) {
+    switch (pageable_read_claim_front(r, &f, &until)) {
     case FRONT_TAKEN:
-        empty(r, &f);
+        pageable_read_empty(r, &f);
         return HDI_TURN_DID;
     case FRONT_UNDER_WAY:
-        return caller && send_another(r, HDI_STAGING_NOW, 0) ? HDI_TURN_DID : wait_for_front(r, &until, caller);
+        return caller && pageable_read_send_another(r, HDI_STAGING_NOW, 0)
+                   ? HDI_TURN_DID
+                   : pageable_read_wait_for_front(r, &until, caller);
     case FRONT_IN_HANDS:
         if (caller) {
-            wait_for_hands(r);
+            pageable_read_wait_for_hands(r);
         }
         return HDI_TURN_WAITS;
     case FRONT_NONE:
         if (caller) {
-            send_another(r, HDI_STAGING_WAIT, t->deadline);
+            pageable_read_send_another(r, HDI_STAGING_WAIT, t->deadline);
         }
         return caller ? HDI_TURN_DID : HDI_TURN_WAITS;
     case FRONT_OVER:
@@ -546,7 +569,7 @@ static hd_status pageable_read(pageable *t)
     hd_error error;
     t->error = &error;
     hd_status status = pageable_begin(t);
-    status = status ? status : pageable_await_claims(t, 0, t->bytes);
+    status = status ? status : pageable_await_roots(t, 0, t->bytes);
     if (status) {
         return status;
     }
@@ -555,8 +578,8 @@ static hd_status pageable_read(pageable *t)
     r.first = r.count = r.hands = 0;
     atomic_init(&r.changed, 0);
     atomic_init(&r.caller_waits, false);
-    hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, turn, &r);
-    for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
+    hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, pageable_read_turn, &r);
+    for (; r.count; r.count--) { /* of a failed transfer: the device still works on them */
         const flight *f = &r.queue[r.first];
         hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
         r.first = (r.first + 1) % HDI_STAGING_MOST;
@@ -566,8 +589,8 @@ static hd_status pageable_read(pageable *t)
 
 /* ---- small transfers ---- */
 
-/* A chunk for all of it; `t` is complete as for pageable_begin. */
-static hd_status begin_small(pageable *t, hdi_chunk **chunk)
+/* Takes a chunk for all of it; `t` is complete as for pageable_begin. */
+static hd_status pageable_begin_small(pageable *t, hdi_chunk **chunk)
 {
     if (__builtin_expect(t->place.losses == HDI_LOST, 0)) {
         return hdi_loss_fail(t->rt, t->device->index, "the buffer's content was lost (hd_free it)");
@@ -575,12 +598,12 @@ static hd_status begin_small(pageable *t, hdi_chunk **chunk)
     return hdi_staging_await(t->pool, HDI_STAGING_WAIT, t->deadline, chunk);
 }
 
-static hd_status write_small(pageable *t)
+static hd_status pageable_write_small(pageable *t)
 {
     hdi_chunk *chunk;
     bool is_short = hdi_staging_is_short(t->pool);
-    hd_status status = __builtin_expect(is_short, 0) ? pageable_await_claims(t, 0, t->bytes) : HD_OK;
-    status = status ? status : begin_small(t, &chunk);
+    hd_status status = __builtin_expect(is_short, 0) ? pageable_await_roots(t, 0, t->bytes) : HD_OK;
+    status = status ? status : pageable_begin_small(t, &chunk);
     if (status) {
         return status;
     }
@@ -593,17 +616,30 @@ static hd_status write_small(pageable *t)
     return status;
 }
 
-/* *parked: as in hdi_linked. */
-static hd_status try_read_small(pageable *t, hdi_point *parked)
+/* Submits the copy into the chunk. If it waits for work of the program, the thread holds the chunk
+ * meanwhile only if enough are left for others. Else *root is some of that work, and nothing was
+ * submitted. */
+static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk, hdi_point *root, hdi_point *last)
+{
+    const pageable_part part = {.bytes = t->bytes, .signalled = true};
+    hd_status status = pageable_submit(t, chunk, &part, root, last);
+    if (__builtin_expect(root->position != 0, 0) && hdi_staging_is_ample(t->pool)) {
+        root->position = 0;
+        status = pageable_submit(t, chunk, &part, NULL, last);
+    }
+    return status;
+}
+
+/* *root: work of the program to wait for first; position 0: none. */
+static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
 {
     hdi_chunk *chunk;
-    hd_status status = begin_small(t, &chunk);
+    hd_status status = pageable_begin_small(t, &chunk);
     if (status) {
         return status;
     }
-    pageable_part part = {.bytes = t->bytes, .signalled = true};
-    hdi_point last;
-    status = pageable_submit(t, chunk->buffer, &part, parked, &last);
+    hdi_point last = {0, 0};
+    status = pageable_submit_small_read(t, chunk->buffer, root, &last);
     if (!status && !hdi_wait_position(t->rt, last.lane, last.position, t->deadline)) {
         status = hdi_not_done(t->rt, last.lane, last.position, "the bytes are not there yet (option transfer_timeout)");
     } else if (!status) {
@@ -613,25 +649,25 @@ static hd_status try_read_small(pageable *t, hdi_point *parked)
             last.position = 0;
         }
     }
-    hdi_staging_give(t->pool, chunk, last, part.signalled);
+    hdi_staging_give(t->pool, chunk, last, true);
     return status;
 }
 
-static hd_status read_small(pageable *t)
+static hd_status pageable_read_small(pageable *t)
 {
-    hdi_point parked = {0, 0};
-    hd_status status = try_read_small(t, &parked);
-    while (__builtin_expect(parked.position != 0, 0)) {
-        status = pageable_await_claims(t, 0, t->bytes);
-        parked.position = 0;
-        status = status ? status : try_read_small(t, &parked);
+    hdi_point root = {0, 0};
+    hd_status status = pageable_try_read_small(t, &root);
+    while (__builtin_expect(root.position != 0, 0)) {
+        status = pageable_await_roots(t, 0, t->bytes);
+        root.position = 0;
+        status = status ? status : pageable_try_read_small(t, &root);
     }
     return status;
 }
 
 /* ---- the calls ---- */
 
-static pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, hdi_device *device, size_t offset,
+static pageable pageable_make(struct hd_buffer *b, const hd_buffer *handle, hdi_device *device, size_t offset,
                               const void *memory, size_t bytes, int64_t deadline)
 {
     return (pageable){
@@ -646,8 +682,8 @@ static pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, hdi_
     };
 }
 
-/* With the pool of small chunks. */
-static hd_status begin(pageable *t)
+/* Begins with the pool of small chunks. */
+static hd_status pageable_choose_pool(pageable *t)
 {
     hd_status status = hdi_copy_alive(t->device->lane_in);
     t->pool = status ? NULL : hdi_staging_of(t->device, t->to_device, false);
@@ -670,18 +706,18 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    int owner = b->owner; /* once: the structure may change hands, and submitting detects that */
     if (owner == HDI_OWNER_HOST) {
-        return write_pinned(b, handle, offset, src, bytes, deadline);
+        return pageable_write_pinned(b, handle, offset, src, bytes, deadline);
     }
-    pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, src, bytes, deadline);
+    pageable t = pageable_make(b, handle, b->runtime->devices[owner], offset, src, bytes, deadline);
     t.to_device = true;
-    status = begin(&t);
+    status = pageable_choose_pool(&t);
     if (status) {
         return status;
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    status = bytes <= t.pool->bytes ? write_small(&t) : pageable_write(&t);
+    status = bytes <= t.pool->bytes ? pageable_write_small(&t) : pageable_write(&t);
     hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     return status;
 }
@@ -700,15 +736,15 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* as in hd_write */
     if (owner == HDI_OWNER_HOST) {
-        return read_pinned(b, handle, offset, dst, bytes, deadline);
+        return pageable_read_pinned(b, handle, offset, dst, bytes, deadline);
     }
-    pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, dst, bytes, deadline);
-    status = begin(&t);
+    pageable t = pageable_make(b, handle, b->runtime->devices[owner], offset, dst, bytes, deadline);
+    status = pageable_choose_pool(&t);
     if (status) {
         return status;
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
-    status = bytes <= t.pool->bytes ? read_small(&t) : pageable_read(&t);
+    status = bytes <= t.pool->bytes ? pageable_read_small(&t) : pageable_read(&t);
     hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     return status;
 }

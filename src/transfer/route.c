@@ -1,14 +1,19 @@
-/* route.c - which way bytes go: the plan, the copy lanes, and which devices use which devices' memory.
+/* route.c - how bytes travel: the plan, the copy lanes, and which devices use which devices'
+ * memory.
  *
- * The first use of two devices looks for a result (src/peer), which may take a test of about a second, and then maps memory.
- * A kernel that needs the answer waits for it. A copy does not wait: it goes through pinned memory until the peer_tester has an answer.
+ * The first use of two devices looks for a result (src/peer), which may take a test of about a
+ * second, and then maps memory.
+ * A kernel that needs the answer waits for it. A copy does not wait: it goes through pinned memory
+ * until the peer_tester has an answer.
  *
- * Threads: any. The submitting thread settles a pair for a kernel, the peer_tester's thread for copies.
- * Locks: as route.h states; `linking` while memory is mapped, none during a test. A restart takes it before the peers of a device are dropped.
- * An established answer takes one load, and no lock.
+ * Threads: any. The submitting thread settles a pair for a kernel, the peer_tester's thread for
+ * copies.
+ * Locks: as route.h states; `linking` while memory is mapped, none during a test. A restart takes
+ * it before the peers of a device are dropped. An established answer takes one load, and no lock.
  * Blocking: see route.h.
- * Always: a positive answer changes only where one of the devices was lost and restarted, or where a requested test finds the pair corrupt.
- * What is mapped for a peer stays mapped, since work in flight may use it.
+ * Always: a positive answer changes only if one of the devices was lost and restarted, or if a
+ * requested test finds the pair corrupt. Memory mapped for a peer stays mapped, since work in
+ * flight may use it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +21,7 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
+#include "buffer/parked.h"
 #include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -26,13 +32,13 @@
 
 /* ---- the plan ---- */
 
-static uint64_t at_most(uint64_t value, uint64_t most)
+static uint64_t route_at_most(uint64_t value, uint64_t most)
 {
     return value < most ? value : most;
 }
 
 /* Chunks and parts of a copy between devices that goes through pinned memory. */
-static hdi_route plan_staged(const hdi_route_facts *f)
+static hdi_route route_plan_staged(const hdi_route_facts *f)
 {
     hdi_route route = {.kind = HDI_ROUTE_STAGED, .device = f->src, .second = f->dst, .lanes = HDI_LANES_QUICK};
     if (f->bytes <= HDI_STAGED_SMALL) {
@@ -42,13 +48,13 @@ static hdi_route plan_staged(const hdi_route_facts *f)
     } else {
         uint64_t part = (f->bytes - 1) / HDI_STAGED_PARTS / HDI_STAGED_STEP * HDI_STAGED_STEP + HDI_STAGED_STEP;
         route.lanes = HDI_LANES_PAIR;
-        route.piece = part < HDI_STAGED_MEDIUM ? HDI_STAGED_MEDIUM : at_most(part, HDI_STAGED_LARGE);
+        route.piece = part < HDI_STAGED_MEDIUM ? HDI_STAGED_MEDIUM : route_at_most(part, HDI_STAGED_LARGE);
         route.chunk = HDI_STAGED_LARGE;
     }
     return route;
 }
 
-static hdi_route plan_straight(hdi_route_kind kind, int device, uint64_t bytes, uint64_t quick, uint64_t piece)
+static hdi_route route_plan_straight(hdi_route_kind kind, int device, uint64_t bytes, uint64_t quick, uint64_t piece)
 {
     return (hdi_route){
         .kind = kind, .device = device, .lanes = bytes <= quick ? HDI_LANES_QUICK : HDI_LANES_BULK, .piece = piece};
@@ -57,25 +63,25 @@ static hdi_route plan_straight(hdi_route_kind kind, int device, uint64_t bytes, 
 hdi_route hdi_route_plan(const hdi_route_facts *f)
 {
     if (f->src < 0 && f->dst < 0) {
-        return plan_straight(HDI_ROUTE_HOST, 0, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
+        return route_plan_straight(HDI_ROUTE_HOST, 0, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->src < 0) {
-        return plan_straight(HDI_ROUTE_TO_DEVICE, f->dst, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
+        return route_plan_straight(HDI_ROUTE_TO_DEVICE, f->dst, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->dst < 0) {
-        return plan_straight(HDI_ROUTE_TO_HOST, f->src, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
+        return route_plan_straight(HDI_ROUTE_TO_HOST, f->src, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->src == f->dst) {
-        return plan_straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
+        return route_plan_straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
-    /* Writing to a peer is posted and reading is not, so the source does it where it can. */
+    /* Writes to a peer are posted and reads are not, so the source copies if it can. */
     if (f->src_to_dst == HDI_LINK_GOOD) {
-        return plan_straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
+        return route_plan_straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
     if (f->dst_to_src == HDI_LINK_GOOD) {
-        return plan_straight(HDI_ROUTE_PEER, f->dst, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
+        return route_plan_straight(HDI_ROUTE_PEER, f->dst, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
-    return plan_staged(f);
+    return route_plan_staged(f);
 }
 
 /* ---- copy lanes ---- */
@@ -90,34 +96,36 @@ typedef struct choice {
 
 struct hdi_copy_lanes {
     hdi_mutex lock;
-    choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, as those of `bulk` */
+    choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, like those of `bulk` */
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
     choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */
 };
 
-static _Thread_local char myself; /* its address is the thread's number, which a later thread may have again */
+/* Its address is the thread's number, which a later thread may get again. */
+static _Thread_local char myself;
 
-static hd_status make_lane(hdi_device *device, choice *c, hd_lane **out)
+static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **out)
 {
     hd_status status = hdi_lane_make(device, true, false, out);
     if (!status) {
         (*out)->is_copy = true;
-        /* pairs with the acquire loads: the lane is made before it is seen */
+        /* Pairs with the acquire loads: the lane is made before it is seen. */
         atomic_store_explicit(&c->lane, *out, memory_order_release);
     }
     return status;
 }
 
-/* Makes the choice's lane unless another thread has made it. NULL: it cannot be made now. The thread's message stays as it was. */
-static hd_lane *make(hdi_device *device, choice *c)
+/* Makes the choice's lane unless another thread makes it first. NULL: it cannot be made now. The
+ * thread's message stays unchanged. */
+static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&lanes->lock);
     hd_lane *lane = atomic_load_explicit(&c->lane, memory_order_acquire);
-    if (!lane && make_lane(device, c, &lane)) {
+    if (!lane && copy_lanes_make_lane(device, c, &lane)) {
         lane = NULL;
     }
     hdi_mutex_unlock(&lanes->lock);
@@ -125,28 +133,30 @@ static hd_lane *make(hdi_device *device, choice *c)
     return lane;
 }
 
-static bool is_busy(const hd_lane *lane)
+static bool copy_lanes_is_busy(const hd_lane *lane)
 {
-    /* `done` is loaded first: it never passes `submitted`. Relaxed: a stale value only makes the choice less good. */
+    /* `done` is loaded first: it never passes `submitted`. Relaxed: a stale value only makes the
+     * choice less good. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed);
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* Chooses the lane in which this thread has work. Else it is the first lane without work, else a lane made for this thread, else any lane. */
-static hd_lane *choose_lane(hdi_device *device, choice *choices, int n)
+/* Chooses the lane that holds work of this thread. Else the first lane without work, else a lane
+ * made for this thread, else any lane. */
+static hd_lane *copy_lanes_choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;
     choice *free_one = NULL;
     int made = 0;
     for (hd_lane *lane; made < n && (lane = atomic_load_explicit(&choices[made].lane, memory_order_acquire)); made++) {
-        if (!is_busy(lane)) {
+        if (!copy_lanes_is_busy(lane)) {
             free_one = free_one ? free_one : &choices[made];
         } else if (atomic_load_explicit(&choices[made].user, memory_order_relaxed) == me) {
             return lane;
         }
     }
     choice *best = free_one;
-    if (!best && made < n && make(device, &choices[made])) {
+    if (!best && made < n && copy_lanes_make_once(device, &choices[made])) {
         best = &choices[made];
     }
     if (!best && made) {
@@ -162,33 +172,34 @@ static hd_lane *choose_lane(hdi_device *device, choice *choices, int n)
 hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes)
 {
     struct hdi_copy_lanes *all = device->copy_lanes;
-    hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : choose_lane(device, all->bulk[way], BULK_LANES);
-    lane = lane ? lane : choose_lane(device, all->quick[way], QUICK_LANES);
-    return lane ? lane : choose_lane(device, all->quick[HDI_WAY_ON], QUICK_LANES); /* none could be made for peers */
+    hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : copy_lanes_choose(device, all->bulk[way], BULK_LANES);
+    lane = lane ? lane : copy_lanes_choose(device, all->quick[way], QUICK_LANES);
+    /* None could be made for peers. */
+    return lane ? lane : copy_lanes_choose(device, all->quick[HDI_WAY_ON], QUICK_LANES);
 }
 
-static hd_lane *own_lane(hdi_device *device, choice *c, hdi_way way)
+static hd_lane *copy_lanes_own(hdi_device *device, choice *c, hdi_way way)
 {
     hd_lane *lane = atomic_load_explicit(&c->lane, memory_order_acquire);
-    lane = lane ? lane : make(device, c);
+    lane = lane ? lane : copy_lanes_make_once(device, c);
     return lane ? lane : hdi_copy_lane(device, way, HDI_LANES_BULK);
 }
 
 hd_lane *hdi_program_lane(hdi_device *device, hdi_way way)
 {
-    return own_lane(device, &device->copy_lanes->program[way], way);
+    return copy_lanes_own(device, &device->copy_lanes->program[way], way);
 }
 
 hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst)
 {
     hdi_device *device = rt->devices[src];
-    return own_lane(device, &device->copy_lanes->pair_out[dst], HDI_WAY_OUT);
+    return copy_lanes_own(device, &device->copy_lanes->pair_out[dst], HDI_WAY_OUT);
 }
 
 hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst)
 {
     hdi_device *device = rt->devices[dst];
-    return own_lane(device, &device->copy_lanes->pair_in[src], HDI_WAY_IN);
+    return copy_lanes_own(device, &device->copy_lanes->pair_in[src], HDI_WAY_IN);
 }
 
 static hd_status copy_lanes_create(hdi_device *device)
@@ -202,15 +213,16 @@ static hd_status copy_lanes_create(hdi_device *device)
     hd_lane **first[HDI_WAY_PEER] = {&device->lane_in, &device->lane_out, &device->lane_on};
     hd_status status = HD_OK;
     for (int way = 0; way < HDI_WAY_PEER && !status; way++) {
-        status = make_lane(device, &lanes->quick[way][0], first[way]);
+        status = copy_lanes_make_lane(device, &lanes->quick[way][0], first[way]);
     }
-    return status;
+    return status ? status : hdi_parking_open(device);
 }
 
 const hdi_lifetime hdi_copy_lanes_lifetime = {.create_in = copy_lanes_create};
 
 void hdi_copy_lanes_release(hdi_device *device)
 {
+    hdi_parking_release(device);
     if (device->copy_lanes) {
         hdi_mutex_destroy(&device->copy_lanes->lock);
         free(device->copy_lanes);
@@ -221,7 +233,7 @@ void hdi_copy_lanes_release(hdi_device *device)
 /* ---- the peer_tester ---- */
 
 /* Finds out about a pair of devices, and maps memory for it. */
-static void settle_pair(hd_runtime *rt, int from, int owner);
+static void peer_access_settle(hd_runtime *rt, int from, int owner);
 
 struct hdi_peer_tester {
     hdi_mutex lock;
@@ -273,8 +285,8 @@ static void peer_tester_release(hd_runtime *rt)
 const hdi_lifetime hdi_peer_tester_lifetime = {
     .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
 
-/* Takes a pair out of the list. False: there is none. The lock is held. */
-static bool take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
+/* Takes a pair out of the list. False: the list is empty. The caller holds the lock. */
+static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
 {
     for (int i = 0; i < n * n; i++) {
         if (s->wanted[i / n][i % n]) {
@@ -287,16 +299,16 @@ static bool take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
     return false;
 }
 
-static void *test_pairs(void *context)
+static void *peer_tester_test_pairs(void *context)
 {
     hd_runtime *rt = context;
     struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
     hdi_mutex_lock(&s->lock);
     while (!s->stop) {
         int from, owner;
-        if (take_pair(s, rt->n_devices, &from, &owner)) {
+        if (peer_tester_take_pair(s, rt->n_devices, &from, &owner)) {
             hdi_mutex_unlock(&s->lock);
-            settle_pair(rt, from, owner);
+            peer_access_settle(rt, from, owner);
             hdi_mutex_lock(&s->lock);
         } else {
             hdi_mutex_wait(&s->lock, &s->wish);
@@ -306,8 +318,8 @@ static void *test_pairs(void *context)
     return NULL;
 }
 
-/* Requests that test from the thread. False: there is no such thread, as with placement inline. */
-static bool ask_tester(hd_runtime *rt, int from, int owner)
+/* Requests that test from the thread. False: no such thread exists, as with placement inline. */
+static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
     struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
     if (rt->is_inline) {
@@ -315,7 +327,7 @@ static bool ask_tester(hd_runtime *rt, int from, int owner)
     }
     hdi_mutex_lock(&s->lock);
     if (!s->started && !s->stop) {
-        s->started = hdi_thread_start(&s->thread, test_pairs, rt) == 0;
+        s->started = hdi_thread_start(&s->thread, peer_tester_test_pairs, rt) == 0;
     }
     bool asked = s->started;
     if (asked) {
@@ -328,20 +340,21 @@ static bool ask_tester(hd_runtime *rt, int from, int owner)
 
 /* ---- peer access ---- */
 
-/* Whether the driver's code means that peer access will never be possible. After all other codes the next use tries again. */
-static bool is_final(int code)
+/* True if the driver's code means that peer access will never be possible. After all other codes
+ * the next use tries again. */
+static bool peer_access_is_final(int code)
 {
     return code == HDCU_ERROR_PEER_ACCESS_UNSUPPORTED || code == HDCU_ERROR_INVALID_DEVICE ||
            code == HDCU_ERROR_NOT_SUPPORTED || code == HDCU_ERROR_TOO_MANY_PEERS || code == HDCU_ERROR_MAP_FAILED;
 }
 
-static bool any_lost(const hd_runtime *rt, int a, int b)
+static bool peer_access_any_lost(const hd_runtime *rt, int a, int b)
 {
     return hdi_device_lost(rt->devices[a]) || hdi_device_lost(rt->devices[b]);
 }
 
-/* Maps the owner's memory for the peer. Returns `yes` if that went well. `linking` is held. */
-static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
+/* Maps the owner's memory for the peer. Returns `yes` on success. The caller holds `linking`. */
+static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t yes)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
@@ -351,39 +364,39 @@ static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
         return yes;
     }
     const hd_error failure = attempt.error;
-    bool for_good = is_final(failure.driver_code);
+    bool for_good = peer_access_is_final(failure.driver_code);
     hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* The answer that a result gives for the pair. `linking` is held. */
-static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
+/* The answer that a result gives for the pair. The caller holds `linking`. */
+static uint8_t peer_access_decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
-    if (any_lost(rt, from, owner)) {
+    if (peer_access_any_lost(rt, from, owner)) {
         return HDI_PEERS_UNKNOWN;
     }
     hd_peer_info info = {.verdict = HD_PEER_USABLE};
-    /* read here, since a test may have been requested again meanwhile */
+    /* Read here, since a test may have been requested again meanwhile. */
     if (rt->options.peers == HDI_PEERS_VERIFY && !hdi_peers_known(rt, from, owner, &info)) {
         return HDI_PEERS_UNKNOWN; /* no result: the test may be under way on this thread */
     }
     switch (info.verdict) {
     case HD_PEER_USABLE:
-        return grant(rt, from, owner, HDI_PEERS_YES);
+        return peer_access_grant(rt, from, owner, HDI_PEERS_YES);
     case HD_PEER_SLOW:
-        return for_copies ? HDI_PEERS_SLOW_ASK : grant(rt, from, owner, HDI_PEERS_SLOW);
+        return for_copies ? HDI_PEERS_SLOW_ASK : peer_access_grant(rt, from, owner, HDI_PEERS_SLOW);
     default:
         return HDI_PEERS_NO;
     }
 }
 
-static bool is_open_question(uint8_t answer, bool for_copies)
+static bool peer_access_is_open(uint8_t answer, bool for_copies)
 {
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the pair to the peer_tester. False: there is a result already, or no peer_tester. */
-static bool leave_it(hd_runtime *rt, int from, int owner)
+/* Leaves the pair to the peer_tester. False: a result exists already, or no peer_tester does. */
+static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;
     uint8_t before = HDI_PEERS_UNKNOWN;
@@ -391,10 +404,11 @@ static bool leave_it(hd_runtime *rt, int from, int owner)
     if (hdi_peers_known(rt, from, owner, &info)) {
         return false;
     }
-    /* relaxed: it publishes no memory. It is set before the request, so that the peer_tester finds it */
+    /* Relaxed: it publishes no memory. It is set before the request, so that the peer_tester finds
+     * it. */
     bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
                                                         memory_order_relaxed);
-    if (!ours || ask_tester(rt, from, owner)) {
+    if (!ours || peer_tester_ask(rt, from, owner)) {
         return true;
     }
     before = HDI_PEERS_SOUGHT;
@@ -404,9 +418,9 @@ static bool leave_it(hd_runtime *rt, int from, int owner)
 }
 
 /* Finds the answer at the first use of a pair. */
-static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
+static uint8_t peer_access_find_out(hd_runtime *rt, int from, int owner, bool for_copies)
 {
-    HDI_INSIDE_STILL(rt); /* it may wait for a test, which hd_close then waits for */
+    HDI_INSIDE_STILL(rt); /* It may wait for a test, and hd_close then waits for it. */
     if (!hdi_runtime_is_open(rt)) {
         return HDI_PEERS_NO;
     }
@@ -416,10 +430,10 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
         atomic_store_explicit(known, HDI_PEERS_NO, memory_order_release);
         return HDI_PEERS_NO;
     }
-    if (any_lost(rt, from, owner)) {
+    if (peer_access_any_lost(rt, from, owner)) {
         return HDI_PEERS_UNKNOWN;
     }
-    if (verify && for_copies && leave_it(rt, from, owner)) {
+    if (verify && for_copies && peer_tester_leave_pair(rt, from, owner)) {
         return HDI_PEERS_SOUGHT;
     }
     if (verify) {
@@ -428,25 +442,26 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
     }
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
-    if (is_open_question(answer, for_copies)) {
-        answer = decide(rt, from, owner, for_copies);
+    if (peer_access_is_open(answer, for_copies)) {
+        answer = peer_access_decide(rt, from, owner, for_copies);
         atomic_store_explicit(known, answer, memory_order_release);
     }
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
     return answer;
 }
 
-static void settle_pair(hd_runtime *rt, int from, int owner)
+static void peer_access_settle(hd_runtime *rt, int from, int owner)
 {
     _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
-    if (!any_lost(rt, from, owner)) {
+    if (!peer_access_any_lost(rt, from, owner)) {
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, true, &info);
     }
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    /* Else a kernel needed the answer first, or a device was lost, after which the answer is not wanted any more. */
+    /* Else a kernel needed the answer first, or a device was lost, and the answer is not wanted any
+     * more. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
-        atomic_store_explicit(known, decide(rt, from, owner, true), memory_order_release);
+        atomic_store_explicit(known, peer_access_decide(rt, from, owner, true), memory_order_release);
     }
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }
@@ -456,37 +471,38 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner)
     if (owner < 0 || owner == from) {
         return true;
     }
-    /* pairs with the release store of the answer: the mapping is in place before the answer is seen */
+    /* Pairs with the release store of the answer: the mapping is in place before the answer is
+     * seen. */
     uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
-    if (__builtin_expect(is_open_question(answer, false), 0)) {
-        answer = find_out(rt, from, owner, false);
+    if (__builtin_expect(peer_access_is_open(answer, false), 0)) {
+        answer = peer_access_find_out(rt, from, owner, false);
     }
     return answer == HDI_PEERS_YES || answer == HDI_PEERS_SLOW;
 }
 
-static uint8_t access_for_copies(hd_runtime *rt, int from, int owner)
+static uint8_t peer_access_for_copies(hd_runtime *rt, int from, int owner)
 {
-    /* acquire: as in hdi_peer_access */
+    /* Acquire: as in hdi_peer_access. */
     uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
-    if (__builtin_expect(is_open_question(answer, true), 0)) {
-        answer = find_out(rt, from, owner, true);
+    if (__builtin_expect(peer_access_is_open(answer, true), 0)) {
+        answer = peer_access_find_out(rt, from, owner, true);
     }
     return answer;
 }
 
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
 {
-    /* Writes to a peer are posted and reads are not, so the source copies where it can. The other way is requested only where it is needed: it
-     * takes one of the few places for peers. */
-    uint8_t answer = access_for_copies(rt, src, dst);
+    /* Writes to peers are posted and reads are not, so the source copies if it can. The other way
+     * is requested only if it is needed: it takes one of the few places for peers. */
+    uint8_t answer = peer_access_for_copies(rt, src, dst);
     if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
         return answer == HDI_PEERS_YES ? src : -1;
     }
-    return access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
+    return peer_access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
 }
 
 /* Writes the reason of a negative answer, in words that follow a colon. */
-static void explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
+static void peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
 {
     hd_peer_info info;
     hdi_peers_known(rt, from, owner, &info);
@@ -525,7 +541,7 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
     return !hdi_buffer_is_imported(other) || hdi_region_is_reached(other, by) ? by : -1;
 }
 
-hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from)
+hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
 {
     hd_runtime *rt = b->runtime;
     HDI_INSIDE_STILL(rt);
@@ -542,10 +558,13 @@ hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from
                                from, owner, from);
     }
     char why[HD_PEER_REASON_BYTES + 64];
-    if (hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner)) {
-        snprintf(why, sizeof why, "the driver does not let it use that imported memory (cuMemSetAccess)");
+    bool asks = hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner);
+    hdi_answer answer = asks ? hdi_region_reach_now(b, from) : (hdi_answer){HDCU_SUCCESS, ""};
+    if (!hdi_answered(answer)) {
+        snprintf(why, sizeof why, "the driver does not let it use that memory (%s: %s)",
+                 answer.call[0] ? answer.call : "its context", hdi_driver_code_name(answer.code));
     } else {
-        explain_refusal(rt, from, owner, why, sizeof why);
+        peer_access_explain_refusal(rt, from, owner, why, sizeof why);
     }
     return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "

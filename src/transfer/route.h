@@ -1,24 +1,34 @@
-/* route.h - which way bytes go: in what pieces, in which lane, and whether devices use each other's memory.
+/* route.h - how bytes travel: in which pieces, in which lane, and whether devices use each other's
+ * memory.
  *
- * The plan is a pure function of facts, tested as a table. All that may have to be tuned for copies between buffers is here.
+ * The plan is a pure function of facts, tested as a table. All tuning for copies between buffers is
+ * here.
  *
- * Use records alone order copies. So the choice of a lane only decides what a copy queues behind.
- * Each direction has several lanes for quick copies, and several for large ones.
+ * Use records alone order copies. So the choice of a lane only decides which work a copy queues
+ * behind.
+ * Each direction uses several lanes for quick copies, and several for large ones.
  * Each ordered pair of devices that copy through pinned memory has a lane at either end.
- * A thread's copies stay in one lane while it has work in it, since order within a lane costs nothing.
- * Threads that copy at the same time get different lanes where there are enough.
- * What waits for an open claim leaves the lane that it is given here (src/buffer/parked.h).
+ * A thread's copies stay in one lane while the lane holds its work, since order within a lane costs
+ * nothing.
+ * Threads that copy at the same time get different lanes while there are enough.
+ * A copy that waits for other work of the program than the lane's copies do leaves the lane that it
+ * gets here (src/buffer/parked.h).
  *
- * The peer_tester is the thread that tests pairs of devices while copies between them go through pinned memory.
+ * The peer_tester is the thread that tests pairs of devices while copies between them go through
+ * pinned memory.
  * It starts with the first copy between two devices without a result, not with hd_open.
- * A test opens both devices in another process, which takes their time and some hundred MiB of each. Programs without such copies avoid that.
+ * A test opens both devices in another process, which takes their time and some hundred MiB of
+ * each. Programs without such copies avoid that.
  *
  * Threads: any.
- * Locks: a mutex per device while a lane is made; one for the peer_tester's list of requests, not held during a test.
- * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a pair of devices, for a test.
- * The stop of the peer_tester, until the thread has ended.
- * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can be
- * made, an existing one is used. After its stop the peer_tester makes no request.
+ * Locks: a mutex per device while a lane is made; one for the peer_tester's list of requests, not
+ * held during a test.
+ * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a
+ * pair of devices, for a test.
+ * The stop of the peer_tester, until the thread ends.
+ * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first
+ * choice for quick copies. If no lane can be made, an existing one is used. After its stop the
+ * peer_tester makes no request.
  */
 #ifndef HDI_TRANSFER_ROUTE_H
 #define HDI_TRANSFER_ROUTE_H
@@ -31,19 +41,22 @@
 
 /* ---- the plan ---- */
 
-/* A copy up to QUICK bytes goes in the lanes of quick copies, so that it does not queue behind large ones. A larger copy goes in the lanes of
- * large copies, in operations of at most MAPPING bytes.
+/* A copy up to QUICK bytes goes in the lanes of quick copies, so that it does not queue behind
+ * large ones. A larger copy goes in the lanes of large copies, in operations of at most MAPPING
+ * bytes.
  * LINK: to and from pinned memory. MEMORY: on a device, or from device to device. */
 #define HDI_QUICK_LINK ((uint64_t)4 << 20)
 #define HDI_QUICK_MEMORY ((uint64_t)32 << 20)
 #define HDI_MAPPING_LINK ((uint64_t)64 << 20)
 #define HDI_MAPPING_MEMORY ((uint64_t)256 << 20)
 
-/* Chunks of pinned memory for copies between two devices: at most so many of each kind for each ordered pair of devices.
+/* Chunks of pinned memory for copies between two devices: the most of each kind for each ordered
+ * pair of devices.
  * A copy that fits into a small or a medium chunk goes through it in one piece.
- * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts, so that its two halves overlap also where there are few bytes.
- * The large chunks of both directions should fit into the processor's cache. With more of them the devices go to memory, and two directions at
- * once are slower than that. */
+ * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts, so that its two halves
+ * overlap even for few bytes. The large chunks of both directions should fit into the processor's
+ * cache. With more of them the devices go to memory, and two directions at once are slower than
+ * that. */
 #define HDI_STAGED_SMALL ((uint64_t)64 << 10)
 #define HDI_STAGED_MEDIUM ((uint64_t)1 << 20)
 #define HDI_STAGED_LARGE ((uint64_t)7 << 20)
@@ -53,21 +66,25 @@
 #define HDI_STAGED_PARTS 8
 #define HDI_STAGED_STEP ((uint64_t)256 << 10) /* parts are multiples of it */
 
-/* Shorter rows of boxes are fetched from a device together with the bytes between them, where these are no more than the rows. A copy engine
- * takes its time for each row. */
+/* Shorter rows of boxes are fetched from a device together with the bytes between them, if these
+ * bytes are no more than the rows. A copy engine takes its time for each row. */
 #define HDI_TINY_ROW 256
 
 typedef enum hdi_route_kind {
     HDI_ROUTE_TO_DEVICE, /* pinned memory to a device */
     HDI_ROUTE_TO_HOST,   /* a device to pinned memory */
     HDI_ROUTE_ON_DEVICE, /* inside a device */
-    HDI_ROUTE_PEER,      /* from device to device, by the device named, which reaches the other's memory */
-    HDI_ROUTE_STAGED,    /* from device to device through pinned chunks: out of one device, then into the other */
-    HDI_ROUTE_HOST       /* between pinned buffers */
+    /* From device to device, by the named device, which reaches the other device's memory. */
+    HDI_ROUTE_PEER,
+    /* From device to device through pinned chunks: out of one device, then into the other. */
+    HDI_ROUTE_STAGED,
+    HDI_ROUTE_HOST /* between pinned buffers */
 } hdi_route_kind;
 
 typedef enum hdi_route_lanes {
-    HDI_LANES_QUICK, /* for quick copies in that direction; STAGED: the source's outward one and the destination's inward one */
+    /* For quick copies in that direction; STAGED: the source's outward lane and the destination's
+     * inward lane. */
+    HDI_LANES_QUICK,
     HDI_LANES_BULK, /* the same for large copies */
     HDI_LANES_PAIR  /* STAGED: one on each of the two devices, for this ordered pair alone */
 } hdi_route_lanes;
@@ -81,7 +98,7 @@ typedef struct hdi_route {
     uint64_t chunk; /* STAGED: bytes of a chunk */
 } hdi_route;
 
-/* Whether a device's copies use another one's memory. */
+/* How a device's copies may use another device's memory. */
 typedef enum hdi_link {
     HDI_LINK_NONE, /* they cannot, must not, or are slower than through pinned memory */
     HDI_LINK_GOOD
@@ -102,7 +119,9 @@ typedef enum hdi_way {
     HDI_WAY_IN,  /* from pinned memory to the device */
     HDI_WAY_OUT, /* from the device to pinned memory */
     HDI_WAY_ON,  /* within the device */
-    HDI_WAY_PEER /* to and from peers. Only copy engines work there: kernels and fills in the same lane would delay copies */
+    /* To and from peers. Only copy engines work there: kernels and fills in the same lane would
+     * delay copies. */
+    HDI_WAY_PEER
 } hdi_way;
 #define HDI_WAYS 4
 
@@ -113,31 +132,34 @@ void hdi_copy_lanes_release(hdi_device *device);
 /* A lane for a copy of this thread. `lanes`: QUICK or BULK. */
 hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes);
 
-/* The lane for the parts of large transfers between the program's memory and the device. It is always the same one, without small copies.
- * Where it could not be made, it is a lane of large copies. */
+/* The lane for the parts of large transfers between the program's memory and the device. It is
+ * always the same one, without small copies. If it could not be made, it is a lane of large
+ * copies. */
 hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
 
-/* The lanes for large copies through pinned memory: of the pair's source, and of its destination. */
+/* The lanes for large copies through pinned memory: of the pair's source, and of its
+ * destination. */
 hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst);
 hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
 /* ---- peer access ---- */
 
-/* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
- * the owner's memory for it. */
+/* True if kernels of device `from` can use memory that `owner` owns. On first need it finds out
+ * about the pair, which may take a test, and maps the owner's memory for it. */
 bool hdi_peer_access(hd_runtime *rt, int from, int owner);
-/* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
- * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
+/* The device, of the two, that copies from one to the other by using the other's memory. -1:
+ * neither. Then a copy through pinned memory is faster, or the only way, or the right one until the
+ * peer_tester finds an answer. Waits for a test only without a peer_tester. */
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
-/* The same for two buffers, whose owners were read once. */
+/* The same for two buffers, whose owners the caller read once. */
 int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst);
-/* A device was lost: which devices reach each other is found out again. */
+/* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
 /* The same for a buffer whose memory is in no arena. */
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from);
 
-/* The same for a buffer, whose owner was read once. */
+/* The same for a buffer, whose owner the caller read once. */
 static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int from)
 {
     unsigned special = atomic_load_explicit(&b->special, memory_order_relaxed);
@@ -148,8 +170,8 @@ static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int fro
                                                                  : hdi_peer_access(b->runtime, from, owner);
 }
 
-/* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
-hd_status hdi_buffer_reach_failed(const struct hd_buffer *b, int owner, int from);
+/* Fails with UNREACHABLE. The message gives the reason, and a remedy. */
+hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from);
 
 /* At stop a test under way is given up, and the thread ends. */
 extern const hdi_lifetime hdi_peer_tester_lifetime;

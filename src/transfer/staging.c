@@ -1,7 +1,7 @@
 /* staging.c - pools of staging buffers. See staging.h for threads, locks and guarantees.
  *
- * How much: a pool has at most `most` chunks. The pools of devices together have at most a quarter of what the option pinned_limit allows,
- * apart from the first chunk of each.
+ * Limits: a pool holds at most `most` chunks. The pools of devices together hold at most a quarter
+ * of the memory that the option pinned_limit allows, apart from the first chunk of each.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -16,15 +16,19 @@
 #include "transfer/route.h"
 #include "transfer/staging.h"
 
-static void wake_all(hd_runtime *rt);
+static void staging_wake_all(hd_runtime *rt);
 
 #define SMALL_MOST 32
 #define LARGE_PER_THREAD 2 /* one being filled, one under way */
 #define LARGE_MORE 4
-#define LARGE_MOST (HDI_STAGING_MOST - 8) /* that leaves places for parked ones */
+#define LARGE_MOST (HDI_STAGING_MOST - 8) /* leaves places for chunks that are set apart */
+/* For each chunk that transfers of a pair use at the same time. */
+#define PAIR_PLACES 4
 #define LEAST ((size_t)4096)
 #define SHARE 4 /* of the pinned memory that the program may hold */
 #define AGAIN_NS ((int64_t)1000000000)
+/* Between two looks for memory, while all chunks of a pool wait for the program. */
+#define APART_NS ((int64_t)5000000)
 #define WORD_TIMEOUT_NS ((int64_t)500000)
 
 enum { TO_DEVICE = 1, LARGE = 2, OF_DEVICE = 4 }; /* a device's pools */
@@ -36,14 +40,14 @@ struct hdi_stagings {
     _Atomic(hdi_staging *) of_pair[PAIRS * OF_PAIR];
     _Atomic(hdi_staging *) pools; /* all that were used; the newest first */
     _Atomic uint64_t bytes;       /* of all chunks of devices */
-    _Atomic uint32_t filled;      /* so many chunks have their memory */
+    _Atomic uint32_t filled;      /* chunks with memory */
     hdi_shrinker shrinker;
 };
 
 /* Calls `each` for every pool that was used. */
-static void visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *context), void *context)
+static void staging_visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *context), void *context)
 {
-    /* pairs with the release of make_pool */
+    /* Pairs with the release of staging_make_pool. */
     hdi_staging *next, *pool = atomic_load_explicit(&hdi_transfer_of(rt)->stagings->pools, memory_order_acquire);
     for (; pool; pool = next) {
         next = pool->next;
@@ -51,7 +55,7 @@ static void visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *co
     }
 }
 
-static void free_pool(hdi_staging *pool, void *context)
+static void staging_free_pool(hdi_staging *pool, void *context)
 {
     (void)context;
     free(pool);
@@ -60,7 +64,7 @@ static void free_pool(hdi_staging *pool, void *context)
 static void staging_release(hd_runtime *rt)
 {
     if (hdi_transfer_of(rt)->stagings) {
-        visit(rt, free_pool, NULL);
+        staging_visit(rt, staging_free_pool, NULL);
         free(hdi_transfer_of(rt)->stagings);
         hdi_transfer_of(rt)->stagings = NULL;
     }
@@ -68,7 +72,7 @@ static void staging_release(hd_runtime *rt)
 
 /* ---- pools ---- */
 
-static uint64_t pinned_limit(hd_runtime *rt)
+static uint64_t staging_pinned_limit(hd_runtime *rt)
 {
     hdi_host_pool_info info;
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
@@ -76,7 +80,7 @@ static uint64_t pinned_limit(hd_runtime *rt)
 }
 
 /* The largest power of two up to `most`, and no more than `limit`. */
-static size_t power_of_two(size_t most, uint64_t limit)
+static size_t staging_power_of_two(size_t most, uint64_t limit)
 {
     while (most > LEAST && most > limit) {
         most /= 2;
@@ -84,8 +88,9 @@ static size_t power_of_two(size_t most, uint64_t limit)
     return most;
 }
 
-/* Puts a pool into its slot unless another thread has done so. `like`: bytes, most, and what else sets it apart. NULL: no memory. */
-static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, const hdi_staging *like)
+/* Puts a pool into its slot unless another thread does so first. `like`: bytes, most, and the other
+ * fields that set it apart. NULL: no memory. */
+static hdi_staging *staging_make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, const hdi_staging *like)
 {
     hdi_staging *made = calloc(1, sizeof *made), *before = NULL;
     if (!made) {
@@ -95,7 +100,8 @@ static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, cons
     made->runtime = rt;
     made->bytes = like->bytes;
     made->most = like->most;
-    made->n_places = 2 * like->most < HDI_STAGING_MOST ? 2 * like->most : HDI_STAGING_MOST;
+    uint32_t places = (like->shares ? 2 : PAIR_PLACES) * like->most;
+    made->n_places = places < HDI_STAGING_MOST ? places : HDI_STAGING_MOST;
     made->shares = like->shares;
     made->waits = like->waits;
     atomic_init(&made->lane, atomic_load_explicit(&like->lane, memory_order_relaxed));
@@ -104,37 +110,38 @@ static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, cons
         made->places[i].next = made->unmade;
         made->unmade = &made->places[i];
     }
-    /* In the list before any thread can wait for its chunks. A pool that comes second stays there, unused. */
+    /* In the list before any thread can wait for its chunks. A pool that comes second stays there,
+     * unused. */
     _Atomic(hdi_staging *) *pools = &hdi_transfer_of(rt)->stagings->pools;
     made->next = atomic_load_explicit(pools, memory_order_relaxed);
     while (
         !atomic_compare_exchange_weak_explicit(pools, &made->next, made, memory_order_release, memory_order_relaxed)) {
     }
-    /* pairs with the acquire loads of hdi_staging_of and hdi_staging_between */
+    /* Pairs with the acquire loads of hdi_staging_of and hdi_staging_between. */
     bool first =
         atomic_compare_exchange_strong_explicit(slot, &before, made, memory_order_acq_rel, memory_order_acquire);
     return first ? made : before;
 }
 
-static hdi_staging *make_of_device(hdi_device *device, bool to_device, bool large, _Atomic(hdi_staging *) *slot)
+static hdi_staging *staging_make_of_device(hdi_device *device, bool to_device, bool large, _Atomic(hdi_staging *) *slot)
 {
     hd_runtime *rt = device->runtime;
-    uint64_t limit = pinned_limit(rt);
+    uint64_t limit = staging_pinned_limit(rt);
     hdi_staging like = {.shares = true, .waits = true};
     if (large) {
         size_t most = LARGE_PER_THREAD * (hdi_copy_pool_count(rt) + 1) + LARGE_MORE;
-        like.bytes = power_of_two(HDI_STAGING_LARGE, limit / 16);
+        like.bytes = staging_power_of_two(HDI_STAGING_LARGE, limit / 16);
         like.most = most < LARGE_MOST ? (uint32_t)most : LARGE_MOST;
     } else {
-        like.bytes = power_of_two(HDI_STAGING_SMALL, limit / 32);
+        like.bytes = staging_power_of_two(HDI_STAGING_SMALL, limit / 32);
         like.most = SMALL_MOST;
         atomic_init(&like.lane, to_device ? device->lane_in : device->lane_out);
     }
-    return make_pool(rt, slot, &like);
+    return staging_make_pool(rt, slot, &like);
 }
 
-/* Large chunks have a lane of their own, which is made with the first large transfer. */
-static void choose_lane(hdi_staging *pool, hdi_device *device, bool to_device)
+/* Large chunks use a separate lane, which is made with the first large transfer. */
+static void staging_choose_lane(hdi_staging *pool, hdi_device *device, bool to_device)
 {
     hd_lane *none = NULL, *lane = hdi_program_lane(device, to_device ? HDI_WAY_IN : HDI_WAY_OUT);
     atomic_compare_exchange_strong_explicit(&pool->lane, &none, lane, memory_order_release, memory_order_relaxed);
@@ -147,10 +154,10 @@ hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large)
              ->stagings->of_device[device->index * OF_DEVICE + (to_device ? TO_DEVICE : 0) + (large ? LARGE : 0)];
     hdi_staging *pool = atomic_load_explicit(slot, memory_order_acquire);
     if (__builtin_expect(!pool, 0)) {
-        pool = make_of_device(device, to_device, large, slot);
+        pool = staging_make_of_device(device, to_device, large, slot);
     }
     if (__builtin_expect(pool && !hdi_staging_lane(pool), 0)) {
-        choose_lane(pool, device, to_device);
+        staging_choose_lane(pool, device, to_device);
     }
     return pool;
 }
@@ -167,24 +174,24 @@ hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chun
     }
     /* Instead of waiting for memory for a large chunk the caller tries smaller ones. */
     const hdi_staging like = {.bytes = chunk, .most = most[size], .waits = size != PAIR_LARGE};
-    return make_pool(rt, slot, &like);
+    return staging_make_pool(rt, slot, &like);
 }
 
-/* ---- the queue; the lock is held ---- */
+/* ---- the queue; the caller holds the lock ---- */
 
-static void push(hdi_staging *pool, hdi_chunk *chunk)
+static void staging_push(hdi_staging *pool, hdi_chunk *chunk)
 {
     pool->queue[(pool->first + pool->count++) % HDI_STAGING_MOST] = chunk;
 }
 
-static void push_front(hdi_staging *pool, hdi_chunk *chunk)
+static void staging_push_front(hdi_staging *pool, hdi_chunk *chunk)
 {
     pool->first = (pool->first + HDI_STAGING_MOST - 1) % HDI_STAGING_MOST;
     pool->queue[pool->first] = chunk;
     pool->count++;
 }
 
-static hdi_chunk *pop_any(hdi_staging *pool)
+static hdi_chunk *staging_pop_any(hdi_staging *pool)
 {
     hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
     pool->first = chunk ? (pool->first + 1) % HDI_STAGING_MOST : pool->first;
@@ -192,20 +199,20 @@ static hdi_chunk *pop_any(hdi_staging *pool)
     return chunk;
 }
 
-static uint32_t parked(const hdi_staging *pool)
+static uint32_t staging_count_parked(const hdi_staging *pool)
 {
     return atomic_load_explicit(&pool->n_parked, memory_order_relaxed);
 }
 
-static void set_apart(hdi_staging *pool, hdi_chunk *chunk)
+static void staging_set_apart(hdi_staging *pool, hdi_chunk *chunk)
 {
     chunk->next = pool->parked;
     pool->parked = chunk;
-    atomic_store_explicit(&pool->n_parked, parked(pool) + 1, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_parked, staging_count_parked(pool) + 1, memory_order_relaxed);
 }
 
-/* What is finished goes to the front of the queue. */
-static void __attribute__((noinline)) put_back(hdi_staging *pool)
+/* Moves chunks whose wait for the program is over to the front of the queue. */
+static void __attribute__((noinline)) staging_put_back(hdi_staging *pool)
 {
     for (hdi_chunk **link = &pool->parked; *link;) {
         hdi_chunk *chunk = *link;
@@ -214,34 +221,42 @@ static void __attribute__((noinline)) put_back(hdi_staging *pool)
             continue;
         }
         *link = chunk->next;
-        atomic_store_explicit(&pool->n_parked, parked(pool) - 1, memory_order_relaxed);
-        push_front(pool, chunk);
+        atomic_store_explicit(&pool->n_parked, staging_count_parked(pool) - 1, memory_order_relaxed);
+        staging_push_front(pool, chunk);
     }
 }
 
-/* The first chunk, if nothing uses it any more. *busy_until: else what has to be waited for; nothing where threads have all of them. */
-static hdi_chunk *pop(hdi_staging *pool, hdi_awaited *busy_until)
+static bool staging_first_is_free(const hdi_staging *pool)
+{
+    const hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
+    return chunk && (!chunk->last.position || hdi_point_done(pool->runtime, chunk->last));
+}
+
+/* The first chunk, if nothing uses it any more. *busy_until: else the use to wait for; empty if
+ * threads hold all chunks. */
+static hdi_chunk *staging_pop_free(hdi_staging *pool, hdi_awaited *busy_until)
 {
     *busy_until = (hdi_awaited){.flagged = 0};
-    if (__builtin_expect(pool->parked != NULL, 0)) {
-        put_back(pool);
+    bool is_free = staging_first_is_free(pool);
+    if (__builtin_expect(!is_free && pool->parked, 0)) {
+        staging_put_back(pool);
+        is_free = staging_first_is_free(pool);
     }
-    if (pool->count == 0 && pool->parked && parked(pool) == pool->made) {
+    if (pool->count == 0 && pool->parked && staging_count_parked(pool) == pool->made) {
         hdi_awaited_add(busy_until, pool->parked->last, false);
         return NULL;
     }
-    const hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
-    if (chunk && chunk->last.position && !hdi_point_done(pool->runtime, chunk->last)) {
+    if (pool->count && !is_free) {
         for (uint32_t i = 0; i < pool->count; i++) {
             const hdi_chunk *next = pool->queue[(pool->first + i) % HDI_STAGING_MOST];
             hdi_awaited_add(busy_until, next->last, next->signalled);
         }
         return NULL;
     }
-    return pop_any(pool);
+    return staging_pop_any(pool);
 }
 
-static bool wait_for(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
+static bool staging_wait_for(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
 {
     int64_t soon = a->flagged > a->last.position ? hdi_clock_ns() + WORD_TIMEOUT_NS : 0;
     if (soon && hdi_wait_position_unrecorded(rt, a->last.lane, a->flagged, soon < deadline ? soon : deadline)) {
@@ -253,7 +268,7 @@ static bool wait_for(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
 bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bool recorded)
 {
     int64_t began = recorded && !hdi_point_done(rt, a->last) ? hdi_record_began(&rt->recorder) : 0;
-    bool in_time = wait_for(a, rt, deadline);
+    bool in_time = staging_wait_for(a, rt, deadline);
     hdi_pause_end(&rt->recorder, began,
                   (hdi_pause){.kind = HDI_RECORD_PAUSE_WAIT,
                               .device = (uint8_t)(a->last.lane / HDI_LANES_MAX),
@@ -264,7 +279,7 @@ bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bo
 
 /* ---- memory ---- */
 
-static void count_bytes(const hdi_staging *pool, bool more)
+static void staging_count_bytes(const hdi_staging *pool, bool more)
 {
     if (pool->shares) {
         uint64_t bytes = more ? pool->bytes : -(uint64_t)pool->bytes;
@@ -272,8 +287,8 @@ static void count_bytes(const hdi_staging *pool, bool more)
     }
 }
 
-/* A waiting thread may find something now. */
-static void wake_one(hdi_staging *pool)
+/* Wakes a waiting thread, which may find something now. */
+static void staging_wake_one(hdi_staging *pool)
 {
     atomic_fetch_add_explicit(&pool->given, 1, memory_order_seq_cst);
     if (__builtin_expect(atomic_load_explicit(&pool->waiting, memory_order_seq_cst) != 0, 0)) {
@@ -281,8 +296,8 @@ static void wake_one(hdi_staging *pool)
     }
 }
 
-/* Gives back the place of a chunk that has no memory any more, or got none. */
-static void give_place(hdi_staging *pool, hdi_chunk *chunk)
+/* Gives back the place of a chunk that lost its memory, or got none. */
+static void staging_give_place(hdi_staging *pool, hdi_chunk *chunk)
 {
     if (chunk->buffer) {
         atomic_fetch_sub_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
@@ -294,28 +309,35 @@ static void give_place(hdi_staging *pool, hdi_chunk *chunk)
     pool->unmade = chunk;
     pool->made--;
     hdi_lock_release(&pool->lock);
-    count_bytes(pool, false);
-    wake_one(pool);
+    staging_count_bytes(pool, false);
+    staging_wake_one(pool);
 }
 
-static bool may_grow(hdi_staging *pool)
+static bool staging_may_grow(hdi_staging *pool)
 {
     const struct hdi_stagings *all = hdi_transfer_of(pool->runtime)->stagings;
     int64_t again = atomic_load_explicit(&pool->again, memory_order_relaxed);
     return (!again || hdi_clock_ns() >= again) &&
            (!pool->shares || atomic_load_explicit(&all->bytes, memory_order_relaxed) + pool->bytes <=
-                                 pinned_limit(pool->runtime) / SHARE);
+                                 staging_pinned_limit(pool->runtime) / SHARE);
 }
 
-/* A place for one more, if there may be one. *only: the pool has no chunk yet. */
-static hdi_chunk *take_place(hdi_staging *pool, bool *only)
+/* The other chunks of a pool that gets one more. */
+typedef enum others {
+    OTHERS_NONE,
+    OTHERS_APART, /* all of them wait for work of the program */
+    OTHERS_COME   /* some come back without the program */
+} others;
+
+/* Takes a place for one more chunk, if the pool may grow. */
+static hdi_chunk *staging_take_place(hdi_staging *pool, others *beside)
 {
-    bool more = may_grow(pool);
+    bool more = staging_may_grow(pool);
     hdi_lock_take(&pool->lock);
     hdi_chunk *chunk = pool->unmade;
-    uint32_t others = pool->made - parked(pool);
-    *only = others == 0;
-    if (chunk && others < pool->most && (*only || more)) {
+    uint32_t come = pool->made - staging_count_parked(pool);
+    *beside = come ? OTHERS_COME : pool->made ? OTHERS_APART : OTHERS_NONE;
+    if (chunk && come < pool->most && (come == 0 || more)) {
         pool->unmade = chunk->next;
         pool->made++;
     } else {
@@ -323,44 +345,44 @@ static hdi_chunk *take_place(hdi_staging *pool, bool *only)
     }
     hdi_lock_release(&pool->lock);
     if (chunk) {
-        count_bytes(pool, true);
+        staging_count_bytes(pool, true);
     }
     return chunk;
 }
 
-/* A device that was lost in this process may not have stopped writing there: the memory is left alone until hd_close. A worker process has
- * ended before its device counts as lost. */
-static bool is_spoilt(const hdi_staging *pool, const hdi_chunk *chunk)
+/* A device that was lost in this process may still write there: the memory is left alone until
+ * hd_close. A worker process ends before its device counts as lost. */
+static bool staging_is_spoilt(const hdi_staging *pool, const hdi_chunk *chunk)
 {
     hdi_failure failure;
     return chunk->last.position && !pool->runtime->is_process &&
            hdi_failure_find(pool->runtime, chunk->last.lane, chunk->last.position, &failure) && failure.lost;
 }
 
-/* A chunk that is there and free. */
-static hdi_chunk *take_idle(hdi_staging *pool, hdi_awaited *busy_until)
+/* Takes an existing chunk that is free. */
+static hdi_chunk *staging_take_idle(hdi_staging *pool, hdi_awaited *busy_until)
 {
     for (;;) {
         hdi_lock_take(&pool->lock);
-        hdi_chunk *chunk = pop(pool, busy_until);
+        hdi_chunk *chunk = staging_pop_free(pool, busy_until);
         hdi_lock_release(&pool->lock);
-        if (!chunk || __builtin_expect(!is_spoilt(pool, chunk), 1)) {
+        if (!chunk || __builtin_expect(!staging_is_spoilt(pool, chunk), 1)) {
             return chunk;
         }
-        give_place(pool, chunk);
+        staging_give_place(pool, chunk);
     }
 }
 
-static hdi_chunk *take_in_use(hdi_staging *pool)
+static hdi_chunk *staging_take_in_use(hdi_staging *pool)
 {
     hdi_lock_take(&pool->lock);
-    hdi_chunk *chunk = pop_any(pool);
+    hdi_chunk *chunk = staging_pop_any(pool);
     hdi_lock_release(&pool->lock);
     return chunk;
 }
 
-/* Memory for a chunk that has none. */
-static hd_status fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
+/* Makes the memory of a chunk without any. */
+static hd_status staging_fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
@@ -368,38 +390,39 @@ static hd_status fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
     hd_status status = hdi_buffer_make_host(pool->runtime, pool->bytes, only && pool->waits, &buffer);
     if (status) {
         atomic_store_explicit(&pool->again, hdi_clock_ns() + AGAIN_NS, memory_order_relaxed);
-        give_place(pool, chunk);
+        staging_give_place(pool, chunk);
     } else {
         hdi_lock_take(&pool->lock);
         chunk->buffer = buffer;
         hdi_lock_release(&pool->lock);
         atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
-    hdi_attempt_result(&attempt, only ? status : HD_OK); /* else there are others */
+    hdi_attempt_result(&attempt, only ? status : HD_OK); /* else others are left in the pool */
     return status;
 }
 
 /* ---- shrinking ---- */
 
-static void shrink_pool(hdi_staging *pool, void *context)
+static void staging_shrink_pool(hdi_staging *pool, void *context)
 {
     bool *any = context;
     hdi_awaited busy_until;
-    for (hdi_chunk *chunk; (chunk = take_idle(pool, &busy_until));) {
-        hdi_free(hdi_buffer_handle(chunk->buffer)); /* with the points of what its record still names */
-        give_place(pool, chunk);
+    for (hdi_chunk *chunk; (chunk = staging_take_idle(pool, &busy_until));) {
+        /* With the points that its record still names. */
+        hdi_free(hdi_buffer_handle(chunk->buffer));
+        staging_give_place(pool, chunk);
         *any = true;
     }
 }
 
-static bool shrink(hd_runtime *rt)
+static bool staging_shrink(hd_runtime *rt)
 {
     bool any = false;
-    visit(rt, shrink_pool, &any);
+    staging_visit(rt, staging_shrink_pool, &any);
     return any;
 }
 
-static bool in_use(const hd_runtime *rt)
+static bool staging_in_use(const hd_runtime *rt)
 {
     return atomic_load_explicit(&hdi_transfer_of(rt)->stagings->filled, memory_order_relaxed) != 0;
 }
@@ -410,9 +433,9 @@ static hd_status staging_create(hd_runtime *rt)
     if (!all) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    all->shrinker = (hdi_shrinker){.shrink = shrink, .in_use = in_use};
+    all->shrinker = (hdi_shrinker){.shrink = staging_shrink, .in_use = staging_in_use};
     hdi_transfer_of(rt)->stagings = all;
-    rt->on_closing = wake_all;
+    rt->on_closing = staging_wake_all;
     hdi_shrinker_register(rt, &all->shrinker);
     return HD_OK;
 }
@@ -421,13 +444,14 @@ const hdi_lifetime hdi_staging_lifetime = {.create = staging_create, .release = 
 
 /* ---- taking and giving ---- */
 
-/* Until a chunk may be there. False: the deadline passed. `given`: as it was before the pool was looked at. */
-static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint32_t given, int64_t deadline)
+/* Waits until a chunk may be free. False: the deadline passed. `given`: its value before the caller
+ * looked at the pool. */
+static bool staging_wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint32_t given, int64_t deadline)
 {
     int64_t began = hdi_record_began(&pool->runtime->recorder);
     bool in_time;
     if (busy_until->last.position) {
-        in_time = wait_for(busy_until, pool->runtime, deadline);
+        in_time = staging_wait_for(busy_until, pool->runtime, deadline);
     } else {
         HDI_CALLER_WAITS();
         in_time = hdi_futex_wait(&pool->given, given, deadline);
@@ -441,48 +465,54 @@ static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint3
     return in_time;
 }
 
-static hd_status take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
+static hd_status staging_take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
 {
     uint32_t waits = wish >= HDI_STAGING_WAIT;
-    /* Sequentially consistent with the giver's move of `given` and its look at `waiting` behind it. */
+    /* Sequentially consistent with the giver's change of `given` and its look at `waiting` after
+     * that. */
     atomic_fetch_add_explicit(&pool->waiting, waits, memory_order_seq_cst);
     hd_status status = HD_OK;
     hdi_chunk *chunk;
     for (bool in_time = true;;) {
         hdi_awaited busy_until;
         uint32_t given = atomic_load_explicit(&pool->given, memory_order_seq_cst);
-        chunk = take_idle(pool, &busy_until);
+        chunk = staging_take_idle(pool, &busy_until);
         if (chunk) {
             break;
         }
-        bool only = false;
-        chunk = take_place(pool, &only);
+        others beside;
+        chunk = staging_take_place(pool, &beside);
         if (chunk) {
-            status = fill_place(pool, chunk, only);
+            status = staging_fill_place(pool, chunk, beside == OTHERS_NONE);
             if (!status) {
                 break;
             }
             chunk = NULL;
-            if (only) {
+            if (beside == OTHERS_NONE) {
                 break;
             }
-            status = HD_OK; /* one of the others comes back */
-            continue;
+            status = HD_OK;
+            if (beside == OTHERS_COME) {
+                continue; /* one of them comes back */
+            }
         }
-        if (wish == HDI_STAGING_IN_USE && (chunk = take_in_use(pool))) {
+        if (wish == HDI_STAGING_IN_USE && (chunk = staging_take_in_use(pool))) {
             break;
         }
         if (!waits || !in_time || hdi_is_closing(pool->runtime)) {
             break;
         }
         if (wish == HDI_STAGING_IN_USE) {
-            busy_until = (hdi_awaited){.flagged = 0}; /* that one was taken meanwhile */
+            busy_until = (hdi_awaited){.flagged = 0}; /* another thread took that one meanwhile */
         }
-        in_time = wait_for_one(pool, &busy_until, given, deadline);
+        /* Then it looks for memory again. */
+        int64_t until = beside == OTHERS_APART ? hdi_deadline(APART_NS) : deadline;
+        in_time = staging_wait_for_one(pool, &busy_until, given, until < deadline ? until : deadline) ||
+                  (until < deadline && hdi_clock_ns() < deadline);
     }
     atomic_fetch_sub_explicit(&pool->waiting, waits, memory_order_seq_cst);
     if (waits && !chunk) {
-        wake_one(pool); /* this thread may have been woken in place of another one */
+        staging_wake_one(pool); /* this thread may have been woken instead of another one */
     }
     *out = chunk;
     return status;
@@ -491,8 +521,8 @@ static hd_status take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t dea
 hd_status hdi_staging_take(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
 {
     hdi_awaited busy_until;
-    *out = take_idle(pool, &busy_until);
-    return *out || wish == HDI_STAGING_IDLE ? HD_OK : take_slow(pool, wish, deadline, out);
+    *out = staging_take_idle(pool, &busy_until);
+    return *out || wish == HDI_STAGING_IDLE ? HD_OK : staging_take_slow(pool, wish, deadline, out);
 }
 
 hd_status hdi_staging_not_given(hdi_staging *pool)
@@ -506,12 +536,14 @@ hd_status hdi_staging_not_given(hdi_staging *pool)
         buffers[i] = pool->places[i].buffer;
     }
     hdi_lock_release(&pool->lock);
-    /* Buffer records are never freed. One that was given to another owner meanwhile names another use, which does no harm. */
+    /* Buffer records are never freed. If a record now belongs to another owner, it names another
+     * use, which does no harm. */
     for (uint32_t i = 0; !use.position && i < pool->n_places; i++) {
         use = buffers[i] ? hdi_buffer_awaited(buffers[i]) : use;
     }
     if (!use.position && lane) {
-        /* Threads have all of them, and wait for something of this lane, since the chunks are used in no other. */
+        /* Threads hold all of them, and wait for work of this lane, since no other lane uses the
+         * chunks. */
         use = (hdi_point){lane->global, atomic_load_explicit(&lane->submitted, memory_order_acquire)};
     }
     return hdi_not_done(pool->runtime, use.lane, use.position,
@@ -547,57 +579,59 @@ void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool 
     chunk->last = last;
     chunk->signalled = signalled;
     if (__builtin_expect(hdi_point_is_parked(pool->runtime, last), 0)) {
-        set_apart(pool, chunk);
+        staging_set_apart(pool, chunk);
     } else if (last.position) {
-        push(pool, chunk);
+        staging_push(pool, chunk);
     } else {
-        push_front(pool, chunk);
+        staging_push_front(pool, chunk);
     }
     hdi_lock_release(&pool->lock);
-    wake_one(pool);
+    staging_wake_one(pool);
 }
 
-hdi_chunk *hdi_staging_take_parked(hdi_staging *pool)
+bool hdi_staging_stays_short(hdi_staging *pool)
 {
     hdi_lock_take(&pool->lock);
-    hdi_chunk **link = &pool->parked;
-    while (*link && (*link)->next) { /* the last one: it was set apart before the others */
-        link = &(*link)->next;
-    }
-    hdi_chunk *chunk = *link;
-    if (chunk) {
-        *link = NULL;
-        atomic_store_explicit(&pool->n_parked, parked(pool) - 1, memory_order_relaxed);
-    }
+    staging_put_back(pool);
+    bool is_short = staging_count_parked(pool) >= pool->n_places - pool->most;
     hdi_lock_release(&pool->lock);
-    return chunk;
+    return is_short;
 }
 
-hd_status hdi_staging_await_claims(hdi_staging *pool, const hdi_use *uses, size_t n_uses, int64_t deadline)
+bool hdi_staging_is_ample(hdi_staging *pool)
 {
-    hd_runtime *rt = pool->runtime;
-    for (hdi_point claim;;) {
-        hd_status status = hdi_submit_probe(hdi_staging_lane(pool), uses, n_uses, &claim);
-        if (status || !claim.position) {
+    hdi_lock_take(&pool->lock);
+    /* Set apart, or in the hands of threads. */
+    bool ample = 2 * (pool->made - pool->count) <= pool->most;
+    hdi_lock_release(&pool->lock);
+    return ample;
+}
+
+hd_status hdi_staging_await_roots(hd_lane *lane, const hdi_use *uses, size_t n_uses, int64_t deadline)
+{
+    hd_runtime *rt = lane->runtime;
+    for (hdi_point root;;) {
+        hd_status status = hdi_submit_probe(lane, uses, n_uses, &root);
+        if (status || !root.position) {
             return status;
         }
-        if (!hdi_wait_position(rt, claim.lane, claim.position, deadline)) {
-            return hdi_not_done(rt, claim.lane, claim.position,
-                                "a claim on the bytes has not ended (option transfer_timeout)");
+        if (!hdi_wait_position(rt, root.lane, root.position, deadline)) {
+            return hdi_not_done(rt, root.lane, root.position,
+                                "earlier work on the bytes has not ended (option transfer_timeout)");
         }
     }
 }
 
-static void wake_pool(hdi_staging *pool, void *context)
+static void staging_wake_pool(hdi_staging *pool, void *context)
 {
     (void)context;
-    /* A thread that has looked at `closing` has looked at `given` before. */
+    /* A thread looks at `given` before it looks at `closing`. */
     atomic_fetch_add_explicit(&pool->given, 1, memory_order_seq_cst);
     hdi_futex_wake(&pool->given, INT32_MAX);
 }
 
-/* hd_close has begun: all that wait for chunks see that. */
-static void wake_all(hd_runtime *rt)
+/* Called when hd_close begins, so that all threads that wait for chunks notice it. */
+static void staging_wake_all(hd_runtime *rt)
 {
-    visit(rt, wake_pool, NULL);
+    staging_visit(rt, staging_wake_pool, NULL);
 }

@@ -1,11 +1,14 @@
-/* transfer.h - what all transfers share: boxes as numbers, a buffer as it was when its handle was checked, one copy command, sizes of pieces.
+/* transfer.h - declarations that all transfers share: boxes as numbers, a buffer as it was when its
+ * handle was checked, one copy command, sizes of pieces.
  *
  * A box is checked, reduced to its fewest dimensions, and cut into copies of rows.
- * A walk goes through a box in parts. A part is what one operation can copy: rows at equal distances on both sides, or a piece of one row.
+ * A walk goes through a box in parts. One operation can copy one part: rows at equal distances on
+ * both sides, or a piece of one row.
  *
  * Threads: any.
  * Locks: none of its own; submitting takes order locks.
- * Blocking: as hdi_submit. The route STAGED also waits for chunks. What is about boxes alone is pure, and never blocks.
+ * Blocking: as hdi_submit. The route STAGED also waits for chunks. Functions on boxes alone are
+ * pure, and never block.
  * Always: the parts of a transfer are linked. The last operation's ticket stands for all.
  */
 #ifndef HDI_TRANSFER_TRANSFER_H
@@ -21,11 +24,13 @@
 
 /* ---- boxes ---- */
 
-/* The most bytes from one row to the next in a copy of rows: the attribute MAX_PITCH, the same for all devices. */
+/* The most bytes from one row to the next in a copy of rows: the attribute MAX_PITCH, the same for
+ * all devices. */
 #define HDI_PITCH_MAX ((uint64_t)INT32_MAX)
 
-/* `row` bytes, count[0] times at the distances dst[0] and src[0], that count[1] times, and so on. Counts are at least 2, and no two dimensions
- * could be one. Without dimensions the bytes lie next to each other on both sides. */
+/* `row` bytes, count[0] times at the distances dst[0] and src[0], that count[1] times, and so on.
+ * Counts are at least 2, and no two dimensions could be merged. Without dimensions the bytes lie
+ * next to each other on both sides. */
 typedef struct hdi_box {
     uint64_t row;
     int dims;
@@ -34,7 +39,8 @@ typedef struct hdi_box {
     uint64_t dst_span, src_span; /* from the first byte to behind the last one */
 } hdi_box;
 
-/* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (it spans more than can be addressed). */
+/* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (it spans more bytes than can
+ * be addressed). */
 hd_status hdi_box_make(const hd_box *box, hdi_box *out);
 
 static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
@@ -42,8 +48,8 @@ static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
     return (hdi_box){.row = bytes, .bytes = bytes, .dst_span = bytes, .src_span = bytes};
 }
 
-/* Whether source and destination, in one buffer, may have a byte in common. Exact where both sides have the same strides. Else their spans are
- * compared. */
+/* True if source and destination, in one buffer, may share a byte. Exact if both sides have the
+ * same strides. Otherwise it compares their spans. */
 bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
 
 /* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
@@ -64,13 +70,14 @@ typedef struct hdi_walk {
     hdi_box box;
     uint64_t piece;
     uint64_t pitch;              /* of rows in chunks */
-    int across;                  /* the dimension that one operation copies along; -1: there is none */
+    int across;                  /* the dimension that one operation copies along; -1: none */
     uint64_t index[HD_BOX_DIMS]; /* of the next row */
     uint64_t at;                 /* in that row */
     bool ended;
 } hdi_walk;
 
-/* The sides on which a device has to be able to copy a part at once. Processors copy the other side, which may have any layout. */
+/* The sides on which a device must be able to copy a part at once. Processors copy the other side,
+ * which may have any layout. */
 enum {
     HDI_WALK_DST = 1,
     HDI_WALK_SRC = 2,
@@ -78,11 +85,11 @@ enum {
     HDI_WALK_GAPS = 4 /* tiny rows may be fetched with the bytes between them */
 };
 
-/* `box` has bytes. A part takes at most `piece` bytes of a chunk. */
+/* `box` is not empty. A part takes at most `piece` bytes of a chunk. */
 hdi_walk hdi_walk_begin(const hdi_box *box, uint64_t piece, unsigned sides);
 
-/* The next part that takes at most `room` bytes. A row is cut only if it is longer than a piece.
- * False: the walk has ended, or a row does not fit, which never happens with the room of a piece. */
+/* Gets the next part that takes at most `room` bytes. A row is cut only if it is longer than a
+ * piece. False: the walk is over, or a row does not fit. The room of a piece always fits a row. */
 bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
 
 /* ---- copies ---- */
@@ -104,8 +111,9 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-/* The bytes that go through one pinned chunk. A small transfer goes through one as a whole. One between a quarter of a large chunk and a whole
- * one goes in halves, which overlap on the link. Others fill a large chunk each time. */
+/* The bytes that go through one pinned chunk. A small transfer goes through one as a whole. A
+ * transfer between a quarter of a large chunk and a whole one goes in halves, which overlap on the
+ * link. Others fill a large chunk each time. */
 static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 {
     if (bytes >= most) {
@@ -117,7 +125,8 @@ static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 /* Fails for a lost device, before anything is pinned or copied for it. Errors: DEVICE_LOST. */
 hd_status hdi_copy_alive(hd_lane *lane);
 
-/* One copy command in `lane` from bytes of one tracked buffer to bytes of another. Errors: as hdi_submit. */
+/* Submits one copy command in `lane` from bytes of one tracked buffer to bytes of another. Errors:
+ * as hdi_submit. */
 hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t dst_offset, hdi_place from,
                           uint64_t src_offset, uint64_t bytes, hd_ticket *out);
 
@@ -129,8 +138,9 @@ typedef struct hdi_side {
     uint64_t at;        /* of the first row in the buffer */
     uint64_t pitch;     /* from row to row */
     uint64_t low, high; /* the bytes that count as used: all rows, and perhaps more */
-    bool keeps;         /* of a destination: bytes between the rows stay, so its content counts as read */
-    bool ours;          /* of a source: as in hdi_linked */
+    /* Of a destination: bytes between the rows stay, so its content counts as read. */
+    bool keeps;
+    bool ours; /* of a source: as in hdi_linked */
 } hdi_side;
 
 /* A box between two buffers. */
@@ -138,12 +148,12 @@ typedef struct hdi_transfer {
     hdi_place to, from;
     uint64_t dst_offset, src_offset; /* of the box's first bytes */
     const hdi_box *box;
-    hdi_point
-        after; /* an operation linked with these: they come after it, and fail with it; position 0: there is none */
+    /* An operation linked with these: they come after it, and fail with it; position 0: none. */
+    hdi_point after;
 } hdi_transfer;
 
-/* Copies along the planned route. *out: the ticket of the last operation, which is done when all are, and fails when one has. Errors: as
- * hd_copy. */
+/* Copies along the planned route. *out: the ticket of the last operation, which ends after all
+ * others, and fails if one of them failed. Errors: as hd_copy. */
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out);
 
 /* The parts that share a pinned chunk. */
@@ -155,11 +165,12 @@ typedef struct hdi_load {
     uint64_t at[HDI_LOAD_PARTS]; /* in the chunk */
 } hdi_load;
 
-/* The next parts of a walk that `room` bytes hold. False: there are none. */
+/* Gets the next parts of a walk that fit into `room` bytes. False: none are left. */
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 
-/* Submits one operation for each part between a chunk and the device: out of the device (`to_host`), or into it.
- * *after: becomes the point of the last one. *last: the ticket of the last one. */
+/* Submits one operation for each part between a chunk and the device: out of the device
+ * (`to_host`), or into it. *after: becomes the point of the last one. *last: the ticket of the last
+ * one. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
                           struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
 

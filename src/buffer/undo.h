@@ -1,0 +1,52 @@
+/* undo.h - records an operation's changes to use records, so that it can be withdrawn.
+ *
+ * A claim may be refused after its submission, if its stream cannot wait or its bytes turn out to
+ * be bad.
+ * The call must then leave no trace. So the submission keeps everything it takes out of the
+ * records, and puts it back.
+ * The command stays in its lane, and ends as one without uses.
+ *
+ * Threads: the one that submits; it withdraws or drops before its call returns.
+ * Locks: order locks, as in a submission. The lock of a mirror (src/kinds/unified.c).
+ * Blocking: while another thread has detached a record.
+ * Always: operations that others submit meanwhile keep their order. A buffer freed meanwhile is
+ * left alone.
+ */
+#ifndef HDI_BUFFER_UNDO_H
+#define HDI_BUFFER_UNDO_H
+
+#include "buffer/submit.h"
+#include "buffer/uses.h"
+
+/* One noted use. */
+typedef struct hdi_undo_use {
+    hdi_use use;
+    uint32_t first, n; /* of the segments that it displaced */
+} hdi_undo_use;
+
+/* A held buffer whose kind keeps state beside the record. */
+typedef struct hdi_undo_kind {
+    struct hd_buffer *buffer;
+    uint64_t chunks, was[4], changes; /* for the kind; `changes` 0: no changes */
+    bool host;
+} hdi_undo_kind;
+
+/* All zeros: not used by a submission. */
+struct hdi_undo {
+    hdi_displaced displaced;
+    hdi_undo_use *uses;
+    hdi_undo_kind *kinds;
+    uint32_t n_uses, n_kinds;
+};
+
+/* Copies the segments that the uses will displace. The order locks are held. False: no memory. */
+bool hdi_undo_note(hd_runtime *rt, hdi_undo *undo, const hdi_use *uses, size_t n_uses);
+
+/* Takes the operation that ends at `point` out of all records, and drops the copies. False: no
+ * memory, and it is still the writer of some bytes. No lock is held. */
+bool hdi_undo_withdraw(hd_runtime *rt, hdi_undo *undo, hdi_point point);
+
+/* The operation stays. No lock is held. */
+void hdi_undo_drop(hdi_undo *undo);
+
+#endif
