@@ -1,7 +1,8 @@
-/* bench.c - `heddle bench`: becomes the program heddle-bench, which is installed on request.
+/* bench.c - `heddle bench`: becomes the program heddle-bench, which is an optional part of the
+ * installation.
  *
  * Threads: the program's first. Locks: none.
- * Always: the process is replaced, so that output, signals and the exit status are the benchmark's own.
+ * Always: the process is replaced, so output, signals and the exit status belong to the benchmark.
  */
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,12 @@
-/* cc.c - `heddle cc`: compiles kernel source for GPU and CPU and packs both into a kernel file, and CUDA C++ into a fatbin.
+/* cc.c - `heddle cc`: compiles kernel source for GPU and CPU and packs both into a kernel file, and
+ * CUDA C++ into a fatbin.
  *
- * clang makes the GPU's part (PTX, no CUDA toolkit), or nvcc where there is no clang, and the C compiler the CPU's part. The descriptions of
- * the kernels come from the compiled CPU code. This file has the options and the order of the work; cc.h lists the other files.
+ * clang makes the GPU's part (PTX, without a CUDA toolkit), or nvcc if clang is missing. The C
+ * compiler makes the CPU's part. The descriptions of the kernels come from the compiled CPU code.
+ * This file parses options and runs the steps; cc.h lists the other files.
  * Threads: the program's first. Locks: none.
- * Always: everything passes through a temporary directory. It is removed at the end, also after INT, TERM and HUP.
+ * Always: everything passes through a temporary directory. It is removed at the end, also after
+ * INT, TERM and HUP.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -16,6 +19,7 @@
 #include "cli/common/place.h"
 #include "cli/cc.h"
 #include "cli/cc_messages.h"
+#include "cli/cc_source.h"
 #include "cli/cli.h"
 
 #ifndef HEDDLE_HEADERS_FROM_TOOL
@@ -23,14 +27,14 @@
 #define HEDDLE_HEADERS_INSTALLED "/usr/local/include"
 #endif
 
-static int print_help(void)
+static int cc_print_help(void)
 {
     printf(
         "usage: heddle cc [OPTION]... SOURCE.c...\n"
         "       heddle cc [OPTION]... SOURCE.cu\n"
         "\n"
         "Compiles kernel source (C that includes heddle/kernel.h) for GPU and CPU into a kernel file.\n"
-        "CUDA C++ (.cu) becomes a fatbin, by nvcc. hd_module_load_file loads both.\n"
+        "CUDA C++ (.cu, .cuh) becomes a fatbin, by nvcc. hd_module_load_file loads both.\n"
         "\n"
         "options:\n"
         "  -o FILE            the result (default: the first source's name with .hdk or .fatbin)\n"
@@ -67,7 +71,8 @@ static int print_help(void)
     return cli_finish("cc", CLI_OK);
 }
 
-enum { GPU_ARCH = 256, MATH, PTX, EMIT_PTX, NO_GPU, NO_CPU, EMBED, DEPFILE, VERBOSE }; /* what has a letter is that */
+/* the letter of an option is its own value */
+enum { GPU_ARCH = 256, MATH, PTX, EMIT_PTX, NO_GPU, NO_CPU, EMBED, DEPFILE, VERBOSE };
 
 static const struct option options_of_cc[] = {{"gpu-arch", required_argument, NULL, GPU_ARCH},
                                               {"math", required_argument, NULL, MATH},
@@ -81,27 +86,62 @@ static const struct option options_of_cc[] = {{"gpu-arch", required_argument, NU
                                               CLI_HELP,
                                               {NULL, 0, NULL, 0}};
 
-static void add_with_value(cli_command *list, int option, const char *value)
+static void cc_add_with_value(cli_command *list, int option, const char *value)
 {
     char *argument = cli_format("-%c%s", option, value);
     cli_command_add(list, argument);
     free(argument);
 }
 
-/* The compilers' own options that are understood: some with a value, some with the rest of their word. */
-static int parse_compiler_option(int option, const cli_words *words, cc_settings *s)
+/* True for options that would give the CPU's part other types, numbers or another language than
+ * the GPU's part. */
+static bool cc_makes_another_language(const char *word)
+{
+    static const char *const options[] = {"-funsigned-char",
+                                          "-fno-signed-char",
+                                          "-fshort-enums",
+                                          "-fpack-struct",
+                                          "-fshort-wchar",
+                                          "-fsingle-precision-constant",
+                                          "-funsigned-bitfields",
+                                          "-fno-signed-bitfields",
+                                          "-mms-bitfields",
+                                          "-mlong-double-",
+                                          "-m16",
+                                          "-m32",
+                                          "-mx32",
+                                          "-std=c89",
+                                          "-std=c90",
+                                          "-std=gnu89",
+                                          "-std=gnu90",
+                                          "-std=iso9899:199"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (strncmp(word, options[i], strlen(options[i])) == 0 && strcmp(word, "-std=iso9899:1999") != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Parses the compilers' own options: some take a value, some the rest of their word. */
+static int cc_parse_compiler_option(int option, const cli_words *words, cc_settings *s)
 {
     bool linker = strncmp(words->word, "-Wl,", 4) == 0;
+    if (cc_makes_another_language(words->word)) {
+        return cli_usage("cc", "%s is for the CPU's part alone, which would compute something else than the GPU's part",
+                         words->word);
+    }
     if (option == 'I' || option == 'D' || option == 'U') {
-        add_with_value(&s->both, option, words->value);
+        cc_add_with_value(&s->both, option, words->value);
     } else if (option == 'l' || option == 'L') {
-        add_with_value(&s->libraries, option, words->value);
+        cc_add_with_value(&s->libraries, option, words->value);
     } else if (option == 's') { /* -std=... */
         if (strncmp(words->word, "-std=", 5) != 0 || words->word[5] == 0) {
             return cli_usage("cc", "unknown option '%s'", words->word);
         }
         cli_command_add(strstr(words->word, "++") != NULL ? &s->gpu_only : &s->cpu_only, words->word);
-    } else if (option == 'W' && strchr(words->word, ',') != NULL && !linker) { /* it goes to another program */
+    } else if (option == 'W' && strchr(words->word, ',') != NULL && !linker) {
+        /* it passes options to another program */
         return cli_usage("cc", "unknown option '%s'", words->word);
     } else if (option == 'W') {
         cli_command_add(linker ? &s->libraries : &s->warnings, words->word);
@@ -112,8 +152,8 @@ static int parse_compiler_option(int option, const cli_words *words, cc_settings
     return CLI_OK;
 }
 
-/* Where an option keeps its value as it is; NULL: it is no such option. */
-static const char **place_of_value(int option, cc_settings *s)
+/* The place of an option whose value is stored unchanged; NULL: another option. */
+static const char **cc_place_of_value(int option, cc_settings *s)
 {
     switch (option) {
     case GPU_ARCH:
@@ -137,7 +177,7 @@ static const char **place_of_value(int option, cc_settings *s)
     }
 }
 
-static int parse_option(int option, const cli_words *words, cc_settings *s)
+static int cc_parse_option(int option, const cli_words *words, cc_settings *s)
 {
     switch (option) {
     case NO_GPU:
@@ -154,28 +194,80 @@ static int parse_option(int option, const cli_words *words, cc_settings *s)
     case 'g':
     case 'f':
     case 's':
-        return parse_compiler_option(option, words, s);
+        return cc_parse_compiler_option(option, words, s);
     default:
         break;
     }
     if (words->value[0] == 0) {
         return cli_usage("cc", "%s needs a value", words->word);
     }
-    const char **place = place_of_value(option, s);
+    const char **place = cc_place_of_value(option, s);
     if (place == NULL) {
-        return parse_compiler_option(option, words, s);
+        return cc_parse_compiler_option(option, words, s);
     }
     *place = words->value;
     return CLI_OK;
 }
 
-static bool is_cuda(const char *source)
+/* Keywords of C and C++, which are not names. */
+static bool cc_is_keyword(const char *name)
 {
-    size_t n = strlen(source);
-    return n > 3 && strcmp(source + n - 3, ".cu") == 0;
+    static const char *const words[] = {"alignas",     "alignof",
+                                        "and",         "and_eq",
+                                        "asm",         "auto",
+                                        "bitand",      "bitor",
+                                        "bool",        "break",
+                                        "case",        "catch",
+                                        "char",        "char8_t",
+                                        "char16_t",    "char32_t",
+                                        "class",       "co_await",
+                                        "co_return",   "co_yield",
+                                        "compl",       "concept",
+                                        "const",       "const_cast",
+                                        "consteval",   "constexpr",
+                                        "constinit",   "continue",
+                                        "decltype",    "default",
+                                        "delete",      "do",
+                                        "double",      "dynamic_cast",
+                                        "else",        "enum",
+                                        "explicit",    "export",
+                                        "extern",      "false",
+                                        "float",       "for",
+                                        "friend",      "goto",
+                                        "if",          "inline",
+                                        "int",         "long",
+                                        "main",        "mutable",
+                                        "namespace",   "new",
+                                        "noexcept",    "not",
+                                        "not_eq",      "nullptr",
+                                        "operator",    "or",
+                                        "or_eq",       "private",
+                                        "protected",   "public",
+                                        "register",    "reinterpret_cast",
+                                        "requires",    "restrict",
+                                        "return",      "short",
+                                        "signed",      "sizeof",
+                                        "static",      "static_assert",
+                                        "static_cast", "struct",
+                                        "switch",      "template",
+                                        "this",        "thread_local",
+                                        "throw",       "true",
+                                        "try",         "typedef",
+                                        "typeid",      "typename",
+                                        "typeof",      "typeof_unqual",
+                                        "union",       "unsigned",
+                                        "using",       "virtual",
+                                        "void",        "volatile",
+                                        "wchar_t",     "while",
+                                        "xor",         "xor_eq"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        found |= strcmp(name, words[i]) == 0;
+    }
+    return found;
 }
 
-static bool is_identifier(const char *name)
+static bool cc_is_identifier(const char *name)
 {
     bool good = !isdigit((unsigned char)name[0]);
     for (; *name != 0; name++) {
@@ -184,15 +276,15 @@ static bool is_identifier(const char *name)
     return good;
 }
 
-/* Whether the sources are of one kind, and the options are for that. */
-static int check_sources(cc_settings *s)
+/* Checks that all sources are of one kind, and that the options fit it. */
+static int cc_check_sources(cc_settings *s)
 {
     if (s->sources.n == 0) {
         return cli_usage("cc", "no source file");
     }
-    s->cuda = is_cuda(s->sources.arguments[0]);
+    s->cuda = cc_is_cuda(s->sources.arguments[0]);
     for (size_t i = 0; i < s->sources.n; i++) {
-        if (is_cuda(s->sources.arguments[i]) != s->cuda || (s->cuda && i > 0)) {
+        if (cc_is_cuda(s->sources.arguments[i]) != s->cuda || (s->cuda && i > 0)) {
             return cli_usage("cc", "%s and %s: each source of CUDA C++ makes a file of its own",
                              s->sources.arguments[0], s->sources.arguments[i]);
         }
@@ -201,8 +293,8 @@ static int check_sources(cc_settings *s)
     return s->cuda && unfit != NULL ? cli_usage("cc", "%s is not for CUDA C++, which becomes a fatbin", unfit) : CLI_OK;
 }
 
-/* Whether the settings agree with each other. */
-static int check_settings(const cc_settings *s)
+/* Checks that the settings agree with each other. */
+static int cc_check_settings(const cc_settings *s)
 {
     if (strlen(s->level) != 1 || strchr("0123s", s->level[0]) == NULL) {
         return cli_usage("cc", "-O%s: the levels are 0 to 3 and s", s->level);
@@ -210,8 +302,12 @@ static int check_settings(const cc_settings *s)
     if (s->gpu_arch != NULL && strncmp(s->gpu_arch, "sm_", 3) != 0) {
         return cli_usage("cc", "--gpu-arch %s: architectures are named sm_70, sm_80 and so on", s->gpu_arch);
     }
-    if (s->embed != NULL && !is_identifier(s->embed)) {
+    if (s->embed != NULL && !cc_is_identifier(s->embed)) {
         return cli_usage("cc", "--embed %s: it becomes a name in C, of letters, digits and _", s->embed);
+    }
+    if (s->embed != NULL && cc_is_keyword(s->embed)) {
+        return cli_usage("cc", "--embed %s: that is a word of C or C++; choose a name, such as %s_kernels", s->embed,
+                         s->embed);
     }
     if (s->no_gpu && (s->no_cpu || s->given_ptx != NULL || s->emit_ptx != NULL)) {
         return cli_usage("cc", "--no-gpu leaves nothing for %s",
@@ -222,7 +318,7 @@ static int check_settings(const cc_settings *s)
     return CLI_OK;
 }
 
-static int parse(int argc, char **argv, cc_settings *s, bool *help)
+static int cc_parse_words(int argc, char **argv, cc_settings *s, bool *help)
 {
     cli_words words = {.command = "cc",
                        .argc = argc,
@@ -237,18 +333,18 @@ static int parse(int argc, char **argv, cc_settings *s, bool *help)
             *help = true;
             return CLI_OK;
         } else if (option != CLI_WORD) {
-            status = parse_option(option, &words, s);
+            status = cc_parse_option(option, &words, s);
         } else {
             cli_command_add(&s->sources, words.word);
         }
     }
     if (status == CLI_OK) {
-        status = check_sources(s);
+        status = cc_check_sources(s);
     }
-    return status == CLI_OK ? check_settings(s) : status;
+    return status == CLI_OK ? cc_check_settings(s) : status;
 }
 
-static bool has_header(const char *directory)
+static bool cc_folder_has_header(const char *directory)
 {
     char *file = cli_format("%s/heddle/kernel.h", directory);
     bool found = directory[0] != 0 && access(file, R_OK) == 0;
@@ -256,26 +352,27 @@ static bool has_header(const char *directory)
     return found;
 }
 
-/* Sets s->include: as in the environment, else where this tool has its headers. */
-static int find_include(cc_settings *s)
+/* Sets s->include from the environment, else to the folder with this tool's headers. */
+static int cc_find_include(cc_settings *s)
 {
     const char *given = secure_getenv("HEDDLE_INCLUDE_DIR");
     if (given != NULL && given[0] != 0) {
         s->include = cli_format("%s", given);
-        return has_header(given) ? CLI_OK : cc_failed("HEDDLE_INCLUDE_DIR is %s, which has no heddle/kernel.h", given);
+        return cc_folder_has_header(given) ? CLI_OK
+                                           : cc_failed("HEDDLE_INCLUDE_DIR is %s, which has no heddle/kernel.h", given);
     }
     char folder[4096];
     if (place_find("include/heddle", HEDDLE_HEADERS_FROM_TOOL[0] ? HEDDLE_HEADERS_FROM_TOOL "/heddle" : NULL,
                    HEDDLE_HEADERS_INSTALLED "/heddle", folder, sizeof folder)) {
         s->include = cli_format("%.*s", (int)(strlen(folder) - strlen("/heddle")), folder);
     }
-    return s->include != NULL && has_header(s->include)
+    return s->include != NULL && cc_folder_has_header(s->include)
                ? CLI_OK
                : cc_failed("found no heddle/kernel.h; set HEDDLE_INCLUDE_DIR to its directory");
 }
 
-/* Writes the kernel file or the fatbin, by itself or in C source, and the rule for make. */
-static int write_result(const cc_settings *s, const cc_bytes *image)
+/* Writes the kernel file or the fatbin, as it is or as C source, and the make rule. */
+static int cc_write_result(const cc_settings *s, const cc_bytes *image)
 {
     int status = CLI_OK;
     if (s->embed != NULL) {
@@ -286,8 +383,8 @@ static int write_result(const cc_settings *s, const cc_bytes *image)
     return status == CLI_OK && s->depfile != NULL ? cc_depend(s) : status;
 }
 
-/* Makes the kernel file of its parts. The library checks it as it checks what it loads. */
-static int pack(const cc_settings *s, const cc_bytes *ptx, const cc_bytes *cpu, cc_bytes *image)
+/* Packs the kernel file. The library checks it in the same way as files that it loads. */
+static int cc_pack_image(const cc_settings *s, const cc_bytes *ptx, const cc_bytes *cpu, cc_bytes *image)
 {
     hd_kernel_file_parts parts;
     memset(&parts, 0, sizeof parts);
@@ -320,8 +417,8 @@ static int pack(const cc_settings *s, const cc_bytes *ptx, const cc_bytes *cpu, 
     return cc_failed("%s%s: %s", s->sources.arguments[0], s->sources.n > 1 ? " and others" : "", message);
 }
 
-/* SOURCE.hdk, without the source's directory and its ending. */
-static char *default_output(const cc_settings *s)
+/* SOURCE.hdk, without the source's directory and ending. */
+static char *cc_default_output(const cc_settings *s)
 {
     if (s->embed != NULL) {
         return cli_format("%s.c", s->embed);
@@ -333,7 +430,7 @@ static char *default_output(const cc_settings *s)
                       s->cuda ? "fatbin" : "hdk");
 }
 
-static int make_directory(cc_settings *s)
+static int cc_make_directory(cc_settings *s)
 {
     const char *base = secure_getenv("TMPDIR");
     s->directory = cli_format("%s/heddle-cc-XXXXXX", base != NULL && base[0] != 0 ? base : "/tmp");
@@ -346,7 +443,7 @@ static int make_directory(cc_settings *s)
     return CLI_OK;
 }
 
-static void remove_directory(cc_settings *s)
+static void cc_remove_directory(cc_settings *s)
 {
     DIR *folder = s->directory != NULL ? opendir(s->directory) : NULL;
     for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
@@ -363,28 +460,29 @@ static void remove_directory(cc_settings *s)
     free(s->directory);
 }
 
-/* Makes and writes the kernel file. Two kernels of one name are found before the GPU's part is made, where there is a CPU's. */
-static int make_kernel_file(cc_settings *s)
+/* Makes and writes the kernel file. If a CPU's part is made, duplicate kernels are found before
+ * the GPU's part is made. */
+static int cc_make_kernel_file(cc_settings *s)
 {
     static const cc_bytes no_ptx;
     cc_bytes ptx = {0}, cpu = {0}, image = {0};
     int status = cc_make_cpu(s, &cpu);
     if (status == CLI_OK && !s->no_cpu) {
-        status = pack(s, &no_ptx, &cpu, &image);
+        status = cc_pack_image(s, &no_ptx, &cpu, &image);
     }
     if (status == CLI_OK && !s->no_gpu) {
         status = cc_make_ptx(s, &ptx);
         free(image.at);
         image.at = NULL;
         if (status == CLI_OK) {
-            status = pack(s, &ptx, &cpu, &image);
+            status = cc_pack_image(s, &ptx, &cpu, &image);
         }
     }
     if (status == CLI_OK && s->emit_ptx != NULL && !output_write(s->emit_ptx, ptx.at, ptx.bytes)) {
         status = cc_failed("%s: %s", s->emit_ptx, strerror(errno));
     }
     if (status == CLI_OK) {
-        status = write_result(s, &image);
+        status = cc_write_result(s, &image);
     }
     free(ptx.at);
     free(cpu.at);
@@ -392,18 +490,18 @@ static int make_kernel_file(cc_settings *s)
     return status;
 }
 
-static int make_cuda_file(cc_settings *s)
+static int cc_make_cuda_file(cc_settings *s)
 {
     cc_bytes image = {0};
     int status = cc_make_fatbin(s, &image);
     if (status == CLI_OK) {
-        status = write_result(s, &image);
+        status = cc_write_result(s, &image);
     }
     free(image.at);
     return status;
 }
 
-static void release(cc_settings *s)
+static void cc_release_settings(cc_settings *s)
 {
     cli_command *const lists[] = {&s->sources, &s->both, &s->warnings, &s->cpu_only, &s->gpu_only, &s->libraries};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -413,8 +511,8 @@ static void release(cc_settings *s)
     cc_messages_forget();
 }
 
-/* Whether nothing that is written is the file of what is read. */
-static bool spares(const cc_settings *s)
+/* Checks that no output overwrites an input. */
+static bool cc_spares_inputs(const cc_settings *s)
 {
     char *header = s->embed != NULL ? cc_header_of(s->output) : NULL;
     const char *const outputs[] = {s->output, header, s->emit_ptx, s->depfile}, *const read[] = {s->given_ptx, s->math};
@@ -436,10 +534,10 @@ int cli_cc(int argc, char **argv)
     s.math = "auto";
     char *output = NULL;
     bool help = false;
-    int status = parse(argc, argv, &s, &help);
+    int status = cc_parse_words(argc, argv, &s, &help);
     if (help) {
-        release(&s);
-        return print_help();
+        cc_release_settings(&s);
+        return cc_print_help();
     }
     for (size_t i = 0; i < s.sources.n && status == CLI_OK; i++) {
         if (access(s.sources.arguments[i], R_OK) != 0) {
@@ -448,20 +546,20 @@ int cli_cc(int argc, char **argv)
     }
     if (status == CLI_OK) {
         if (s.output == NULL) {
-            s.output = output = default_output(&s);
+            s.output = output = cc_default_output(&s);
         }
-        status = spares(&s) ? find_include(&s) : CLI_FAILED;
+        status = cc_spares_inputs(&s) ? cc_find_include(&s) : CLI_FAILED;
     }
     if (status == CLI_OK) {
         cli_process_begin();
-        status = make_directory(&s);
+        status = cc_make_directory(&s);
         if (status == CLI_OK) {
-            status = s.cuda ? make_cuda_file(&s) : make_kernel_file(&s);
+            status = s.cuda ? cc_make_cuda_file(&s) : cc_make_kernel_file(&s);
         }
-        remove_directory(&s);
+        cc_remove_directory(&s);
         cli_process_end();
     }
     free(output);
-    release(&s);
+    cc_release_settings(&s);
     return status;
 }

@@ -41,8 +41,8 @@ char *cc_file(const cc_settings *s, size_t number, const char *ending)
     return cli_format("%s/%zu.%s", s->directory, number, ending);
 }
 
-/* The words of a variable; NULL: it is not set. */
-static const char *given_by(const char *variable)
+/* The words in an environment variable; NULL: unset. */
+static const char *compiler_words_of_variable(const char *variable)
 {
     const char *given = secure_getenv(variable);
     return given != NULL && given[strspn(given, " \t")] != 0 ? given : NULL;
@@ -50,7 +50,7 @@ static const char *given_by(const char *variable)
 
 int cc_find_c(cli_command *command)
 {
-    const char *given = given_by("CC");
+    const char *given = compiler_words_of_variable("CC");
     if (given != NULL) {
         cli_command_add_words(command, given);
         return CLI_OK;
@@ -65,8 +65,8 @@ int cc_find_c(cli_command *command)
     return cc_failed("found no C compiler (cc, gcc or clang); name one with CC");
 }
 
-/* What a program prints; NULL: it cannot be run, or fails. To be freed. */
-static char *output_of(const cli_command *command, const char *option)
+/* The output of a program; NULL: it cannot be run, or fails. The caller frees it. */
+static char *compiler_output_of(const cli_command *command, const char *option)
 {
     cli_command asked = {0};
     char *text = NULL;
@@ -80,9 +80,9 @@ static char *output_of(const cli_command *command, const char *option)
     return text;
 }
 
-static bool prints(const cli_command *command, const char *option, const char *text)
+static bool compiler_prints(const cli_command *command, const char *option, const char *text)
 {
-    char *output = output_of(command, option);
+    char *output = compiler_output_of(command, option);
     bool found = output != NULL && strstr(output, text) != NULL;
     free(output);
     return found;
@@ -90,24 +90,24 @@ static bool prints(const cli_command *command, const char *option, const char *t
 
 bool cc_is_clang(const cli_command *command)
 {
-    return prints(command, "--version", "clang");
+    return compiler_prints(command, "--version", "clang");
 }
 
-static bool compiles_for_gpus(const char *clang)
+static bool compiler_compiles_for_gpus(const char *clang)
 {
     cli_command command = {0};
     cli_command_add_words(&command, clang);
-    bool good = prints(&command, "--print-targets", "nvptx64");
+    bool good = compiler_prints(&command, "--print-targets", "nvptx64");
     cli_command_release(&command);
     return good;
 }
 
-/* Adds it to the command; false: there is none. */
-static bool find_clang(cli_command *command)
+/* Adds clang to the command; false: not found. */
+static bool compiler_find_clang(cli_command *command)
 {
     for (int version = 0; version <= 17; version++) { /* clang, clang-30 ... clang-14 */
         char *name = version == 0 ? cli_format("clang") : cli_format("clang-%d", 31 - version);
-        bool good = cli_process_exists(name) && compiles_for_gpus(name);
+        bool good = cli_process_exists(name) && compiler_compiles_for_gpus(name);
         if (good) {
             cli_command_add(command, name);
         }
@@ -119,14 +119,15 @@ static bool find_clang(cli_command *command)
     return false;
 }
 
-/* Adds the name, or the path in one of the toolkit's usual folders; false: there is none. */
-static bool find_nvcc(cli_command *command)
+/* Adds the name, or the path in one of the toolkit's usual folders; false: not found. */
+static bool compiler_find_nvcc(cli_command *command)
 {
     if (cli_process_exists("nvcc")) {
         cli_command_add(command, "nvcc");
         return true;
     }
-    const char *const folders[] = {given_by("CUDA_HOME"), given_by("CUDA_PATH"), "/usr/local/cuda"};
+    const char *const folders[] = {compiler_words_of_variable("CUDA_HOME"), compiler_words_of_variable("CUDA_PATH"),
+                                   "/usr/local/cuda"};
     bool found = false;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0] && !found; i++) {
         char *path = cli_format("%s/bin/nvcc", folders[i] != NULL ? folders[i] : "");
@@ -141,12 +142,12 @@ static bool find_nvcc(cli_command *command)
 
 int cc_find_nvcc(cli_command *command)
 {
-    const char *given = given_by("NVCC");
+    const char *given = compiler_words_of_variable("NVCC");
     if (given != NULL) {
         cli_command_add_words(command, given);
         return CLI_OK;
     }
-    return find_nvcc(command)
+    return compiler_find_nvcc(command)
                ? CLI_OK
                : cc_failed(
                      "found no nvcc in PATH, CUDA_HOME, CUDA_PATH and /usr/local/cuda. Install the CUDA toolkit,\n"
@@ -155,21 +156,22 @@ int cc_find_nvcc(cli_command *command)
 
 int cc_find_gpu(cli_command *command, bool *nvcc)
 {
-    const char *clang = given_by("CLANG");
+    const char *clang = compiler_words_of_variable("CLANG");
     *nvcc = false;
     if (clang != NULL) {
         cli_command_add_words(command, clang);
-        return compiles_for_gpus(clang) ? CLI_OK
-                                        : cc_failed("CLANG is %s, which does not compile for NVIDIA GPUs", clang);
+        return compiler_compiles_for_gpus(clang)
+                   ? CLI_OK
+                   : cc_failed("CLANG is %s, which does not compile for NVIDIA GPUs", clang);
     }
-    *nvcc = given_by("NVCC") != NULL;
+    *nvcc = compiler_words_of_variable("NVCC") != NULL;
     if (*nvcc) {
         return cc_find_nvcc(command);
     }
-    if (find_clang(command)) {
+    if (compiler_find_clang(command)) {
         return CLI_OK;
     }
-    *nvcc = find_nvcc(command);
+    *nvcc = compiler_find_nvcc(command);
     return *nvcc ? CLI_OK
                  : cc_failed("found no clang that compiles for NVIDIA GPUs, and no nvcc. Install clang (14 or newer), "
                              "name one with CLANG,\nor an nvcc with NVCC, give the PTX with --ptx, or leave the GPU's "
@@ -178,7 +180,7 @@ int cc_find_gpu(cli_command *command, bool *nvcc)
 
 int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARCH_BYTES])
 {
-    char *list = output_of(nvcc, "--list-gpu-arch"); /* compute_75, compute_80 ... */
+    char *list = compiler_output_of(nvcc, "--list-gpu-arch"); /* compute_75, compute_80 ... */
     int wanted = s->gpu_arch != NULL ? atoi(s->gpu_arch + 3) : 70, oldest = 0;
     bool has = false;
     for (const char *at = list; at != NULL && (at = strstr(at, "compute_")) != NULL;) {
@@ -240,7 +242,7 @@ int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *
         cc_add(command, (const char *const[]){"-MMD", "-MF", depend, "-MT", "x", NULL});
     }
     cc_add(command, (const char *const[]){include, "-o", result, name, NULL});
-    cli_command about = {0}; /* its own source first; what is linked into it is about any */
+    cli_command about = {0}; /* its own source first; linked sources may also be reported */
     cli_command_add(&about, name);
     for (size_t i = 0; i < s->sources.n; i++) {
         if (i != source) {

@@ -1,8 +1,11 @@
-/* cc_cpu.c - makes the CPU's part: a shared object that host devices load, with the descriptions of the kernels.
+/* cc_cpu.c - makes the CPU's part: a shared object that host devices load, with the descriptions of
+ * the kernels.
  *
- * Each source is compiled by itself, and all are linked together. The names of kernels are in tables, so nothing of a source is visible in another.
+ * Each source is compiled by itself, and all are linked together. Tables hold the names of the
+ * kernels, so each source keeps its symbols to itself.
  * Threads: the program's first. Locks: none.
- * Always: what is returned was loaded once where it is for this machine, unless it needs a sanitizer, which only a program has.
+ * Always: code for this machine is test-loaded once, unless it needs a sanitizer, which only a
+ * program can provide.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,10 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cli/cc.h"
+#include "cli/cc_language.h"
 #include "cli/cli.h"
 
-/* Whether the code calls functions of a sanitizer, which the program has. */
-static bool is_sanitized(const cli_command *command)
+/* True if the code calls functions of a sanitizer, which the program provides. */
+static bool cpu_part_is_sanitized(const cli_command *command)
 {
     for (size_t i = 0; i < command->n; i++) {
         if (strncmp(command->arguments[i], "-fsanitize", 10) == 0) {
@@ -25,25 +29,33 @@ static bool is_sanitized(const cli_command *command)
     return false;
 }
 
-static int compile(cc_settings *s, const cli_command *compiler, bool clang, size_t source)
+static int cpu_part_compile_source(cc_settings *s, const cli_command *compiler, bool clang, size_t source)
 {
     cli_command command = {0};
     char *object = cc_file(s, source, "o");
     cc_add_list(&command, compiler);
-    /* messages about HD_KERNEL are about the line that has it, not about the macros behind it */
+    /* report errors at the line with HD_KERNEL, not in the macros behind it */
     cli_command_add(&command, clang ? "-fmacro-backtrace-limit=1" : "-ftrack-macro-expansion=0");
     cc_add(&command, (const char *const[]){"-std=gnu11", "-fPIC", "-fvisibility=hidden", "-DHD_CPU_MODULE", NULL});
-    /* what C++ refuses in the GPU's part, where it may go unnoticed in C */
+    /* C++ refuses these in the GPU's part; C may accept them silently */
     cc_add(&command,
            (const char *const[]){"-Wformat", "-Werror=implicit-function-declaration", "-Werror=int-conversion",
                                  "-Werror=incompatible-pointer-types", "-Werror=vla", NULL});
+    /* these mean something else in C++, and neither language reports them: `auto`, ??=, the end
+     * of a function, the order of effects */
+    cc_add(&command, (const char *const[]){"-Werror=implicit-int", "-Werror=trigraphs", "-Werror=return-type",
+                                           "-Werror=duplicate-decl-specifier",
+                                           clang ? "-Werror=unsequenced" : "-Werror=sequence-point", NULL});
+    /* "#if true" holds in C++, and char is signed on GPUs */
+    cc_add(&command, (const char *const[]){"-include", "stdbool.h", "-fsigned-char", NULL});
     char *level = cli_format("-O%s", s->level);
     cli_command_add(&command, level);
     free(level);
     cc_add_list(&command, &s->cpu_only);
     cc_add_list(&command, &s->warnings);
     if (isatty(STDERR_FILENO)) {
-        cli_command_add(&command, "-fdiagnostics-color=always"); /* what it writes comes through us */
+        /* the compiler's output comes through us */
+        cli_command_add(&command, "-fdiagnostics-color=always");
     }
     cc_add(&command, (const char *const[]){"-c", "-x", "c", NULL});
     cc_add_source_headers(s, &command);
@@ -53,13 +65,55 @@ static int compile(cc_settings *s, const cli_command *compiler, bool clang, size
     return status;
 }
 
-/* Links all objects: to a shared object, or, with no_cpu, to one object that has all descriptions. */
-static int link_all(cc_settings *s, const cli_command *compiler, const char *result)
+/* Checks that the source means the same in C and C++, as far as the compilers do not report it.
+ * Some headers define macros for the tokens that the rules search. Those headers are left out,
+ * so that the tokens stay. */
+static int cpu_part_check_language(cc_settings *s, const cli_command *compiler, size_t source)
+{
+    static const char *const left_out[] = {"HEDDLE_KERNEL_H",    "_STDBOOL_H",  "__STDBOOL_H",      "_STDINT_H",
+                                           "_GCC_WRAP_STDINT_H", "_FLOAT_H___", "__CLANG_STDINT_H", "__CLANG_FLOAT_H"};
+    cli_command command = {0};
+    char *include = cli_format("-I%s", s->include), *heddle = cli_format("%s/heddle/", s->include), *text = NULL;
+    cc_add_list(&command, compiler);
+    cc_add(&command,
+           (const char *const[]){"-std=gnu11", "-E", "-w", "-U__BIGGEST_ALIGNMENT__", "-DHD_KERNEL_GPU=0", NULL});
+    cc_add_list(&command, &s->cpu_only);
+    for (size_t i = 0; i < sizeof left_out / sizeof left_out[0]; i++) {
+        char *guard = cli_format("-D%s", left_out[i]);
+        cli_command_add(&command, guard);
+        free(guard);
+    }
+    cc_add(&command, (const char *const[]){"-x", "c", NULL});
+    cc_add_source_headers(s, &command);
+    cc_add_list(&command, &s->both);
+    const char *given = s->sources.arguments[source];
+    char *name = cli_format("%s%s", given[0] == '-' ? "./" : "", given);
+    cc_add(&command, (const char *const[]){include, name, NULL});
+    int status = CLI_OK;
+    /* The source has compiled before. Errors here only come from the missing headers, and the
+     * text is still complete. */
+    cli_process_run(&command, s->verbose, &text, NULL);
+    if (text == NULL || text[0] == 0) {
+        status = cc_failed("%s: %s does not preprocess it", given, compiler->arguments[0]);
+    } else if (!cc_language_check(text, heddle)) {
+        status = CLI_FAILED;
+    }
+    free(text);
+    free(name);
+    free(include);
+    free(heddle);
+    cli_command_release(&command);
+    return status;
+}
+
+/* Links all objects into a shared object. With no_cpu it links them into one object with all
+ * descriptions. */
+static int cpu_part_link_all(cc_settings *s, const cli_command *compiler, const char *result)
 {
     cli_command command = {0};
     cc_add_list(&command, compiler);
     cc_add_list(&command, &s->cpu_only);
-    bool sanitized = is_sanitized(&command);
+    bool sanitized = cpu_part_is_sanitized(&command);
     cc_add(&command, s->no_cpu ? (const char *const[]){"-r", "-nostdlib", "-o", result, NULL}
                                : (const char *const[]){"-shared", "-o", result, NULL});
     for (size_t i = 0; i < s->sources.n; i++) {
@@ -68,7 +122,7 @@ static int link_all(cc_settings *s, const cli_command *compiler, const char *res
         free(object);
     }
     if (!s->no_cpu) {
-        /* else what is missing would be noticed when a program loads it */
+        /* else only a program that loads it would notice a missing symbol */
         cli_command_add(&command, "-Wl,-z,defs");
         if (sanitized) {
             cli_command_add(&command, "-Wl,--warn-unresolved-symbols");
@@ -81,7 +135,7 @@ static int link_all(cc_settings *s, const cli_command *compiler, const char *res
     return status;
 }
 
-static bool is_for_this_machine(const cc_bytes *code)
+static bool cpu_part_fits_machine(const cc_bytes *code)
 {
     Elf64_Ehdr own, header;
     FILE *self = fopen("/proc/self/exe", "rb");
@@ -96,12 +150,12 @@ static bool is_for_this_machine(const cc_bytes *code)
     return memcmp(header.e_ident, own.e_ident, EI_VERSION) == 0 && header.e_machine == own.e_machine;
 }
 
-/* Loads it as a program would, in a process of its own. */
-static int try_to_load(const char *path)
+/* Loads it in a separate process, as a program would. */
+static int cpu_part_try_loading(const char *path)
 {
     int ends[2];
     if (pipe(ends) != 0) {
-        return CLI_OK; /* a file that was linked is not refused for want of a pipe */
+        return CLI_OK; /* a missing pipe is no reason to refuse a linked file */
     }
     pid_t child = fork();
     if (child == 0) {
@@ -127,18 +181,19 @@ int cc_make_cpu(cc_settings *s, cc_bytes *code)
     int status = cc_find_c(&compiler);
     bool clang = status == CLI_OK && cc_is_clang(&compiler);
     for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
-        status = compile(s, &compiler, clang, i);
+        status = cpu_part_compile_source(s, &compiler, clang, i);
+        status = status == CLI_OK ? cpu_part_check_language(s, &compiler, i) : status;
     }
     char *result = cc_file(s, 0, s->no_cpu && s->sources.n == 1 ? "o" : "so");
     if (status == CLI_OK && !(s->no_cpu && s->sources.n == 1)) {
-        status = link_all(s, &compiler, result);
+        status = cpu_part_link_all(s, &compiler, result);
     }
     if (status == CLI_OK) {
         status = cc_read(result, code);
     }
-    if (status == CLI_OK && !s->no_cpu && !is_sanitized(&s->cpu_only) && !is_sanitized(&compiler) &&
-        is_for_this_machine(code)) {
-        status = try_to_load(result);
+    if (status == CLI_OK && !s->no_cpu && !cpu_part_is_sanitized(&s->cpu_only) && !cpu_part_is_sanitized(&compiler) &&
+        cpu_part_fits_machine(code)) {
+        status = cpu_part_try_loading(result);
     }
     free(result);
     cli_command_release(&compiler);

@@ -1,8 +1,10 @@
-/* cc_gpu.c - makes the GPU's part: PTX by clang or nvcc of kernel source, a fatbin by nvcc of CUDA C++.
+/* cc_gpu.c - makes the GPU's part: PTX from kernel source by clang or nvcc, a fatbin from CUDA C++
+ * by nvcc.
  *
- * Each source is compiled by itself. clang then links the bitcode of the others into the last one. Texts of nvcc are joined. Either way
- * helpers and constants of two sources may have one name.
- * With clang all is compiled again with a library of mathematics, if the sources call one's functions. nvcc has its own.
+ * Each source is compiled by itself. With clang, the last source is linked with the bitcode of the
+ * others. With nvcc, the PTX texts are joined. Either way helpers and constants of two sources may
+ * share a name. If sources call functions of a math library, clang compiles them again with it.
+ * nvcc comes with its own.
  * Threads: the program's first. Locks: none.
  */
 #include <errno.h>
@@ -17,8 +19,9 @@
 #include "cli/cc_tables.h"
 #include "cli/cli.h"
 
-/* What the last source is linked with: the bitcode of the other sources, then the library, which has what any of them calls. */
-static void add_bitcode(const cc_settings *s, const cc_math_library *math, cli_command *command)
+/* Links the last source with the bitcode of the others, then with the library, which defines
+ * functions that any of them calls. */
+static void gpu_part_add_bitcode(const cc_settings *s, const cc_math_library *math, cli_command *command)
 {
     for (size_t i = 0; i + 1 < s->sources.n; i++) {
         char *bitcode = cc_file(s, i, "bc");
@@ -30,45 +33,49 @@ static void add_bitcode(const cc_settings *s, const cc_math_library *math, cli_c
     }
 }
 
-static const char *gpu_arch(const cc_settings *s)
+static const char *gpu_part_arch(const cc_settings *s)
 {
     return s->gpu_arch != NULL ? s->gpu_arch : "sm_70";
 }
 
-/* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need. */
-static void add_ptx_version(const cc_settings *s, cli_command *command)
+/* Asks for PTX that drivers from 2018 on accept. For newer GPUs clang chooses the newer PTX that
+ * they need. */
+static void gpu_part_add_ptx_version(const cc_settings *s, cli_command *command)
 {
-    if (atoi(gpu_arch(s) + 3) <= 75) {
+    if (atoi(gpu_part_arch(s) + 3) <= 75) {
         cc_add(command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
     }
 }
 
-/* Compiles one source: the last one to PTX with the bitcode of the others, and the others to bitcode. With a library of mathematics the
- * last one becomes LLVM text that is not optimized yet. `math` is NULL where no library is
- * linked. */
-static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, size_t source)
+/* Compiles one source: the last one to PTX with the bitcode of the others, and the others to
+ * bitcode. With a math library the last one becomes LLVM text before optimization. `math` is
+ * NULL if no library is linked. */
+static int gpu_part_compile_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math,
+                                     size_t source)
 {
     bool last = source + 1 == s->sources.n;
     cli_command command = {0};
-    char *arch = cli_format("--cuda-gpu-arch=%s", gpu_arch(s)), *level = cli_format("-O%s", s->level);
-    char *headers = cli_format("-I%s/heddle/gpu", s->include); /* in front of the system's <math.h> */
+    char *arch = cli_format("--cuda-gpu-arch=%s", gpu_part_arch(s)), *level = cli_format("-O%s", s->level);
+    /* in front of the system's <math.h> */
+    char *headers = cli_format("-I%s/heddle/gpu", s->include);
     char *result = cc_file(s, source, !last ? "bc" : math != NULL ? "ll" : "ptx");
     cc_add_list(&command, clang);
     cc_add(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
                                            "--cuda-path=/nonexistent", "-ffreestanding", arch, level, headers,
                                            "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
     cc_add_source_headers(s, &command);
-    add_ptx_version(s, &command);
+    gpu_part_add_ptx_version(s, &command);
     cc_add(&command, last ? (const char *const[]){"-S", NULL} : (const char *const[]){"-c", "-emit-llvm", NULL});
     if (last) {
-        add_bitcode(s, math, &command);
+        gpu_part_add_bitcode(s, math, &command);
     }
     if (s->debug) {
-        cli_command_add(&command, "-gline-tables-only"); /* what profilers show; it changes no code */
+        /* for profilers; it does not change code */
+        cli_command_add(&command, "-gline-tables-only");
     }
     cc_add_list(&command, &s->gpu_only);
     cc_add_list(&command, &s->warnings);
-    if (math != NULL) { /* warnings about the source were printed before */
+    if (math != NULL) { /* the first compilation printed the warnings */
         cc_add(&command, (const char *const[]){"-w", math->define, NULL});
     }
     if (math != NULL && last) {
@@ -86,11 +93,11 @@ static int compile_by_clang(cc_settings *s, const cli_command *clang, const cc_m
     return status;
 }
 
-/* What every call of nvcc has. */
-static void add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command *command)
+/* Adds the options of every nvcc call. */
+static void gpu_part_add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command *command)
 {
     cc_add_list(command, nvcc);
-    /* the numbers are of warnings about variables of the host that a kernel uses: such code does not work */
+    /* these warnings are about host variables in a kernel: such code does not work */
     cc_add(command, (const char *const[]){"-diag-error", "20091,20094,20096", NULL});
     for (size_t i = 0; i < s->warnings.n; i++) {
         if (strcmp(s->warnings.arguments[i], "-Werror") == 0) {
@@ -103,13 +110,19 @@ static void add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command 
     cc_add_list(command, &s->gpu_only);
 }
 
-static int compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *of, size_t source)
+static int gpu_part_compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *of, size_t source)
 {
     cli_command command = {0};
     char *arch = cli_format("-arch=compute_%s", of), *result = cc_file(s, source, "ptx");
-    add_nvcc(s, nvcc, &command);
-    /* relocatable, so that variables which programs reach are visible, and keep their names where texts are joined */
-    cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", "-rdc=true", arch, NULL});
+    gpu_part_add_nvcc(s, nvcc, &command);
+    cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", arch, NULL});
+    if (!s->cuda) {
+        /* Relocatable code keeps the variables that programs reach visible, and their names
+         * survive the joining of texts. CUDA C++ is compiled as its fatbin will be, because
+         * relocatable code may launch kernels, as headers such as those of CUB do. Kernel source
+         * sees the functions of C, without the float overloads of C++. */
+        cc_add(&command, (const char *const[]){"-rdc=true", "-DHD_KERNEL_SOURCE", NULL});
+    }
     int status = cc_compile(s, &command, source, "GPU", result);
     free(arch);
     free(result);
@@ -118,7 +131,7 @@ static int compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *
 }
 
 /* Reads the PTX of all sources and joins it. */
-static int join(cc_settings *s, cc_bytes *ptx)
+static int gpu_part_join_ptx(cc_settings *s, cc_bytes *ptx)
 {
     char **texts = cli_allocate(s->sources.n * sizeof *texts);
     size_t n = 0;
@@ -143,16 +156,17 @@ static int join(cc_settings *s, cc_bytes *ptx)
     return status;
 }
 
-/* Compiles LLVM text to PTX. In this language products and sums are fused where the text allows that, and nowhere else.
- * The kernel's own text allows it, and the library's does not: its long numbers would lose their lower halves. */
-static int compile_text(cc_settings *s, const cli_command *clang, const cc_bytes *text, const char *result)
+/* Compiles LLVM text to PTX. For LLVM text, clang fuses products and sums only if the text
+ * allows it. The kernel's own text allows it. The library's text does not: its double-length
+ * numbers would lose their lower halves. */
+static int gpu_part_compile_text(cc_settings *s, const cli_command *clang, const cc_bytes *text, const char *result)
 {
     cli_command command = {0};
     char *source = cc_file(s, 0, "mended.ll"), *level = cli_format("-O%s", s->level);
     cc_add_list(&command, clang);
     cc_add(&command, (const char *const[]){"-x", "ir", "--target=nvptx64-nvidia-cuda", "-S", "-w", level, "-Xclang",
-                                           "-target-cpu", "-Xclang", gpu_arch(s), "-fno-crash-diagnostics", NULL});
-    add_ptx_version(s, &command);
+                                           "-target-cpu", "-Xclang", gpu_part_arch(s), "-fno-crash-diagnostics", NULL});
+    gpu_part_add_ptx_version(s, &command);
     cc_add(&command, (const char *const[]){"-o", result, source, NULL});
     int status = CLI_OK;
     if (!output_write(source, text->at, text->bytes)) {
@@ -166,11 +180,12 @@ static int compile_text(cc_settings *s, const cli_command *clang, const cc_bytes
     return status;
 }
 
-static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math, cc_bytes *ptx)
+static int gpu_part_compile_all_by_clang(cc_settings *s, const cli_command *clang, const cc_math_library *math,
+                                         cc_bytes *ptx)
 {
     int status = CLI_OK;
     for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
-        status = compile_by_clang(s, clang, math, i);
+        status = gpu_part_compile_by_clang(s, clang, math, i);
     }
     char *path = cc_file(s, s->sources.n - 1, "ptx");
     if (status == CLI_OK && math != NULL) {
@@ -180,7 +195,7 @@ static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const 
         if (status == CLI_OK) {
             cc_math_mend(&text.at, &text.bytes);
             cc_tables_move(&text.at, &text.bytes);
-            status = compile_text(s, clang, &text, path);
+            status = gpu_part_compile_text(s, clang, &text, path);
         }
         free(text.at);
         free(text_path);
@@ -192,10 +207,11 @@ static int compile_all_by_clang(cc_settings *s, const cli_command *clang, const 
     return status;
 }
 
-/* Without a library the functions that are in one stay external names. A library takes clang longer to read than most sources. */
-static int make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx)
+/* Without a library, the library's functions stay external names. clang takes longer to read a
+ * library than most sources. */
+static int gpu_part_make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx)
 {
-    int status = compile_all_by_clang(s, clang, NULL, ptx);
+    int status = gpu_part_compile_all_by_clang(s, clang, NULL, ptx);
     if (status != CLI_OK || !cc_math_is_called(ptx->at, ptx->bytes)) {
         return status;
     }
@@ -205,20 +221,20 @@ static int make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx
     } else if (math.file != NULL) {
         free(ptx->at);
         ptx->at = NULL;
-        status = compile_all_by_clang(s, clang, &math, ptx);
+        status = gpu_part_compile_all_by_clang(s, clang, &math, ptx);
     }
     free(math.file);
     return status;
 }
 
-static int make_by_nvcc(cc_settings *s, const cli_command *nvcc, cc_bytes *ptx)
+static int gpu_part_make_by_nvcc(cc_settings *s, const cli_command *nvcc, cc_bytes *ptx)
 {
     char arch[CC_ARCH_BYTES];
     int status = cc_nvcc_arch(s, nvcc, arch);
     for (size_t i = 0; i < s->sources.n && status == CLI_OK; i++) {
-        status = compile_by_nvcc(s, nvcc, arch, i);
+        status = gpu_part_compile_by_nvcc(s, nvcc, arch, i);
     }
-    return status == CLI_OK ? join(s, ptx) : status;
+    return status == CLI_OK ? gpu_part_join_ptx(s, ptx) : status;
 }
 
 int cc_make_ptx(cc_settings *s, cc_bytes *ptx)
@@ -231,7 +247,7 @@ int cc_make_ptx(cc_settings *s, cc_bytes *ptx)
         bool nvcc = false;
         status = cc_find_gpu(&command, &nvcc);
         if (status == CLI_OK) {
-            status = nvcc ? make_by_nvcc(s, &command, ptx) : make_by_clang(s, &command, ptx);
+            status = nvcc ? gpu_part_make_by_nvcc(s, &command, ptx) : gpu_part_make_by_clang(s, &command, ptx);
         }
         cli_command_release(&command);
     }
@@ -241,13 +257,14 @@ int cc_make_ptx(cc_settings *s, cc_bytes *ptx)
     return status;
 }
 
-/* Whether the source has a kernel. A fatbin is compressed, so PTX of the oldest GPU is looked at. */
-static int check_for_kernels(cc_settings *s, const cli_command *nvcc, const char *arch)
+/* Checks that the source defines a kernel. A fatbin is compressed, so this looks at the PTX for
+ * the oldest GPU. */
+static int gpu_part_check_for_kernels(cc_settings *s, const cli_command *nvcc, const char *arch)
 {
     cc_settings quiet = *s;
     quiet.depfile = NULL;
     cc_bytes ptx = {0};
-    int status = compile_by_nvcc(&quiet, nvcc, arch, 0);
+    int status = gpu_part_compile_by_nvcc(&quiet, nvcc, arch, 0);
     if (status == CLI_OK) {
         char *path = cc_file(s, 0, "ptx");
         status = cc_read(path, &ptx);
@@ -272,13 +289,13 @@ int cc_make_fatbin(cc_settings *s, cc_bytes *image)
         status = cc_nvcc_arch(s, &nvcc, arch);
     }
     if (status == CLI_OK) {
-        status = check_for_kernels(s, &nvcc, arch);
+        status = gpu_part_check_for_kernels(s, &nvcc, arch);
     }
     if (status == CLI_OK) {
         char *result = cc_file(s, 0, "fatbin");
         char *code = cli_format("arch=compute_%s,code=[sm_%s,compute_%s]", arch, arch, arch);
-        add_nvcc(s, &nvcc, &command);
-        cc_add(&command, (const char *const[]){"-fatbin", NULL});
+        gpu_part_add_nvcc(s, &nvcc, &command);
+        cc_add(&command, (const char *const[]){"-x", "cu", "-fatbin", NULL});
         cc_add(&command, s->gpu_arch != NULL ? (const char *const[]){"-gencode", code, NULL}
                                              : (const char *const[]){"-arch=all-major", NULL});
         cc_messages_quiet(true); /* warnings were printed above */

@@ -1,10 +1,11 @@
-/* cc_join.c - joins texts of PTX into one, where no compiler does it.
+/* cc_join.c - joins PTX texts into one, if no compiler does it.
  *
- * Kernels keep their names. A helper or a constant may have the name of another text's. So from the second text on, such a name gets the
- * number of the text. So do the names of strings that lines of the source refer to. Numbers of source files go on from those of the texts
- * before.
+ * Kernels keep their names. A helper or a constant may share its name with one of another text.
+ * From the second text on, such names get the number of the text as a suffix. The names of strings
+ * in debug lines get it, too. The numbers of source files continue those of the texts before.
  * Threads: the program's first. Locks: none.
- * Always: a text is read once for its names and once to write it, and every word lies inside the text.
+ * Always: a text is read once for its names and once to write it, and every word lies inside the
+ * text.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -17,13 +18,13 @@ typedef struct word {
     size_t n; /* 0: the end of the text */
 } word;
 
-static bool is_name(char c)
+static bool join_is_name_character(char c)
 {
     return isalnum((unsigned char)c) || strchr("_$%.", c) != NULL;
 }
 
-/* What begins at `at`: blanks, a comment, a string, a name with its dots, or one other character. */
-static word word_at(const char *at)
+/* The word at `at`: blanks, a comment, a string, a name with its dots, or one other character. */
+static word join_word_at(const char *at)
 {
     size_t n = *at != 0;
     if (isspace((unsigned char)*at)) {
@@ -37,37 +38,37 @@ static word word_at(const char *at)
         n = 1 + strcspn(at + 1, "\"\n");
         n += at[n] == '"';
     } else {
-        while (at[n] != 0 && is_name(at[0]) && is_name(at[n])) {
+        while (at[n] != 0 && join_is_name_character(at[0]) && join_is_name_character(at[n])) {
             n++;
         }
     }
     return (word){at, n};
 }
 
-static bool is(word w, const char *text)
+static bool join_word_is(word w, const char *text)
 {
     return strlen(text) == w.n && strncmp(w.at, text, w.n) == 0;
 }
 
-static bool is_one_of(word w, const char *const *texts)
+static bool join_word_is_one_of(word w, const char *const *texts)
 {
-    while (*texts != NULL && !is(w, *texts)) {
+    while (*texts != NULL && !join_word_is(w, *texts)) {
         texts++;
     }
     return *texts != NULL;
 }
 
-/* Where reading is within the text: outside of functions names are defined. */
+/* The reader's state within a text: names are defined outside of functions. */
 typedef struct statement {
     int braces, parentheses;
     bool defines, number_follows;
-    bool visible; /* outside of the text */
+    bool visible; /* to other texts */
     bool named;
-    bool section; /* of strings for a debugger */
+    bool section; /* holds strings for a debugger */
 } statement;
 
-/* Whether the word is a name that the text defines for itself alone. */
-static bool defines(statement *now, word w)
+/* True if the word is a name that is local to the text. */
+static bool join_word_is_defined(statement *now, word w)
 {
     static const char *const visible[] = {".visible", ".extern", ".weak", ".common", ".entry", NULL};
     static const char *const definitions[] = {".func", ".global", ".const", ".shared", NULL};
@@ -77,17 +78,17 @@ static bool defines(statement *now, word w)
         now->braces += c == '{' ? 1 : -1;
     } else if (c == '(' || c == ')') {
         now->parentheses += c == '(' ? 1 : -1;
-    } else if (outside && is_one_of(w, visible)) {
+    } else if (outside && join_word_is_one_of(w, visible)) {
         now->visible = true;
-    } else if (outside && is_one_of(w, definitions)) {
+    } else if (outside && join_word_is_one_of(w, definitions)) {
         now->defines = true;
-    } else if (outside && is(w, ".section")) {
+    } else if (outside && join_word_is(w, ".section")) {
         now->section = true;
     } else if (now->section && w.at[w.n] == ':') {
         own = true;
-    } else if (outside && is(w, ".align")) {
+    } else if (outside && join_word_is(w, ".align")) {
         now->number_follows = true;
-    } else if (outside && is_name(c) && c != '.' && c != '%') {
+    } else if (outside && join_is_name_character(c) && c != '.' && c != '%') {
         own = now->defines && !now->number_follows && !now->named && !now->visible;
         now->named |= now->defines && !now->number_follows;
         now->number_follows = false;
@@ -98,15 +99,15 @@ static bool defines(statement *now, word w)
     return own;
 }
 
-/* The names that the text defines for itself. */
-static cli_command own_names(const char *text)
+/* The local names of the text. */
+static cli_command join_own_names(const char *text)
 {
     cli_command names = {0};
     statement now = {0};
-    for (word w = word_at(text); w.n != 0; w = word_at(w.at + w.n)) {
-        if (!isspace((unsigned char)w.at[0]) && w.at[0] != '/' && defines(&now, w)) {
+    for (word w = join_word_at(text); w.n != 0; w = join_word_at(w.at + w.n)) {
+        if (!isspace((unsigned char)w.at[0]) && w.at[0] != '/' && join_word_is_defined(&now, w)) {
             char *name = cli_format("%.*s", (int)w.n, w.at);
-            if (!is_one_of(w, (const char *const *)(names.n > 0 ? names.arguments : (char *[]){NULL}))) {
+            if (!join_word_is_one_of(w, (const char *const *)(names.n > 0 ? names.arguments : (char *[]){NULL}))) {
                 cli_command_add(&names, name);
             }
             free(name);
@@ -115,43 +116,44 @@ static cli_command own_names(const char *text)
     return names;
 }
 
-/* Behind the lines that describe the text: .version, .target, .address_size. */
-static const char *behind_head(const char *text)
+/* The text after its header lines: .version, .target, .address_size. */
+static const char *join_behind_head(const char *text)
 {
     const char *at = strstr(text, "\n.address_size");
     return at != NULL ? at + 1 + strcspn(at + 1, "\n") : text;
 }
 
-/* Whether the number of a source file follows such a word. */
-static bool names_file(word w)
+/* True if the number of a source file follows such a word. */
+static bool join_word_names_file(word w)
 {
     static const char *const words[] = {".file", ".loc", "inlined_at", NULL};
-    return is_one_of(w, words);
+    return join_word_is_one_of(w, words);
 }
 
-/* The highest number of a source file in the text; 0: it has none. */
-static unsigned long files_of(const char *text)
+/* The highest number of a source file in the text; 0: none. */
+static unsigned long join_files_of(const char *text)
 {
     unsigned long most = 0;
-    for (word w = word_at(text); w.n != 0; w = word_at(w.at + w.n)) {
-        unsigned long file = names_file(w) ? strtoul(w.at + w.n, NULL, 10) : 0;
+    for (word w = join_word_at(text); w.n != 0; w = join_word_at(w.at + w.n)) {
+        unsigned long file = join_word_names_file(w) ? strtoul(w.at + w.n, NULL, 10) : 0;
         most = file > most ? file : most;
     }
     return most;
 }
 
-/* Writes the text behind `out`, with the number behind each of the names, and `files` added to the numbers of source files. */
-static void write_text(FILE *out, const char *text, const cli_command *names, size_t number, unsigned long files)
+/* Appends the text to `out`. Adds the number to each of the names, and `files` to the numbers of
+ * source files. */
+static void join_write_text(FILE *out, const char *text, const cli_command *names, size_t number, unsigned long files)
 {
-    bool file = false; /* the next word is the number of one */
-    for (word w = word_at(text); w.n != 0; w = word_at(w.at + w.n)) {
+    bool file = false; /* the next word is a file's number */
+    for (word w = join_word_at(text); w.n != 0; w = join_word_at(w.at + w.n)) {
         if (file && isdigit((unsigned char)w.at[0])) {
             fprintf(out, "%lu", strtoul(w.at, NULL, 10) + files);
         } else {
             fwrite(w.at, 1, w.n, out);
         }
-        file = names_file(w) || (file && isspace((unsigned char)w.at[0]));
-        if (names->n > 0 && is_one_of(w, (const char *const *)names->arguments)) {
+        file = join_word_names_file(w) || (file && isspace((unsigned char)w.at[0]));
+        if (names->n > 0 && join_word_is_one_of(w, (const char *const *)names->arguments)) {
             fprintf(out, "_hd%zu", number);
         }
     }
@@ -166,11 +168,11 @@ char *cc_join(char *const *texts, size_t n)
         cli_allocate((size_t)-1); /* ends the program */
     }
     fputs(texts[0], out);
-    unsigned long files = files_of(texts[0]);
+    unsigned long files = join_files_of(texts[0]);
     for (size_t i = 1; i < n; i++) {
-        cli_command names = own_names(texts[i]);
-        write_text(out, behind_head(texts[i]), &names, i + 1, files);
-        files += files_of(texts[i]);
+        cli_command names = join_own_names(texts[i]);
+        join_write_text(out, join_behind_head(texts[i]), &names, i + 1, files);
+        files += join_files_of(texts[i]);
         cli_command_release(&names);
     }
     fclose(out);

@@ -17,8 +17,8 @@ bool cc_math_is_called(const char *ptx, size_t bytes)
     return memmem(ptx, bytes, " hd_math_", 9) != NULL;
 }
 
-/* FOLDER/NAME where that can be read, else NULL. */
-static char *file_in(const char *folder, const char *name)
+/* FOLDER/NAME if it can be read, else NULL. */
+static char *math_readable_file(const char *folder, const char *name)
 {
     if (folder == NULL || folder[0] == 0) {
         return NULL;
@@ -31,16 +31,16 @@ static char *file_in(const char *folder, const char *name)
     return file;
 }
 
-/* Of the toolkit whose nvcc is in PATH. */
-static char *beside_nvcc(void)
+/* libdevice of the toolkit whose nvcc is in PATH. */
+static char *math_file_beside_nvcc(void)
 {
     const char *path = secure_getenv("PATH");
     char *found = NULL;
     while (path != NULL && *path != 0 && found == NULL) {
         size_t length = strcspn(path, ":");
         char *folder = cli_format("%.*s", (int)length, path);
-        char *nvcc = file_in(folder, "nvcc");
-        found = nvcc != NULL ? file_in(folder, "../" LIBDEVICE) : NULL;
+        char *nvcc = math_readable_file(folder, "nvcc");
+        found = nvcc != NULL ? math_readable_file(folder, "../" LIBDEVICE) : NULL;
         free(nvcc);
         free(folder);
         path += length + (path[length] == ':');
@@ -48,22 +48,23 @@ static char *beside_nvcc(void)
     return found;
 }
 
-static char *find_libdevice(void)
+static char *math_find_libdevice(void)
 {
-    char *found = file_in(secure_getenv("CUDA_PATH"), LIBDEVICE);
-    found = found != NULL ? found : file_in(secure_getenv("CUDA_HOME"), LIBDEVICE);
-    found = found != NULL ? found : beside_nvcc();
-    found = found != NULL ? found : file_in("/usr/local/cuda", LIBDEVICE);
-    return found != NULL ? found : file_in("/usr/lib/nvidia-cuda-toolkit/libdevice", "libdevice.10.bc"); /* Debian's */
+    char *found = math_readable_file(secure_getenv("CUDA_PATH"), LIBDEVICE);
+    found = found != NULL ? found : math_readable_file(secure_getenv("CUDA_HOME"), LIBDEVICE);
+    found = found != NULL ? found : math_file_beside_nvcc();
+    found = found != NULL ? found : math_readable_file("/usr/local/cuda", LIBDEVICE);
+    /* Debian's folder */
+    return found != NULL ? found : math_readable_file("/usr/lib/nvidia-cuda-toolkit/libdevice", "libdevice.10.bc");
 }
 
-static char *find_libclc(void)
+static char *math_find_libclc(void)
 {
     static const char *const folders[] = {"/usr/lib/clc", "/usr/share/clc", "/usr/local/lib/clc",
                                           "/usr/local/share/clc"};
     char *found = NULL;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0] && found == NULL; i++) {
-        found = file_in(folders[i], LIBCLC);
+        found = math_readable_file(folders[i], LIBCLC);
     }
     return found;
 }
@@ -73,10 +74,10 @@ cc_math_library cc_math_find(const char *choice)
     cc_math_library library = {NULL, define_libdevice};
     bool any = strcmp(choice, "auto") == 0;
     if (any || strcmp(choice, "libdevice") == 0) {
-        library.file = find_libdevice();
+        library.file = math_find_libdevice();
     }
     if (library.file == NULL && (any || strcmp(choice, "libclc") == 0)) {
-        library = (cc_math_library){find_libclc(), define_libclc};
+        library = (cc_math_library){math_find_libclc(), define_libclc};
     }
     if (!any && strcmp(choice, "libdevice") != 0 && strcmp(choice, "libclc") != 0 && strcmp(choice, "none") != 0) {
         const char *slash = strrchr(choice, '/');
@@ -88,28 +89,28 @@ cc_math_library cc_math_find(const char *choice)
 
 /* ---- the text: line by line ---- */
 
-/* The first `from` of a line, which ends at `end`; NULL where it has none. */
-static const char *find_in(const char *line, const char *end, const char *from)
+/* The first `from` in a line, which ends at `end`; NULL: none. */
+static const char *math_find_in_line(const char *line, const char *end, const char *from)
 {
     return memmem(line, (size_t)(end - line), from, strlen(from));
 }
 
-/* Writes a line with every `from` as `to`. */
-static void write_replaced(FILE *out, const char *line, const char *end, const char *from, const char *to)
+/* Writes a line with every `from` replaced by `to`. */
+static void math_write_replaced(FILE *out, const char *line, const char *end, const char *from, const char *to)
 {
-    for (const char *at; (at = find_in(line, end, from)) != NULL; line = at + strlen(from)) {
+    for (const char *at; (at = math_find_in_line(line, end, from)) != NULL; line = at + strlen(from)) {
         fwrite(line, 1, (size_t)(at - line), out);
         fputs(to, out);
     }
     fwrite(line, 1, (size_t)(end - line), out);
 }
 
-/* What LLVM takes in another sense than the library, or makes longer than it is on GPUs.
- * A row has the name, the one that takes its place, and what declares that.
- * Roundings are to nearest even; LLVM's passes make one of it that rounds halves up, and gammas have wrong signs.
- * A sign that is copied is one instruction, of which LLVM 14 makes five; two of those are sums of doubles.
- * A loop that is not to be unrolled is marked in a way that LLVM's passes keep for the assembler.
- * Unrolled, it takes registers of which a processor has not enough for all of its threads. */
+/* Calls that LLVM misreads, or turns into longer code than GPUs need. A row lists the name, its
+ * replacement, and the declaration of the replacement. The library rounds to nearest even.
+ * LLVM's passes would round halves up instead, and gamma functions would get wrong signs.
+ * Copying a sign takes one instruction. LLVM 14 makes five, two of which are sums of doubles.
+ * Loops that must not be unrolled get a mark that LLVM's passes keep for the assembler.
+ * Unrolled, they take so many registers that a processor cannot hold all of its threads. */
 static const struct meaning {
     const char *name, *meant, *declaration;
 } meanings[] = {
@@ -127,16 +128,16 @@ static const struct meaning {
 };
 enum { MEANINGS = sizeof meanings / sizeof meanings[0] };
 
-/* Whether the line, which has such a name, was written. */
-static bool write_meant(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
+/* Writes the line if it contains such a name. Returns true if it did. */
+static bool math_write_meant(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < MEANINGS; i++) {
         const struct meaning *m = &meanings[i];
-        if (find_in(line, end, m->name) == NULL) {
+        if (math_find_in_line(line, end, m->name) == NULL) {
             continue;
         }
         if (strncmp(line, "declare ", 8) != 0) {
-            write_replaced(out, line, end, m->name, m->meant);
+            math_write_replaced(out, line, end, m->name, m->meant);
         } else if (memmem(text, bytes, m->declaration, strlen(m->declaration) - 1) == NULL) {
             fputs(m->declaration, out);
         }
@@ -145,8 +146,9 @@ static bool write_meant(FILE *out, const char *line, const char *end, const char
     return false;
 }
 
-/* A product and sum of doubles that is all that a condition guards: on GPUs one instruction with a condition.
- * LLVM would compute it always, and choose between the results, which is two instructions more for doubles. */
+/* A conditional product and sum of doubles with nothing else under the condition. On GPUs it is
+ * one predicated instruction. LLVM would always compute it and select the result, which takes
+ * two more instructions for doubles. */
 #define FMA "@llvm.nvvm.fma.rn.d("
 #define FMA_HERE "@hd_math_fma_here("
 static const char fma_here[] =
@@ -155,10 +157,11 @@ static const char fma_here[] =
     "readnone\n"
     "  ret double %r\n}\n";
 
-/* Whether the line, which has or declares that, was written. `after_label`: the line before begins a block. */
-static bool write_fma(FILE *out, const char *line, const char *end, const char *last, bool after_label)
+/* Writes a line that uses or declares FMA. Returns true if it did. `after_label`: the line
+ * before begins a block. */
+static bool math_write_fma(FILE *out, const char *line, const char *end, const char *last, bool after_label)
 {
-    if (find_in(line, end, FMA) == NULL) {
+    if (math_find_in_line(line, end, FMA) == NULL) {
         return false;
     }
     if (strncmp(line, "declare ", 8) == 0) {
@@ -169,12 +172,13 @@ static bool write_fma(FILE *out, const char *line, const char *end, const char *
     if (!after_label || last - end < 11 || strncmp(end, "  br label ", 11) != 0) {
         return false;
     }
-    write_replaced(out, line, end, FMA, FMA_HERE);
+    math_write_replaced(out, line, end, FMA, FMA_HERE);
     return true;
 }
 
-/* The name of the constant by which libdevice asks whether square roots are rounded; NULL: it does not ask. */
-static char *question_about_roots(const char *text, size_t bytes)
+/* The name of the constant by which libdevice asks if square roots are rounded; NULL: it does
+ * not ask. */
+static char *math_roots_question(const char *text, size_t bytes)
 {
     const char *at = memmem(text, bytes, "c\"__CUDA_PREC_SQRT\\00\"", 22), *line = at;
     while (line != NULL && line > text && line[-1] != '\n') {
@@ -183,12 +187,14 @@ static char *question_about_roots(const char *text, size_t bytes)
     return line != NULL && *line == '@' ? cli_format("%.*s", (int)strcspn(line, " "), line) : NULL;
 }
 
-/* Whether the line, which asks `question`, was written. LLVM would answer no, and take approximate roots. */
-static bool write_answer(FILE *out, const char *line, const char *end, const char *question)
+/* Writes the answer if the line asks `question`. Returns true if it did. LLVM would answer no,
+ * and approximate roots. */
+static bool math_write_answer(FILE *out, const char *line, const char *end, const char *question)
 {
-    const char *asked =
-        question != NULL && find_in(line, end, "@__nvvm_reflect(") != NULL ? find_in(line, end, question) : NULL;
-    const char *call = asked != NULL ? find_in(line, end, " = ") : NULL;
+    const char *asked = question != NULL && math_find_in_line(line, end, "@__nvvm_reflect(") != NULL
+                            ? math_find_in_line(line, end, question)
+                            : NULL;
+    const char *call = asked != NULL ? math_find_in_line(line, end, " = ") : NULL;
     if (call == NULL || (asked[strlen(question)] != ',' && asked[strlen(question)] != ')')) {
         return false;
     }
@@ -196,10 +202,10 @@ static bool write_answer(FILE *out, const char *line, const char *end, const cha
     return true;
 }
 
-/* The bits of 2/pi are aligned to what reads them: words of 16 bytes. */
-static void write_other(FILE *out, const char *line, const char *end)
+/* Aligns the bits of 2/pi to the words of 16 bytes by which they are read. */
+static void math_write_other(FILE *out, const char *line, const char *end)
 {
-    const char *align = find_in(line, end, ", align 1\n");
+    const char *align = math_find_in_line(line, end, ", align 1\n");
     if (align != NULL && strncmp(line, "@PIBITS_TBL ", 12) == 0) {
         fprintf(out, "%.*s, align 16\n", (int)(align - line), line);
     } else {
@@ -210,18 +216,18 @@ static void write_other(FILE *out, const char *line, const char *end)
 void cc_math_mend(void **text, size_t *bytes)
 {
     const char *line = *text, *last = line + *bytes;
-    char *question = question_about_roots(line, *bytes), *mended = NULL;
+    char *question = math_roots_question(line, *bytes), *mended = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&mended, &length);
     bool label = false;
     for (const char *end; out != NULL && line < last; line = end) {
         const char *newline = memchr(line, '\n', (size_t)(last - line));
         end = newline != NULL ? newline + 1 : last;
-        if (!write_meant(out, line, end, *text, *bytes) && !write_answer(out, line, end, question) &&
-            !write_fma(out, line, end, last, label)) {
-            write_other(out, line, end);
+        if (!math_write_meant(out, line, end, *text, *bytes) && !math_write_answer(out, line, end, question) &&
+            !math_write_fma(out, line, end, last, label)) {
+            math_write_other(out, line, end);
         }
-        label = *line != ' ' && find_in(line, end, ": ") != NULL;
+        label = *line != ' ' && math_find_in_line(line, end, ": ") != NULL;
     }
     free(question);
     if (out != NULL && fclose(out) == 0) {

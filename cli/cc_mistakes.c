@@ -13,7 +13,7 @@ const char cc_no_gpu_function[] = "GPUs have no function ",
 bool cc_is_error(const char *line)
 {
     return cc_has(line, ": error: ") || cc_has(line, ": fatal error: ") || cc_has(line, ": error #") ||
-           cc_has(line, ": Error: "); /* an assembler's */
+           cc_has(line, ": Error: "); /* of an assembler */
 }
 
 bool cc_is_warning(const char *line)
@@ -21,8 +21,8 @@ bool cc_is_warning(const char *line)
     return cc_has(line, ": warning: ") || cc_has(line, ": warning #");
 }
 
-/* Where the place ends in a message: at ": error" and its kind. NULL: there is no place. */
-static const char *end_of_place(const char *line)
+/* The end of the place in a message, at ": error" and the like. NULL: no place. */
+static const char *mistake_end_of_place(const char *line)
 {
     static const char *const words[] = {": error", ": fatal error", ": Error", ": warning"};
     const char *end = NULL;
@@ -35,7 +35,7 @@ static const char *end_of_place(const char *line)
 
 char *cc_place_of(const char *line)
 {
-    const char *end = end_of_place(line), *begin;
+    const char *end = mistake_end_of_place(line), *begin;
     if (end == NULL) {
         return cli_format("%s", "");
     }
@@ -57,14 +57,14 @@ char *cc_place_of(const char *line)
     return cli_format("%.*s", (int)(end - line), line);
 }
 
-/* The place of a message in parts, and the line of the source that it is about. */
+/* The place of a message, split into parts, and the source line there. */
 typedef struct spot {
-    char *file; /* to be freed, as `source` */
+    char *file; /* the caller frees it and `source` */
     char *source;
-    int line, column; /* 0: not known */
+    int line, column; /* 0: unknown */
 } spot;
 
-static spot spot_of(const char *message)
+static spot mistake_spot_of(const char *message)
 {
     char *place = cc_place_of(message), *colon = strrchr(place, ':');
     spot at = {place, NULL, 0, 0};
@@ -78,14 +78,15 @@ static spot spot_of(const char *message)
     return at;
 }
 
-static void release_spot(spot *at)
+static void mistake_release_spot(spot *at)
 {
     free(at->file);
     free(at->source);
 }
 
-/* The name that follows the text in the line, with or without quotes of any kind, in NAME_BYTES; "": it is not there. */
-static bool name_after(const char *line, const char *before, char *out)
+/* The name after the text in the line, with or without quotes of any kind. `out` holds
+ * NAME_BYTES; "": not found. */
+static bool mistake_name_after(const char *line, const char *before, char *out)
 {
     static const char *const quotes[] = {"'", "\"", "\xe2\x80\x98", "`"};
     const char *at = strstr(line, before);
@@ -104,17 +105,17 @@ static bool name_after(const char *line, const char *before, char *out)
     return n > 0;
 }
 
-/* The name that follows one of the texts, which end with NULL. */
-static bool name_after_any(const char *line, const char *const *before, char *out)
+/* The name after one of the texts. `before` ends with NULL. */
+static bool mistake_name_after_any(const char *line, const char *const *before, char *out)
 {
-    while (*before != NULL && !name_after(line, *before, out)) {
+    while (*before != NULL && !mistake_name_after(line, *before, out)) {
         before++;
     }
     return *before != NULL;
 }
 
-/* Whether one of the notes that belong to the message has the text. */
-static bool notes_have(const cli_command *lines, size_t i, const char *text)
+/* True if one of the message's notes contains the text. */
+static bool mistake_notes_have(const cli_command *lines, size_t i, const char *text)
 {
     for (i++; i < lines->n && !cc_is_error(lines->arguments[i]); i++) {
         if (cc_has(lines->arguments[i], text)) {
@@ -126,7 +127,7 @@ static bool notes_have(const cli_command *lines, size_t i, const char *text)
 
 /* ---- other languages ---- */
 
-/* Words that kernel source does not have. `there` is NULL for those of C++. */
+/* Words that do not exist in kernel source. `there` is NULL for those of C++. */
 static const struct {
     const char *word, *there;
     cc_weight weight;
@@ -157,6 +158,7 @@ static const struct {
     {"__nv_bfloat16", "hd_bf16", CC_LANGUAGE},
     {"__expf", "hd_fast_exp and so on", CC_LANGUAGE},
     {"template", NULL, CC_LANGUAGE},
+    {"class", NULL, CC_LANGUAGE},
     {"namespace", NULL, CC_LANGUAGE},
     {"constexpr", NULL, CC_LANGUAGE},
     {"static_cast", NULL, CC_LANGUAGE},
@@ -164,8 +166,8 @@ static const struct {
     {"std::", NULL, CC_LANGUAGE},
 };
 
-/* A word of CUDA C++ or C++ in the line that the message is about. */
-static cc_mistake find_foreign(const spot *at)
+/* Finds a word of CUDA C++ or C++ in the line of the message. */
+static cc_mistake mistake_find_foreign(const spot *at)
 {
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         const char *found = cc_source_find(at->source, foreign[i].word);
@@ -187,8 +189,8 @@ static cc_mistake find_foreign(const spot *at)
     return (cc_mistake){NULL, CC_ALONE};
 }
 
-/* A header that kernel source has no use for: one of C++ or of CUDA, which no compiler of C has. */
-static char *explain_header(const char *line, const spot *at)
+/* A header that kernel source does not need: one of C++ or of CUDA, which no C compiler finds. */
+static char *mistake_explain_header(const char *line, const spot *at)
 {
     const char *name = strchr(at->source, '<');
     size_t length = name != NULL ? strcspn(name, ">") : 0;
@@ -199,7 +201,7 @@ static char *explain_header(const char *line, const spot *at)
     char *header = cli_format("%.*s>", (int)length, name);
     bool foreign_header = !cc_has(header, ".") || cc_has(header, "<cuda") || cc_has(header, "<cooperative_groups");
     char *text = foreign_header ? cli_format("%s is a header of C++ or CUDA, and kernel source is C: heddle/kernel.h "
-                                             "has what kernels need",
+                                             "provides all that kernels need",
                                              header)
                                 : NULL;
     free(header);
@@ -208,33 +210,38 @@ static char *explain_header(const char *line, const spot *at)
 
 /* ---- functions and variables ---- */
 
+static const char no_string[] =
+    "kernels have no '%s': write a loop, or assign a structure; programs fill and copy buffers by hd_fill and hd_copy";
 static const char is_no_helper[] =
     "kernels cannot call '%s', which is no kernel source: a helper begins with HD_DEVICE";
 static const char is_no_variable[] =
     "kernels cannot use the variable '%s': HD_CONSTANT is for constants, HD_GLOBAL for what programs set, HD_SHARED "
     "for what a block shares, the rest are parameters";
 
-/* What clang states about a call of a function of the host: of the source, or of the C library. */
-static char *explain_call(const cli_command *lines, size_t i, const char *name)
+/* Explains clang's message about a call of a host function: one of the source, or of the C
+ * library. */
+static char *mistake_explain_call(const cli_command *lines, size_t i, const char *name)
 {
     for (size_t j = i + 1; j < lines->n && !cc_is_error(lines->arguments[j]); j++) {
         const char *note = lines->arguments[j];
         if (cc_has(note, "call to __host__ function from __")) {
             bool library = strncmp(note, "/usr/", 5) == 0 || note[0] == '<';
-            return library ? cli_format("%s'%s'%s", cc_no_gpu_function, name, cc_no_library)
-                           : cli_format(is_no_helper, name);
+            bool string = strncmp(name, "mem", 3) == 0 || strncmp(name, "str", 3) == 0;
+            return library && string ? cli_format(no_string, name)
+                   : library         ? cli_format("%s'%s'%s", cc_no_gpu_function, name, cc_no_library)
+                                     : cli_format(is_no_helper, name);
         }
     }
     return NULL;
 }
 
-/* A call of what is not declared above it. */
-static char *explain_undeclared(const char *line, const spot *at)
+/* A call of a function that is not declared above. */
+static char *mistake_explain_undeclared(const char *line, const spot *at)
 {
     static const char *const before[] = {"implicit declaration of function ", "call to undeclared function ",
                                          "implicitly declaring library function ", NULL};
     char name[NAME_BYTES];
-    if (!name_after_any(line, before, name)) {
+    if (!mistake_name_after_any(line, before, name)) {
         return NULL;
     }
     if (strncmp(name, "hd_", 3) == 0) {
@@ -245,6 +252,9 @@ static char *explain_undeclared(const char *line, const spot *at)
     if (strcmp(name, "malloc") == 0 || strcmp(name, "calloc") == 0 || strcmp(name, "free") == 0) {
         return cli_format("'%s': kernels do not allocate; memory is a parameter, or HD_SHARED", name);
     }
+    if (strncmp(name, "mem", 3) == 0 || strncmp(name, "str", 3) == 0) {
+        return cli_format(no_string, name);
+    }
     if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0) {
         return cli_format("'%s' is C++: kernel source has f%sf for float, and f%s for double", name, name, name);
     }
@@ -253,16 +263,17 @@ static char *explain_undeclared(const char *line, const spot *at)
                : cli_format("'%s' is not declared: a helper begins with HD_DEVICE, and is above what calls it", name);
 }
 
-/* Arguments that do not fit: of a helper that takes HD_SELF, or of an atomic operation of another type. */
-static char *explain_arguments(const cli_command *lines, size_t i, const spot *at)
+/* Arguments that do not fit: of a helper that takes HD_SELF, or of an atomic operation of
+ * another type. */
+static char *mistake_explain_arguments(const cli_command *lines, size_t i, const spot *at)
 {
     const char *line = lines->arguments[i], *atomic;
     bool type = cc_has(line, "incompatible pointer type") || cc_has(line, "incompatible type for argument");
     if (!type && !cc_has(line, "too few arguments")) {
         return NULL;
     }
-    if (cc_has(line, "hd_kernel_thread") || notes_have(lines, i, "hd_kernel_thread") ||
-        notes_have(lines, i, "HD_SELF")) {
+    if (cc_has(line, "hd_kernel_thread") || mistake_notes_have(lines, i, "hd_kernel_thread") ||
+        mistake_notes_have(lines, i, "HD_SELF")) {
         return cli_format("%s", "a helper that has HD_SELF is called with hd_self as its first argument");
     }
     atomic = cc_source_find(at->source, "hd_atomic_*");
@@ -272,31 +283,53 @@ static char *explain_arguments(const cli_command *lines, size_t i, const spot *a
                : NULL;
 }
 
-/* What names functions and variables in a message. */
-static char *explain_names(const cli_command *lines, size_t i, const spot *at)
+/* float4 and the like, and dim3. */
+static bool mistake_is_vector(const char *name)
+{
+    static const char *const words[] = {"char",  "uchar", "short",    "ushort",    "int",    "uint", "long",
+                                        "ulong", "float", "longlong", "ulonglong", "double", "dim"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (length == strlen(words[i]) + 1 && strncmp(name, words[i], length - 1) == 0 &&
+            strchr("1234", name[length - 1])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Messages about the name of a function or a variable. */
+static char *mistake_explain_names(const cli_command *lines, size_t i, const spot *at)
 {
     static const char *const functions[] = {"reference to __host__ function ", "calling a __host__ function(", NULL};
     static const char *const variables[] = {"reference to __host__ variable ", "a host variable ", NULL};
     const char *line = lines->arguments[i];
     char name[NAME_BYTES];
-    if (name_after(line, "no matching function for call to ", name)) {
-        return explain_call(lines, i, name);
+    if (mistake_name_after(line, "no matching function for call to ", name)) {
+        return mistake_explain_call(lines, i, name);
     }
-    if (name_after_any(line, functions, name)) {
+    if (mistake_name_after_any(line, functions, name)) {
         return cli_format(is_no_helper, name);
     }
-    if (name_after_any(line, variables, name)) {
+    if (mistake_name_after_any(line, variables, name)) {
         return cli_format(is_no_variable, name);
     }
-    char *text = explain_undeclared(line, at);
-    return text != NULL ? text : explain_arguments(lines, i, at);
+    char *text = mistake_explain_undeclared(line, at);
+    return text != NULL ? text : mistake_explain_arguments(lines, i, at);
 }
 
-/* ---- what C has and kernels have not ---- */
+/* ---- features of C that kernels lack ---- */
 
-/* Messages that mean the same wherever they are. */
-static char *explain_limit(const char *line, const spot *at)
+/* Messages that mean the same anywhere. */
+static char *mistake_explain_limit(const char *line, const spot *at)
 {
+    static const char no_type[] =
+        "a declaration has a type: without one, and with auto alone, it is an int in C and not "
+        "in C++";
+    static const char no_enum[] = "kernels are compiled as C++, too: cast a number that becomes an enum, as (enum e)1";
+    static const char no_return[] = "a function that returns a value does so on every path: else its end is undefined "
+                                    "in C++";
+    static const char no_order[] = "C leaves the order of these effects undefined: make two statements of them";
     static const struct {
         const char *message, *text;
     } limits[] = {
@@ -315,11 +348,30 @@ static char *explain_limit(const char *line, const spot *at)
         {"of type 'void *'", "kernels are compiled as C++, too: cast what void * becomes"},
         {"of type \"void *\"", "kernels are compiled as C++, too: cast what void * becomes"},
         {"from incompatible type 'void *'", "kernels are compiled as C++, too: cast what void * becomes"},
+        {"variable of type 'enum ", no_enum},
+        {"return object of type 'enum ", no_enum},
+        {"assigning to 'enum ", no_enum},
+        {"value of type 'enum ", no_enum}, /* cannot increment */
+        {"a value of type \"int\" cannot be ", no_enum},
+        {"type defaults to ", no_type},
+        {"type specifier missing", no_type},
+        {"control reaches end of non-void function", no_return},
+        {"non-void function does not return a value", no_return},
+        {"may be undefined [", no_order},
+        {"unsequenced modification", no_order},
+        {"trigraph", "a trigraph is three characters in C, and one in C++: write \\? for its question marks"},
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         if (cc_has(line, limits[i].message)) {
             return cli_format("%s", limits[i].text);
         }
+    }
+    if (cc_has(line, "duplicate ") && cc_has(line, "static")) {
+        const char *word = cc_source_find(at->source, "static");
+        const char *macro = word != NULL ? cc_source_find(word, "HD_*") : NULL;
+        return macro != NULL ? cli_format("%.*s is static already: leave the other word out",
+                                          (int)strspn(macro, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"), macro)
+                             : NULL;
     }
     static const char *const assemblers[] = {": Error: ", "instruction", "register name", "mnemonic"};
     bool is_asm = cc_source_find(at->source, "asm") != NULL || cc_source_find(at->source, "__asm__") != NULL;
@@ -334,8 +386,17 @@ static char *explain_limit(const char *line, const spot *at)
 
 /* ---- a kernel's first line ---- */
 
+/* True if the message quotes a word that is not in the kernel's parameters. gcc reports some
+ * mistakes of a body at HD_KERNEL. */
+static bool mistake_is_of_body(const char *message, const char *kernel, const spot *at)
+{
+    char name[NAME_BYTES];
+    return (mistake_name_after(message, "\xe2\x80\x98", name) || mistake_name_after(message, "'", name)) &&
+           !cc_source_kernel_takes(at->file, kernel, name) && cc_source_word(at->file, name) > 0;
+}
+
 /* Messages about HD_KERNEL and its parameters. */
-static cc_mistake find_first_line(const char *line, const spot *at)
+static cc_mistake mistake_find_first_line(const char *line, const spot *at)
 {
     char *kernel = cc_source_kernel_at(at->file, at->line, at->column), *structure = NULL;
     cc_mistake found = {NULL, CC_KERNEL};
@@ -350,6 +411,8 @@ static cc_mistake find_first_line(const char *line, const spot *at)
     } else if (cc_has(line, "redefinition of") && cc_has(line, structure) && first > 0 && first != at->line) {
         found.text =
             cli_format("kernel %s is defined at %s:%d, too: a kernel file has each name once", kernel, at->file, first);
+    } else if (wrong != NULL && mistake_is_of_body(wrong, kernel, at)) {
+        found.text = cli_format("kernel %s: %s", kernel, wrong + strlen("rror: "));
     } else if (wrong != NULL) {
         found.text = cli_format("kernel %s: %s; each parameter is HD_IN, HD_OUT or HD_INOUT(type, name), or "
                                 "HD_VALUE(type, name), of a known type",
@@ -362,18 +425,35 @@ static cc_mistake find_first_line(const char *line, const spot *at)
 
 /* ---- all of them ---- */
 
-static bool only_follows(const cli_command *lines, size_t i)
+/* True if there are errors of another kind: the code that did not compile may contain the
+ * return. */
+static bool mistake_has_other_errors(const cli_command *lines, const char *text)
+{
+    for (size_t i = 0; i < lines->n; i++) {
+        if (cc_is_error(lines->arguments[i]) && !cc_has(lines->arguments[i], text)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool mistake_only_follows(const cli_command *lines, size_t i)
 {
     const char *line = lines->arguments[i];
     bool again = cc_has(line, "conflicting types for") || cc_has(line, "follows non-static declaration");
-    return cc_has(line, "is undefined in device code") || (again && notes_have(lines, i, "previous implicit"));
+    /* the end is reached, or a return lacks its value */
+    static const char no_return[] = "non-void function";
+    if (cc_has(line, no_return) && mistake_has_other_errors(lines, no_return)) {
+        return true;
+    }
+    return cc_has(line, "is undefined in device code") || (again && mistake_notes_have(lines, i, "previous implicit"));
 }
 
-static cc_mistake find_at(const cli_command *lines, size_t i, const spot *at)
+static cc_mistake mistake_find_at_spot(const cli_command *lines, size_t i, const spot *at)
 {
     const char *line = lines->arguments[i], *text = strstr(line, "kernel ");
     if (text != NULL && (cc_has(text, ": a parameter is HD_IN,") || cc_has(text, ": more than 32 parameters") ||
-                         cc_has(text, ": the type is a pointer"))) {
+                         cc_has(text, ": the type is a pointer") || cc_has(text, ": the type is long double"))) {
         return (cc_mistake){cli_format("%.*s", (int)strcspn(text, "\""), text), CC_LANGUAGE};
     }
     if (cc_has(line, "hd_self") && cc_has(line, "undeclared")) {
@@ -385,22 +465,56 @@ static cc_mistake find_at(const cli_command *lines, size_t i, const spot *at)
                                                        "its first parameter, and is called with hd_self"),
                             CC_ALONE};
     }
-    cc_mistake found = find_foreign(at);
-    if (found.text == NULL) {
-        found = (cc_mistake){explain_limit(line, at), CC_ALONE};
-    }
-    if (found.text == NULL) {
-        found = find_first_line(line, at);
-    }
-    if (found.text == NULL && only_follows(lines, i)) {
+    cc_mistake found = mistake_find_foreign(at);
+    if (found.text == NULL && mistake_only_follows(lines, i)) {
         return (cc_mistake){cli_format("%s", ""), CC_FOLLOWS};
     }
     if (found.text == NULL) {
-        found = (cc_mistake){explain_names(lines, i, at), CC_ALONE};
+        found = (cc_mistake){mistake_explain_limit(line, at), CC_ALONE};
+    }
+    static const char *const types[] = {"unknown type name ", "use of undeclared identifier ", NULL};
+    char name[NAME_BYTES];
+    if (found.text == NULL && mistake_name_after_any(line, types, name) && mistake_is_vector(name)) {
+        found = (cc_mistake){
+            cli_format("'%s' is a type of CUDA C++: kernel source defines what it needs, as struct %s { ... }", name,
+                       name),
+            CC_LANGUAGE};
     }
     if (found.text == NULL) {
-        found.text = explain_header(line, at);
+        found = mistake_find_first_line(line, at);
     }
+    if (found.text == NULL) {
+        found = (cc_mistake){mistake_explain_names(lines, i, at), CC_ALONE};
+    }
+    if (found.text == NULL) {
+        found.text = mistake_explain_header(line, at);
+    }
+    return found;
+}
+
+cc_mistake cc_mistake_find_cuda(const cli_command *lines, size_t i)
+{
+    const char *line = lines->arguments[i];
+    cc_mistake found = {NULL, CC_FOLLOWS};
+    if (!cc_is_error(line)) {
+        return found;
+    }
+    spot at = mistake_spot_of(line);
+    const char *reference = cc_source_find(at.source, "texture<") != NULL   ? "texture"
+                            : cc_source_find(at.source, "surface<") != NULL ? "surface"
+                                                                            : NULL;
+    if (cc_has(line, "requires separate compilation mode")) {
+        found.text =
+            cli_format("%s", "a kernel that launches kernels is relocatable code: compile it by nvcc -rdc=true "
+                             "-dc, and hd_module_link links it with libcudadevrt.a");
+        found.weight = CC_LANGUAGE;
+    } else if (reference != NULL) {
+        found.text =
+            cli_format("a %s reference, which CUDA has no more from version 12 on: pass a %s object, or a buffer",
+                       reference, reference);
+        found.weight = CC_FILE;
+    }
+    mistake_release_spot(&at);
     return found;
 }
 
@@ -413,8 +527,8 @@ cc_mistake cc_mistake_find(const cli_command *lines, size_t i)
     if (!cc_is_error(line)) {
         return (cc_mistake){NULL, CC_FOLLOWS};
     }
-    spot at = spot_of(line);
-    cc_mistake found = find_at(lines, i, &at);
-    release_spot(&at);
+    spot at = mistake_spot_of(line);
+    cc_mistake found = mistake_find_at_spot(lines, i, &at);
+    mistake_release_spot(&at);
     return found;
 }

@@ -1,6 +1,8 @@
-/* cc_mistakes.h - usual mistakes in kernel source: what a compiler's message about one means, and what to do.
+/* cc_mistakes.h - explains the compiler's message about a common mistake in kernel source, and how
+ * to fix it.
  *
- * A mistake is found by what compilers report, and by what the source has at that place. docs/kernels.md has the list.
+ * The compiler's report and the source at that place identify a mistake. docs/kernels.md lists
+ * them.
  * Threads: the program's first. Locks: none.
  */
 #ifndef CLI_CC_MISTAKES_H
@@ -10,25 +12,28 @@
 #include <string.h>
 #include "cli/process.h"
 
-/* How much of what a compiler reports comes from the mistake. Where a mistake has another weight than CC_FOLLOWS and CC_ALONE, those of
- * the greatest weight are what counts, and everything else is left out. */
+/* How many of a compiler's messages a mistake explains. If a mistake's weight exceeds CC_ALONE,
+ * only the mistakes of the greatest weight are printed, and all other messages are dropped. */
 typedef enum cc_weight {
-    CC_FOLLOWS,  /* the message only follows from another one */
-    CC_ALONE,    /* this message */
-    CC_KERNEL,   /* all messages about a kernel's first line: the first counts */
-    CC_LANGUAGE, /* messages about other places, too; each text counts once */
-    CC_FILE      /* all of them: the source is of another language */
+    CC_FOLLOWS,  /* a consequence of another message */
+    CC_ALONE,    /* this message alone */
+    CC_KERNEL,   /* all messages about a kernel's first line; only the first is printed */
+    CC_LANGUAGE, /* also messages about other places; each text is printed once */
+    CC_FILE      /* all messages: the source is in another language */
 } cc_weight;
 
 typedef struct cc_mistake {
-    char *text; /* to be freed; NULL: the message is about no such mistake */
+    char *text; /* the caller frees it; NULL: no known mistake */
     cc_weight weight;
 } cc_mistake;
 
-/* What line `i` of a compiler's messages, without colours, means. */
+/* Explains line `i` of a compiler's messages, which come without colours. */
 cc_mistake cc_mistake_find(const cli_command *lines, size_t i);
 
-/* For a function or a library that GPUs do not have. */
+/* The same for CUDA C++. */
+cc_mistake cc_mistake_find_cuda(const cli_command *lines, size_t i);
+
+/* Texts for a function or a library that GPUs do not provide. */
 extern const char cc_no_gpu_function[], cc_no_library[];
 
 /* ---- lines of messages ---- */
@@ -41,7 +46,8 @@ static inline bool cc_has(const char *line, const char *text)
 bool cc_is_error(const char *line);
 bool cc_is_warning(const char *line);
 
-/* Where a message is: "FILE:LINE" without the column, also for FILE(LINE), as nvcc has it. To be freed; "": nowhere. */
+/* The place of a message as "FILE:LINE", without the column. Accepts FILE(LINE), as nvcc prints
+ * it. The caller frees it; "": no place. */
 char *cc_place_of(const char *line);
 
 #endif

@@ -5,13 +5,19 @@
 #include <string.h>
 #include "cli/process.h"
 
-static char *read_text(const char *file)
+static char *source_read_text(const char *file)
 {
     size_t bytes = 0;
     return cli_read_file(file, &bytes);
 }
 
-static int line_at(const char *text, const char *at)
+bool cc_is_cuda(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return dot != NULL && dot > file && (strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0);
+}
+
+static int source_line_at(const char *text, const char *at)
 {
     int line = 1;
     for (; text < at; text++) {
@@ -38,7 +44,7 @@ int cc_source_call(const char *file, const char *name)
 {
     static const char builtin[] = "__builtin_";
     size_t length = strlen(name), prefix = sizeof builtin - 1;
-    char *text = read_text(file);
+    char *text = source_read_text(file);
     int line = 0;
     bool sure = false;
     for (const char *at = text; at != NULL && !sure && (at = strstr(at, name)) != NULL; at += length) {
@@ -50,8 +56,9 @@ int cc_source_call(const char *file, const char *name)
             while (begin > text && strchr(" \t\n", begin[-1]) != NULL) {
                 begin--;
             }
-            sure = begin > text && begin[-1] != '*' && !cc_is_name(begin[-1]); /* else it may be a declaration */
-            line = line_at(text, at);
+            /* else it may be a declaration */
+            sure = begin > text && begin[-1] != '*' && !cc_is_name(begin[-1]);
+            line = source_line_at(text, at);
         }
     }
     free(text);
@@ -60,15 +67,15 @@ int cc_source_call(const char *file, const char *name)
 
 int cc_source_word(const char *file, const char *name)
 {
-    char *text = read_text(file);
+    char *text = source_read_text(file);
     const char *at = text != NULL ? cc_source_find(text, name) : NULL;
-    int line = at != NULL ? line_at(text, at) : 0;
+    int line = at != NULL ? source_line_at(text, at) : 0;
     free(text);
     return line;
 }
 
-/* The next HD_KERNEL(NAME or HD_KERNEL_BOUNDS(NAME; *name is where its name begins. NULL: there is no more. */
-static const char *next_kernel(const char *text, const char **name)
+/* The next HD_KERNEL(NAME or HD_KERNEL_BOUNDS(NAME; *name is the start of its name. NULL: none. */
+static const char *source_next_kernel(const char *text, const char **name)
 {
     for (const char *at = text; (at = cc_source_find(at, "HD_KERNEL*")) != NULL; at++) {
         const char *end = at + strlen("HD_KERNEL");
@@ -85,20 +92,20 @@ static const char *next_kernel(const char *text, const char **name)
 int cc_source_kernel(const char *file, const char *name)
 {
     size_t length = strlen(name);
-    char *text = read_text(file);
+    char *text = source_read_text(file);
     const char *word = NULL;
     int line = 0;
-    for (const char *at = text; at != NULL && line == 0 && (at = next_kernel(at, &word)) != NULL; at = word) {
+    for (const char *at = text; at != NULL && line == 0 && (at = source_next_kernel(at, &word)) != NULL; at = word) {
         if (strncmp(word, name, length) == 0 && !cc_is_name(word[length])) {
-            line = line_at(text, at);
+            line = source_line_at(text, at);
         }
     }
     free(text);
     return line;
 }
 
-/* Behind the parenthesis that closes the one before `at`. */
-static const char *behind_closing(const char *at)
+/* The text after the parenthesis that closes the one before `at`. */
+static const char *source_behind_closing(const char *at)
 {
     int open = 1;
     for (; *at != 0 && open > 0; at++) {
@@ -107,9 +114,26 @@ static const char *behind_closing(const char *at)
     return at;
 }
 
+bool cc_source_kernel_takes(const char *file, const char *kernel, const char *word)
+{
+    size_t length = strlen(kernel);
+    char *text = source_read_text(file);
+    const char *name = NULL;
+    bool found = false;
+    for (const char *at = text; at != NULL && !found && (at = source_next_kernel(at, &name)) != NULL; at = name) {
+        if (strncmp(name, kernel, length) == 0 && !cc_is_name(name[length])) {
+            char *list = cli_format("%.*s", (int)(source_behind_closing(name) - name), name);
+            found = cc_source_find(list, word) != NULL;
+            free(list);
+        }
+    }
+    free(text);
+    return found;
+}
+
 char *cc_source_kernel_at(const char *file, int line, int column)
 {
-    char *text = read_text(file), *found = NULL;
+    char *text = source_read_text(file), *found = NULL;
     const char *place = text, *name = NULL;
     for (int i = 1; place != NULL && i < line; i++) {
         place = strchr(place, '\n');
@@ -120,8 +144,9 @@ char *cc_source_kernel_at(const char *file, int line, int column)
         return NULL;
     }
     place += column - 1;
-    for (const char *at = text; found == NULL && (at = next_kernel(at, &name)) != NULL && at <= place; at = name) {
-        if (place < behind_closing(name)) {
+    for (const char *at = text; found == NULL && (at = source_next_kernel(at, &name)) != NULL && at <= place;
+         at = name) {
+        if (place < source_behind_closing(name)) {
             size_t length = 0;
             while (cc_is_name(name[length])) {
                 length++;
@@ -135,7 +160,7 @@ char *cc_source_kernel_at(const char *file, int line, int column)
 
 char *cc_source_line(const char *file, int line)
 {
-    char *text = read_text(file);
+    char *text = source_read_text(file);
     const char *at = text;
     for (int i = 1; at != NULL && i < line; i++) {
         at = strchr(at, '\n');

@@ -1,7 +1,7 @@
-/* cc_tables.h - moves the tables of a library of mathematics from constant to global memory, in LLVM text.
+/* cc_tables.h - moves the tables of a math library from constant to global memory, in LLVM text.
  *
  * Threads: the program's first. Locks: none.
- * Always: what is read from a table is the same; text that is not understood is left as it is.
+ * Always: reads from a table give the same values. Text that is not understood stays unchanged.
  */
 #ifndef CLI_CC_TABLES_H
 #define CLI_CC_TABLES_H

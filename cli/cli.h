@@ -1,7 +1,7 @@
 /* cli.h - the commands of the `heddle` tool.
  *
- * A command is one file with one function. It gets the command line from its own name on (argv[0] is "info"),
- * understands --help, and returns the exit status.
+ * Each command is one file with one entry function. The function receives the command line from the
+ * command's own name on (argv[0] is "info"). It handles --help and returns the exit status.
  * Threads: commands run on the program's first thread. Locks: none.
  */
 #ifndef CLI_CLI_H
@@ -18,7 +18,8 @@ int cli_trace(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_report(int argc, char **argv);
 
-/* `heddle info --memory`: of one process, or, pid 0, of all of this user. The exit status. */
-int cli_memory(int pid, bool json);
+/* `heddle info --memory` for one process, or, if pid is 0, for all processes of this user. JSON
+ * replaces the text on the output, or also goes to a file. Returns the exit status. */
+int cli_memory(int pid, bool json, const char *json_file);
 
 #endif

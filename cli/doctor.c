@@ -1,4 +1,5 @@
-/* doctor.c - `heddle doctor`: reads the command line, collects or reads a snapshot, judges it, prints the findings.
+/* doctor.c - `heddle doctor`: reads the command line, collects or reads a snapshot, judges it,
+ * prints the findings.
  *
  * Threads: the program's first. Locks: none.
  */
@@ -9,12 +10,14 @@
 #include "cli/doctor/collect.h"
 #include "cli/doctor/report.h"
 #include "cli/common/output.h"
+#include "cli/common/plain.h"
+#include "cli/common/report.h"
 #include "cli/process.h"
 
-static int print_help(void)
+static int doctor_print_help(void)
 {
     printf(
-        "usage: heddle doctor [--json] [--snapshot FILE] [--from FILE]\n"
+        "usage: heddle doctor [--json [FILE]] [--snapshot FILE] [--from FILE] [--expect N]\n"
         "\n"
         "Finds what is wrong or slow on this machine, and what to do. Each finding has the facts that it comes from,\n"
         "why it matters, and what mends it. It needs no privileges, changes nothing, and makes no context on a "
@@ -22,9 +25,10 @@ static int print_help(void)
         "Facts come from /proc, /sys, NVML, the driver, and what heddle p2p has verified; each may be missing.\n"
         "\n"
         "options:\n"
-        "  --json           print the findings as one JSON object\n"
+        "  --json [FILE]    print the findings as one JSON object; with FILE, write it there and print the text\n"
         "  --snapshot FILE  also write the facts there, for a bug report; no host name, user, path or UUID is in it\n"
         "  --from FILE      judge the facts of such a file, and read nothing of this machine\n"
+        "  --expect N       fewer than N devices that programs can use are an error\n"
         "  --help, -h       this text\n"
         "\n"
         "FILE may be -, for the output, which then has no findings, or for the input.\n"
@@ -37,19 +41,21 @@ static int print_help(void)
 }
 
 typedef struct doctor_options {
-    bool json, help;
-    const char *snapshot, *from; /* NULL: not asked for */
+    bool json, help;                         /* JSON on the output */
+    const char *json_file, *snapshot, *from; /* NULL: not asked for */
+    int expect;                              /* 0: any number of devices */
 } doctor_options;
 
-enum { JSON = 'j', SNAPSHOT = 's', FROM = 'f' };
+enum { JSON = 'j', SNAPSHOT = 's', FROM = 'f', EXPECT = 'e' };
 
-static const struct option options_of_doctor[] = {{"json", no_argument, NULL, JSON},
+static const struct option options_of_doctor[] = {{"json", optional_argument, NULL, JSON},
                                                   {"snapshot", required_argument, NULL, SNAPSHOT},
                                                   {"from", required_argument, NULL, FROM},
+                                                  {"expect", required_argument, NULL, EXPECT},
                                                   CLI_HELP,
                                                   {NULL, 0, NULL, 0}};
 
-static int parse(int argc, char **argv, doctor_options *out)
+static int doctor_parse_words(int argc, char **argv, doctor_options *out)
 {
     cli_words words = {
         .command = "doctor", .argc = argc, .argv = argv, .options = options_of_doctor, .letters = CLI_HELP_LETTER};
@@ -64,7 +70,13 @@ static int parse(int argc, char **argv, doctor_options *out)
             out->help = true;
             return CLI_OK;
         case JSON:
-            out->json = true;
+            cli_parse_json(words.value, &out->json, &out->json_file);
+            break;
+        case EXPECT:
+            if (!cli_parse_count(words.value, DOCTOR_GPUS_MAX, &out->expect)) {
+                return cli_usage("doctor", "--expect wants a number of devices from 1 to %d, not '%s'", DOCTOR_GPUS_MAX,
+                                 words.value);
+            }
             break;
         default:
             *(option == FROM ? &out->from : &out->snapshot) = words.value;
@@ -79,8 +91,8 @@ static int parse(int argc, char **argv, doctor_options *out)
     return CLI_OK;
 }
 
-/* All of a stream; NULL with errno. */
-static char *read_stream(FILE *file, size_t *bytes)
+/* Reads the stream to its end. NULL with errno. */
+static char *doctor_read_stream(FILE *file, size_t *bytes)
 {
     char *text = cli_allocate(DOCTOR_FILE_MAX + 1);
     *bytes = fread(text, 1, DOCTOR_FILE_MAX + 1, file);
@@ -92,13 +104,13 @@ static char *read_stream(FILE *file, size_t *bytes)
     return text;
 }
 
-static bool read_snapshot(const char *path, doctor_snapshot *s)
+static bool doctor_read_snapshot(const char *path, doctor_snapshot *s)
 {
     bool input = strcmp(path, "-") == 0;
     FILE *file = input ? stdin : fopen(path, "re");
     size_t bytes = 0;
     char error[DOCTOR_ERROR_BYTES] = "";
-    char *text = file ? read_stream(file, &bytes) : NULL;
+    char *text = file ? doctor_read_stream(file, &bytes) : NULL;
     bool good = text && doctor_read(s, text, bytes, error);
     if (!good) {
         char large[64];
@@ -116,56 +128,89 @@ static bool read_snapshot(const char *path, doctor_snapshot *s)
     return good;
 }
 
-static bool write_snapshot(const char *path, const doctor_snapshot *s)
+/* Prints a failure and returns false. */
+static bool doctor_write_file(const char *option, const char *path, report_printer print, const void *what)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    if (file) {
-        doctor_write(s, file);
+    char error[PLAIN_ERROR];
+    bool written = report_write_file(path, print, what, error);
+    if (!written) {
+        fprintf(stderr, "heddle doctor: %s: %s; give another file, or - for the output\n", option, error);
     }
-    bool good = file && fclose(file) == 0 && output_write(path, text, bytes);
-    if (!good) {
-        fprintf(stderr, "heddle doctor: --snapshot: %s cannot be written: %s; give another file, or - for the output\n",
-                path, strerror(errno));
+    return written;
+}
+
+static void doctor_print_snapshot(const void *context, FILE *out)
+{
+    doctor_write(context, out);
+}
+
+typedef struct judged {
+    const doctor_snapshot *s;
+    const doctor_findings *found;
+} judged;
+
+static void doctor_print_judged(const void *context, FILE *out)
+{
+    const judged *j = context;
+    doctor_print_json(j->s, j->found, out);
+}
+
+/* Writes the snapshot before the caller's expectations are added to it. CLI_OK: all was written. */
+static int doctor_write_facts(const doctor_options *options, const doctor_snapshot *s)
+{
+    bool to_output = options->snapshot && strcmp(options->snapshot, "-") == 0;
+    if (to_output) {
+        doctor_write(s, stdout);
     }
-    free(text);
-    return good;
+    return !options->snapshot || to_output ||
+                   doctor_write_file("--snapshot", options->snapshot, doctor_print_snapshot, s)
+               ? CLI_OK
+               : CLI_FAILED;
+}
+
+/* Returns the status of the findings, or of a failed write. */
+static int doctor_run(const doctor_options *options, doctor_snapshot *s)
+{
+    doctor_findings found;
+    int failed = doctor_write_facts(options, s);
+    if (options->expect) {
+        doctor_put_number(s, options->expect, "expected.devices");
+    }
+    doctor_judge(s, &found);
+    judged all = {s, &found};
+    if (options->json_file && !doctor_write_file("--json", options->json_file, doctor_print_judged, &all)) {
+        failed = CLI_FAILED;
+    }
+    if (options->json) {
+        doctor_print_json(s, &found, stdout);
+    } else if (!options->snapshot || strcmp(options->snapshot, "-") != 0) {
+        doctor_print_text(s, &found, stdout);
+    }
+    int status = doctor_status(&found);
+    doctor_findings_release(&found);
+    return status ? status : failed;
 }
 
 int cli_doctor(int argc, char **argv)
 {
     doctor_options options = {0};
     doctor_snapshot s = {0};
-    doctor_findings found;
-    int status = parse(argc, argv, &options);
+    int status = doctor_parse_words(argc, argv, &options);
     if (status != CLI_OK || options.help) {
-        return options.help ? print_help() : status;
+        return options.help ? doctor_print_help() : status;
     }
-    bool to_output = options.snapshot && strcmp(options.snapshot, "-") == 0;
-    if (options.from) {
-        if (options.snapshot && !output_spares("doctor", options.snapshot, &options.from, 1)) {
+    const char *outputs[] = {options.snapshot, options.json_file};
+    for (int i = 0; i < 2 && options.from; i++) {
+        if (outputs[i] && !output_spares("doctor", outputs[i], &options.from, 1)) {
             return CLI_FAILED;
         }
-        if (!read_snapshot(options.from, &s)) {
-            return CLI_FAILED;
-        }
-    } else {
+    }
+    if (!options.from) {
         doctor_collect(&s);
+    } else if (!doctor_read_snapshot(options.from, &s)) {
+        return CLI_FAILED;
     }
-    doctor_judge(&s, &found);
-    status = doctor_status(&found);
-    bool good = true;
-    if (to_output) {
-        doctor_write(&s, stdout);
-    } else {
-        good = !options.snapshot || write_snapshot(options.snapshot, &s);
-        (options.json ? doctor_print_json : doctor_print_text)(&s, &found, stdout);
-    }
-    doctor_findings_release(&found);
+    status = doctor_run(&options, &s);
     doctor_release(&s);
-    if (!good && status == 0) {
-        status = CLI_FAILED;
-    }
     return cli_finish("doctor", status);
 }

@@ -7,7 +7,7 @@ _heddle() {
     info) words='--memory --json --help' ;;
     bench) words='lanes faults alloc copy tensor start submit claim trace --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
     p2p) words='--devices --verdicts --again --size --samples --quick --json --nvbandwidth --progress --help' ;;
-    doctor) words='--json --snapshot --from --help' ;;
+    doctor) words='--json --snapshot --from --expect --help' ;;
     report) words='--output --help' ;;
     trace) words='--all --json --peaks --why --check --export --help' ;;
     cc) words='--gpu-arch --math --no-gpu --no-cpu --ptx --emit-ptx --embed --depfile --verbose --help' ;;

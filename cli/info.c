@@ -1,19 +1,23 @@
-/* info.c - `heddle info`: devices, driver, memory, NUMA, links and options in force, for people or as JSON.
+/* info.c - `heddle info`: devices, driver, memory, NUMA, links and options in force, for people or
+ * as JSON.
  *
  * Threads: the program's first. Locks: none.
- * Always: where a fact cannot be found out, its place has the reason. When no device can be opened, the rest is printed
- * all the same, and the status is CLI_FAILED.
+ * Always: if a fact cannot be determined, the reason is printed in its place. If no device can be
+ * opened, the rest is still printed, and the status is CLI_FAILED.
  */
 #include <heddle.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/machine.h"
+#include "cli/common/plain.h"
+#include "cli/common/report.h"
+#include "cli/common/words.h"
 #include "cli/cli.h"
 
-static int print_help(void)
+static int info_print_help(void)
 {
-    printf("usage: heddle info [--json]\n"
-           "       heddle info --memory [PID] [--json]\n"
+    printf("usage: heddle info [--json [FILE]]\n"
+           "       heddle info --memory [PID] [--json [FILE]]\n"
            "\n"
            "Prints the version, the machine, the driver and the placement of the engines, each device (name, bus\n"
            "address, UUID, memory, compute capability, limits, NUMA node; with HEDDLE_PLACEMENT=process its worker\n"
@@ -23,14 +27,16 @@ static int print_help(void)
            "holders. They are not disturbed; their figures are some hundred milliseconds old.\n"
            "\n"
            "options:\n"
-           "  --memory    the memory of the program with that PID, or of all programs of this user\n"
-           "  --json      the same as one JSON object\n"
-           "  --help, -h  this text\n");
+           "  --memory       the memory of the program with that PID, or of all programs of this user\n"
+           "  --json [FILE]  the same as one JSON object; with FILE, write it there and print the text\n"
+           "  --help, -h     this text\n"
+           "\n"
+           "FILE may be -, for the output.\n");
     return cli_finish("info", CLI_OK);
 }
 
 /* "139.8 GiB" */
-static const char *bytes_text(uint64_t bytes, char out[32])
+static const char *info_bytes_text(uint64_t bytes, char out[32])
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
@@ -44,7 +50,7 @@ static const char *bytes_text(uint64_t bytes, char out[32])
     return out;
 }
 
-static void print_machine(void)
+static void info_print_machine(void)
 {
     machine_facts m;
     char memory[32];
@@ -53,11 +59,11 @@ static void print_machine(void)
     printf("system      %s\n", m.system);
     printf("processor   %s, %d to use, %d NUMA node%s\n", m.cpu[0] ? m.cpu : "unknown", m.processors, m.numa_nodes,
            m.numa_nodes == 1 ? "" : "s");
-    printf("memory      %s\n", bytes_text(m.memory_bytes, memory));
+    printf("memory      %s\n", info_bytes_text(m.memory_bytes, memory));
 }
 
-/* Only where the engines have worker processes. */
-static void print_worker(const hd_device_info *d)
+/* Prints a line only if the engines run in worker processes. */
+static void info_print_worker(const hd_device_info *d)
 {
     if (d->worker_pid) {
         printf("  worker    process %d", d->worker_pid);
@@ -68,7 +74,7 @@ static void print_worker(const hd_device_info *d)
            (unsigned long long)d->restarts, d->restarts == 1 ? "" : "s");
 }
 
-static void print_device(hd_runtime *runtime, int index, bool workers)
+static void info_print_device(hd_runtime *runtime, int index, bool workers)
 {
     hd_device_info d = {.size = sizeof(d)};
     char uuid[48], total[32], free_now[32], shared[32], shared_max[32];
@@ -81,23 +87,24 @@ static void print_device(hd_runtime *runtime, int index, bool workers)
            d.lost ? " LOST" : "");
     printf("  bus       %s\n", d.bus_id);
     printf("  uuid      %s\n", uuid);
-    printf("  memory    %s, %s free\n", bytes_text(d.memory_bytes, total), bytes_text(d.memory_free_bytes, free_now));
+    printf("  memory    %s, %s free\n", info_bytes_text(d.memory_bytes, total),
+           info_bytes_text(d.memory_free_bytes, free_now));
     printf("  compute   %d.%d, %d %s, %d threads a block\n", d.compute_major, d.compute_minor, d.multiprocessors,
            d.is_host ? "processors" : "multiprocessors", d.max_threads_per_block);
-    printf("  shared    %s a block, up to %s\n", bytes_text(d.shared_bytes_per_block, shared),
-           bytes_text(d.shared_bytes_max, shared_max));
+    printf("  shared    %s a block, up to %s\n", info_bytes_text(d.shared_bytes_per_block, shared),
+           info_bytes_text(d.shared_bytes_max, shared_max));
     if (d.numa_node >= 0) {
         printf("  NUMA      node %d\n", d.numa_node);
     } else {
         printf("  NUMA      unknown\n");
     }
     if (workers) {
-        print_worker(&d);
+        info_print_worker(&d);
     }
 }
 
 /* The value in force. */
-static const char *option_value(const hd_runtime *runtime, const char *name)
+static const char *info_option_value(const hd_runtime *runtime, const char *name)
 {
     hd_option_info o = {.size = sizeof(o)};
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
@@ -108,10 +115,12 @@ static const char *option_value(const hd_runtime *runtime, const char *name)
     return "";
 }
 
-/* Results do not show that copies take another route. So this prints it where nothing can be tested. */
-static void print_untested(hd_runtime *runtime, int count)
+/* The results do not show that copies take another route. This explains it if nothing can be
+ * tested. */
+static void info_print_untested(hd_runtime *runtime, int count)
 {
-    bool tests = strcmp(option_value(runtime, "peers"), "verify") == 0 && option_value(runtime, "probe")[0] == 0;
+    bool tests =
+        strcmp(info_option_value(runtime, "peers"), "verify") == 0 && info_option_value(runtime, "probe")[0] == 0;
     for (int i = 0; tests && i < count * count; i++) {
         hd_peer_info why = {.size = sizeof(why)};
         if (hd_peer_check(runtime, i / count, i % count, &why) == HD_OK && why.verdict == HD_PEER_INCONCLUSIVE) {
@@ -121,8 +130,8 @@ static void print_untested(hd_runtime *runtime, int count)
     }
 }
 
-/* A row per device: the devices whose memory it can access. */
-static void print_links(hd_runtime *runtime, int count)
+/* Prints a row per device: the devices whose memory it can access. */
+static void info_print_links(hd_runtime *runtime, int count)
 {
     if (count < 2) {
         return;
@@ -141,33 +150,35 @@ static void print_links(hd_runtime *runtime, int count)
         }
         printf("\n");
     }
-    print_untested(runtime, count);
+    info_print_untested(runtime, count);
 }
 
-static int wider(int width, const char *text)
+static int info_wider_column(int width, const char *text)
 {
     return (int)strlen(text) > width ? (int)strlen(text) : width;
 }
 
-static void print_options(const hd_runtime *runtime)
+/* The description of an option is on its own line below it, so that lines fit. A long value,
+ * such as a path, shifts only its own line. */
+static void info_print_options(const hd_runtime *runtime)
 {
-    enum { VALUE_WIDTH = 24 }; /* a longer one, such as a path, shifts its own line only */
+    enum { VALUE_WIDTH = 24, HELP_INDENT = 6 };
     hd_option_info o = {.size = sizeof(o)};
-    int name = 0, value = 0, environment = 0;
+    int name = 0, value = 0;
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
-        name = wider(name, o.name);
-        value = strlen(o.value) <= VALUE_WIDTH ? wider(value, o.value) : value;
-        environment = wider(environment, o.environment);
+        name = info_wider_column(name, o.name);
+        value = strlen(o.value) <= VALUE_WIDTH ? info_wider_column(value, o.value) : value;
     }
     printf("\noptions     %s\n", runtime ? "in force (* not the default, = set to the default)" : "and their defaults");
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         char point = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
-        printf("  %-*s %c %-*s  %-*s  %s\n", name, o.name, point, value, o.value[0] ? o.value : "\"\"", environment,
-               o.environment, o.help);
+        printf("  %-*s %c %-*s  %s\n%*s", name, o.name, point, value, o.value[0] ? o.value : "\"\"", o.environment,
+               HELP_INDENT, "");
+        words_put(stdout, o.help, HELP_INDENT, HELP_INDENT);
     }
 }
 
-static void print_runtime(hd_runtime *runtime)
+static void info_print_runtime(hd_runtime *runtime)
 {
     hd_runtime_info info = {.size = sizeof(info)};
     char version[24];
@@ -180,56 +191,78 @@ static void print_runtime(hd_runtime *runtime)
     printf("placement   %s\n", info.placement);
     printf("devices     %d\n", info.device_count);
     for (int i = 0; i < info.device_count; i++) {
-        print_device(runtime, i, strcmp(info.placement, "process") == 0);
+        info_print_device(runtime, i, strcmp(info.placement, "process") == 0);
     }
-    print_links(runtime, info.device_count);
+    info_print_links(runtime, info.device_count);
 }
 
-/* A process id; 0: it is none. */
-static int parse_pid(const char *text)
+/* A process id; 0: not a valid one. */
+static int info_parse_pid(const char *text)
 {
     bool digits = text[0] && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 10;
     long long pid = digits ? strtoll(text, NULL, 10) : 0;
     return pid <= INT32_MAX ? (int)pid : 0;
 }
 
-/* The exit status; CLI_OK: it is to run. */
-static int parse(int argc, char **argv, bool *json, bool *memory, int *pid, bool *help)
+typedef struct info_options {
+    bool json, memory, help; /* JSON on the output */
+    const char *json_file;   /* NULL: none */
+    int pid;                 /* 0: all programs */
+} info_options;
+
+/* Returns the exit status; CLI_OK: continue. */
+static int info_parse_words(int argc, char **argv, info_options *out)
 {
     static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"memory", no_argument, NULL, 'm'}, CLI_HELP, {NULL, 0, NULL, 0}};
+        {"json", optional_argument, NULL, 'j'}, {"memory", no_argument, NULL, 'm'}, CLI_HELP, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "info", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};
     int option;
-    while (!*help && (option = cli_next(&words)) != CLI_END) {
+    while (!out->help && (option = cli_next(&words)) != CLI_END) {
         if (option == CLI_WRONG) {
             return CLI_USAGE;
         }
-        *help |= option == 'h';
-        *json |= option == 'j';
-        *memory |= option == 'm';
+        out->help |= option == 'h';
+        out->memory |= option == 'm';
+        if (option == 'j') {
+            cli_parse_json(words.value, &out->json, &out->json_file);
+        }
         if (option == CLI_WORD) {
-            if (!*memory || *pid) {
+            if (!out->memory || out->pid) {
                 return cli_usage("info", "unexpected '%s'", words.word);
             }
-            *pid = parse_pid(words.word);
-            if (!*pid) {
+            out->pid = info_parse_pid(words.word);
+            if (!out->pid) {
                 return cli_usage("info", "'%s' is no process id", words.word);
             }
         }
     }
+    if (out->memory && !out->pid && out->json_file && info_parse_pid(out->json_file)) {
+        return cli_usage("info", "'%s' may be a process id or a file; give the process id first, and a file as ./%s",
+                         out->json_file, out->json_file);
+    }
     return CLI_OK;
+}
+
+typedef struct told {
+    hd_runtime *runtime; /* NULL: it could not be opened */
+    const char *failure;
+} told;
+
+static void info_print_json(const void *context, FILE *out)
+{
+    const told *t = context;
+    machine_info_json(out, t->runtime, t->failure);
 }
 
 int cli_info(int argc, char **argv)
 {
-    bool json = false, memory = false, help = false;
-    int pid = 0;
-    int status = parse(argc, argv, &json, &memory, &pid, &help);
-    if (status != CLI_OK || help) {
-        return help ? print_help() : status;
+    info_options options = {0};
+    int status = info_parse_words(argc, argv, &options);
+    if (status != CLI_OK || options.help) {
+        return options.help ? info_print_help() : status;
     }
-    if (memory) {
-        return cli_memory(pid, json);
+    if (options.memory) {
+        return cli_memory(options.pid, options.json, options.json_file);
     }
     hd_runtime *runtime = NULL;
     bool opened = hd_open(NULL, &runtime) == HD_OK;
@@ -237,18 +270,24 @@ int cli_info(int argc, char **argv)
     if (!opened) {
         snprintf(failure, sizeof(failure), "%s", hd_message());
     }
-    if (json) {
-        machine_info_json(stdout, runtime, failure);
+    told all = {runtime, failure};
+    char error[PLAIN_ERROR];
+    bool written = !options.json_file || report_write_file(options.json_file, info_print_json, &all, error);
+    if (options.json) {
+        info_print_json(&all, stdout);
     } else {
-        print_machine();
+        info_print_machine();
         if (opened) {
-            print_runtime(runtime);
+            info_print_runtime(runtime);
         }
-        print_options(runtime);
+        info_print_options(runtime);
     }
     if (!opened) {
         fprintf(stderr, "heddle info: %s\n", failure);
     }
+    if (!written) {
+        fprintf(stderr, "heddle info: --json: %s; give another file, or - for the output\n", error);
+    }
     hd_close(runtime);
-    return cli_finish("info", opened ? CLI_OK : CLI_FAILED);
+    return cli_finish("info", opened && written ? CLI_OK : CLI_FAILED);
 }

@@ -1,13 +1,16 @@
-/* main.c - the `heddle` tool: finds the command and runs it; --help, --version, `heddle help COMMAND`.
+/* main.c - the `heddle` tool: finds the command and runs it; --help, --version, `heddle help
+ * COMMAND`.
  *
  * Threads: the program's first. Locks: none.
- * Always: an unknown command or option ends with a message on stderr and status CLI_USAGE before anything is done.
+ * Always: an unknown command or option prints a message on stderr and returns CLI_USAGE before
+ * anything is done.
  */
 #include <heddle.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "cli/common/output.h"
 
 typedef struct command {
     const char *name, *summary;
@@ -30,7 +33,7 @@ static const command commands[] = {
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
-static const command *find_command(const char *name)
+static const command *main_find_command(const char *name)
 {
     for (int i = 0; i < COMMANDS; i++) {
         if (strcmp(commands[i].name, name) == 0) {
@@ -40,7 +43,20 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
-static int print_help(void)
+static const char *main_command_name(const void *context, int index)
+{
+    (void)context;
+    return index < COMMANDS ? commands[index].name : NULL;
+}
+
+static int main_unknown_command(const char *word)
+{
+    char hint[CLI_HINT];
+    cli_hint(word, main_command_name, NULL, hint);
+    return cli_usage("", "unknown command '%s'%s", word, hint);
+}
+
+static int main_print_help(void)
 {
     printf("usage: heddle COMMAND [OPTION]...\n"
            "\n"
@@ -66,22 +82,22 @@ static int print_help(void)
     return cli_finish("", CLI_OK);
 }
 
-static int print_version(void)
+static int main_print_version(void)
 {
     printf("heddle %s\n", hd_version());
     return cli_finish("", CLI_OK);
 }
 
-static int run_help(int argc, char **argv)
+static int main_run_help(int argc, char **argv)
 {
     if (argc < 2) {
-        return print_help();
+        return main_print_help();
     }
-    const command *c = find_command(argv[1]);
+    const command *c = main_find_command(argv[1]);
     if (!c) {
-        return cli_usage("", "unknown command '%s'", argv[1]);
+        return main_unknown_command(argv[1]);
     }
-    /* What follows names a part of the command: `heddle help bench lanes`. */
+    /* The next word may be a part of the command: `heddle help bench lanes`. */
     char *arguments[4] = {argv[1], NULL, NULL, NULL};
     int count = 1;
     if (argc > 3) {
@@ -96,15 +112,16 @@ static int run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGCHLD, SIG_DFL); /* the caller may ignore it, and then ends of children are not seen */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow so large is a failed write, which is reported */
+    output_begin();
+    signal(SIGCHLD, SIG_DFL); /* if the caller ignores it, we never see children end */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails and is reported */
     static const struct option options[] = {CLI_HELP, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER "V"};
     switch (cli_next(&words)) {
     case 'h':
-        return print_help();
+        return main_print_help();
     case 'V':
-        return print_version();
+        return main_print_version();
     case CLI_END:
         return cli_usage("", "a command is missing");
     case CLI_WRONG:
@@ -112,13 +129,13 @@ int main(int argc, char **argv)
     default:
         break;
     }
-    int before = words.next - 1; /* the command's own words begin with its name */
+    int before = words.next - 1; /* the command's own words start with its name */
     if (strcmp(words.word, "help") == 0) {
-        return run_help(argc - before, argv + before);
+        return main_run_help(argc - before, argv + before);
     }
-    const command *c = find_command(words.word);
+    const command *c = main_find_command(words.word);
     if (!c) {
-        return cli_usage("", "unknown command '%s'", words.word);
+        return main_unknown_command(words.word);
     }
     return c->run(argc - before, argv + before);
 }

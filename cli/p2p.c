@@ -6,7 +6,7 @@
 #include "cli/p2p/p2p.h"
 #include "cli/cli.h"
 
-static int print_help(void)
+static int p2p_print_help(void)
 {
     printf(
         "usage: heddle p2p [--devices LIST] [--verdicts] [--again] [--size MIB] [--samples N] [--quick]\n"
@@ -38,8 +38,8 @@ static int print_help(void)
     return cli_finish("p2p", CLI_OK);
 }
 
-/* A list of numbers, as the option `devices` takes it. */
-static bool is_list(const char *text)
+/* True for a list of numbers, as the option `devices` takes it. */
+static bool p2p_is_number_list(const char *text)
 {
     return strcmp(text, "all") == 0 || (text[0] && text[0] != ',' && strspn(text, "0123456789,") == strlen(text) &&
                                         !strstr(text, ",,") && text[strlen(text) - 1] != ',' && strlen(text) < 200);
@@ -69,20 +69,14 @@ static const struct option options_of_p2p[] = {{"devices", required_argument, NU
                                                CLI_HELP,
                                                {NULL, 0, NULL, 0}};
 
-/* Where JSON goes: to the output, or into a file. */
-static void parse_file(const char *value, bool *on_output, const char **file)
-{
-    *on_output = value[0] == 0 || strcmp(value, "-") == 0;
-    *file = *on_output ? NULL : value;
-}
-
-static int parse_option(int option, const char *value, p2p_options *out, bool *progress)
+static int p2p_parse_option(int option, const char *value, p2p_options *out, bool *progress)
 {
     switch (option) {
     case DEVICES:
         out->devices = value;
-        return is_list(value) ? CLI_OK
-                              : cli_usage("p2p", "--devices wants a list of numbers such as 0,2,3, not '%s'", value);
+        return p2p_is_number_list(value)
+                   ? CLI_OK
+                   : cli_usage("p2p", "--devices wants a list of numbers such as 0,2,3, not '%s'", value);
     case SIZE:
         return cli_parse_count(value, P2P_SIZE_MAX, &out->size_mib)
                    ? CLI_OK
@@ -92,10 +86,10 @@ static int parse_option(int option, const char *value, p2p_options *out, bool *p
                    ? CLI_OK
                    : cli_usage("p2p", "--samples wants a number from 1 to %d, not '%s'", P2P_SAMPLES_MAX, value);
     case JSON:
-        parse_file(value, &out->run.json_on_output, &out->run.json_file);
+        cli_parse_json(value, &out->run.json_on_output, &out->run.json_file);
         break;
     case NVBANDWIDTH:
-        parse_file(value, &out->nvbandwidth_on_output, &out->nvbandwidth_file);
+        cli_parse_json(value, &out->nvbandwidth_on_output, &out->nvbandwidth_file);
         break;
     case VERDICTS:
         out->verdicts_only = true;
@@ -113,8 +107,8 @@ static int parse_option(int option, const char *value, p2p_options *out, bool *p
     return CLI_OK;
 }
 
-/* The exit status; CLI_OK: it is to run. */
-static int parse(int argc, char **argv, p2p_options *out, bool *progress, bool *help)
+/* Returns the exit status; CLI_OK: continue. */
+static int p2p_parse_words(int argc, char **argv, p2p_options *out, bool *progress, bool *help)
 {
     cli_words words = {
         .command = "p2p", .argc = argc, .argv = argv, .options = options_of_p2p, .letters = CLI_HELP_LETTER};
@@ -127,7 +121,7 @@ static int parse(int argc, char **argv, p2p_options *out, bool *progress, bool *
         } else if (option == 'h') {
             *help = true;
         } else {
-            status = parse_option(option, words.value, out, progress);
+            status = p2p_parse_option(option, words.value, out, progress);
         }
     }
     return status;
@@ -138,9 +132,9 @@ int cli_p2p(int argc, char **argv)
     cli_progress progress;
     p2p_options options = {.run = {.output = stdout, .context = &progress}};
     bool show = false, help = false;
-    int status = parse(argc, argv, &options, &show, &help);
+    int status = p2p_parse_words(argc, argv, &options, &show, &help);
     if (status != CLI_OK || help) {
-        return help ? print_help() : status;
+        return help ? p2p_print_help() : status;
     }
     if (options.run.json_on_output && options.nvbandwidth_on_output) {
         return cli_usage("p2p", "--json and --nvbandwidth cannot both go to the output; the JSON has both");

@@ -79,7 +79,7 @@ void cli_command_release(cli_command *command)
     memset(command, 0, sizeof *command);
 }
 
-static void on_stop(int signal)
+static void cli_process_on_stop(int signal)
 {
     stopped_by = signal;
 }
@@ -88,7 +88,7 @@ void cli_process_begin(void)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_stop; /* without SA_RESTART, so that waiting ends */
+    action.sa_handler = cli_process_on_stop; /* no SA_RESTART: a signal ends the wait */
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         sigaction(stops[i], NULL, &before[i]);
@@ -108,8 +108,8 @@ void cli_process_end(void)
     }
 }
 
-/* Everything that comes out of the descriptor. */
-static char *read_all(int descriptor)
+/* Reads the descriptor to its end. */
+static char *cli_process_read_all(int descriptor)
 {
     size_t room = 4096, n = 0;
     char *text = cli_allocate(room);
@@ -170,7 +170,7 @@ int cli_process_run(const cli_command *command, bool verbose, char **output, cha
     posix_spawn_file_actions_destroy(&actions);
     if (text != NULL) {
         close(ends[1]);
-        *text = failed ? cli_format("%s", "") : read_all(ends[0]);
+        *text = failed ? cli_format("%s", "") : cli_process_read_all(ends[0]);
         close(ends[0]);
     }
     if (failed) {
@@ -208,14 +208,14 @@ bool cli_process_exists(const char *name)
     return found;
 }
 
-static bool is_input(const char *path)
+static bool cli_process_is_input(const char *path)
 {
     return strcmp(path, "-") == 0;
 }
 
 const char *cli_file_name(const char *path)
 {
-    return is_input(path) ? "the input" : path;
+    return cli_process_is_input(path) ? "the input" : path;
 }
 
 void *cli_read_file(const char *path, size_t *bytes)
@@ -226,7 +226,8 @@ void *cli_read_file(const char *path, size_t *bytes)
 void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
                        void *context)
 {
-    int descriptor = is_input(path) ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor =
+        cli_process_is_input(path) ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
         return NULL;
     }

@@ -1,4 +1,5 @@
-/* report.c - `heddle report`: reads the command line, and writes a page that shows what the files have.
+/* report.c - `heddle report`: reads the command line, and writes a page that shows the contents of
+ * the files.
  *
  * Threads: the program's first. Locks: none.
  */
@@ -9,7 +10,7 @@
 #include "cli/common/output.h"
 #include "cli/report/parts.h"
 
-static int print_help(void)
+static int report_print_help(void)
 {
     printf("usage: heddle report FILE... [-o FILE]\n"
            "\n"
@@ -47,8 +48,8 @@ typedef struct report_words {
     bool help;
 } report_words;
 
-/* The exit status; CLI_OK: it is to run. */
-static int parse(int argc, char **argv, report_words *out)
+/* Returns the exit status; CLI_OK: continue. */
+static int report_parse_words(int argc, char **argv, report_words *out)
 {
     cli_words words = {
         .command = "report", .argc = argc, .argv = argv, .options = options_of_report, .letters = CLI_HELP_LETTER "o:"};
@@ -70,7 +71,7 @@ static int parse(int argc, char **argv, report_words *out)
     return out->help || out->n > 0 ? CLI_OK : cli_usage("report", "a FILE is missing");
 }
 
-static int write_page(const report_words *words)
+static int report_write_page(const report_words *words)
 {
     size_t bytes = 0;
     char *page = page_make(words->files, words->n, &bytes);
@@ -81,7 +82,7 @@ static int write_page(const report_words *words)
     bool on_output = strcmp(words->output, "-") == 0;
     bool ok = on_output || output_write(words->output, page, bytes);
     if (on_output) {
-        fwrite(page, 1, bytes, stdout); /* cli_finish reports what failed */
+        fwrite(page, 1, bytes, stdout); /* cli_finish reports a failure */
     }
     if (!ok) {
         fprintf(stderr, "heddle report: cannot write '%s': %s\n", words->output, strerror(errno));
@@ -94,9 +95,9 @@ int cli_report(int argc, char **argv)
 {
     report_words words = {.output = "report.html"};
     char error[PAGE_ERROR] = "";
-    int status = parse(argc, argv, &words);
+    int status = report_parse_words(argc, argv, &words);
     if (status != CLI_OK || words.help) {
-        return words.help ? print_help() : status;
+        return words.help ? report_print_help() : status;
     }
     const char *inputs[PAGE_FILES];
     for (int i = 0; i < words.n; i++) {
@@ -110,7 +111,7 @@ int cli_report(int argc, char **argv)
         return CLI_FAILED;
     }
     if (page_read_files(words.files, words.n, error)) {
-        status = write_page(&words);
+        status = report_write_page(&words);
     } else {
         fprintf(stderr, "heddle report: %s\n", error);
         status = CLI_FAILED;

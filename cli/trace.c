@@ -1,7 +1,8 @@
-/* trace.c - `heddle trace`: where the time of a traced program went. Reads the command line and runs cli/trace/model.h.
+/* trace.c - `heddle trace`: shows how a traced program spent its time. Reads the command line and
+ * runs cli/trace/model.h.
  *
  * Threads: the program's first. Locks: none.
- * Always: nothing is printed before the command line and the trace were understood.
+ * Always: nothing is printed until the command line and the trace are parsed.
  */
 #include <errno.h>
 #include <heddle.h>
@@ -14,13 +15,13 @@
 #include "cli/trace/output.h"
 
 typedef struct options {
-    const char **files; /* of the command line */
+    const char **files; /* from the command line */
     int n_files;
     const char *why, *peaks, *rules, *format, *output, *json_file;
     bool all, json, help;
 } options;
 
-static int print_help(void)
+static int trace_print_help(void)
 {
     printf("usage: heddle trace FILE... [--all] [--peaks PEAKS]\n"
            "       heddle trace FILE --json [OUT] [--peaks PEAKS]\n"
@@ -56,33 +57,33 @@ static int print_help(void)
     return cli_finish("trace", CLI_OK);
 }
 
-static int fail(const char *what)
+static int trace_print_failure(const char *what)
 {
     fprintf(stderr, "heddle trace: %s\n", what);
     return CLI_FAILED;
 }
 
-static int fail_write(const char *path)
+static int trace_print_write_failure(const char *path)
 {
     fprintf(stderr, "heddle trace: cannot write %s: %s\n", path, strerror(errno));
     return CLI_FAILED;
 }
 
-/* What a function prints, whole or not at all. */
+/* The output of a function, written whole or not at all. */
 typedef struct document {
     char *bytes;
     size_t length;
     FILE *file;
 } document;
 
-static bool document_open(document *d)
+static bool trace_document_open(document *d)
 {
     d->bytes = NULL;
     d->file = open_memstream(&d->bytes, &d->length);
     return d->file != NULL;
 }
 
-static int document_write(document *d, const char *path)
+static int trace_document_write(document *d, const char *path)
 {
     bool ok = !ferror(d->file);
     ok = fclose(d->file) == 0 && ok;
@@ -90,25 +91,26 @@ static int document_write(document *d, const char *path)
         errno = ENOMEM;
     }
     ok = ok && output_write(path, d->bytes, d->length);
-    int status = ok ? CLI_OK : fail_write(path);
+    int status = ok ? CLI_OK : trace_print_write_failure(path);
     free(d->bytes);
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------- exports -- */
+/* ---- exports ---- */
 
-static char *hta_file(const char *folder, int device)
+static char *trace_hta_file(const char *folder, int device)
 {
     return cli_format("%s/rank_%d.json", folder, device);
 }
 
-static int export_hta(const trace *t, const char *folder)
+static int trace_write_hta(const trace *t, const char *folder)
 {
     if (t->detail != HDI_RECORD_DETAIL_FULL && t->n_reported == 0) {
-        return fail("HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full or cupti");
+        return trace_print_failure(
+            "HTA needs the times of every operation; trace with HEDDLE_TRACE_DETAIL=full or cupti");
     }
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        return fail_write(folder);
+        return trace_print_write_failure(folder);
     }
     int status = CLI_OK;
     for (int d = 0; status == CLI_OK && d < t->n_devices; d++) {
@@ -116,39 +118,39 @@ static int export_hta(const trace *t, const char *folder)
             fprintf(stderr, "heddle trace: device %d has no work with times, and gets no file\n", d);
             continue;
         }
-        char *path = hta_file(folder, d);
+        char *path = trace_hta_file(folder, d);
         document file;
-        if (document_open(&file)) {
+        if (trace_document_open(&file)) {
             trace_export_hta(t, d, file.file);
-            status = document_write(&file, path);
+            status = trace_document_write(&file, path);
         } else {
-            status = fail_write(path);
+            status = trace_print_write_failure(path);
         }
         free(path);
     }
     return status;
 }
 
-static int export(const trace *t, const options *o)
+static int trace_write_format(const trace *t, const options *o)
 {
     document file;
     if (strcmp(o->format, "hta") == 0) {
-        return export_hta(t, o->output);
+        return trace_write_hta(t, o->output);
     }
-    if (!document_open(&file)) {
-        return fail_write(o->output);
+    if (!trace_document_open(&file)) {
+        return trace_print_write_failure(o->output);
     }
     if (strcmp(o->format, "chrome") == 0) {
         trace_export_chrome(t, file.file);
     } else {
         trace_export_snapshot(t, file.file);
     }
-    return document_write(&file, o->output);
+    return trace_document_write(&file, o->output);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- rest -- */
+/* ---- rest ---- */
 
-static int check(const trace *t, const char *path)
+static int trace_check_file(const trace *t, const char *path)
 {
     size_t bytes;
     char error[512], *rules = cli_read_file(path, &bytes);
@@ -164,37 +166,37 @@ static int check(const trace *t, const char *path)
     return status;
 }
 
-static int write_json(const trace *t, const char *path)
+static int trace_write_json(const trace *t, const char *path)
 {
     document file;
-    if (!document_open(&file)) {
-        return fail_write(path);
+    if (!trace_document_open(&file)) {
+        return trace_print_write_failure(path);
     }
     trace_put_json(t, file.file);
-    return document_write(&file, path);
+    return trace_document_write(&file, path);
 }
 
-static int run(const trace *t, const options *o)
+static int trace_show(const trace *t, const options *o)
 {
     char error[512];
     if (o->why) {
-        return trace_put_why(t, o->why, stdout, error) ? CLI_OK : fail(error);
+        return trace_put_why(t, o->why, stdout, error) ? CLI_OK : trace_print_failure(error);
     }
     if (o->rules) {
-        return check(t, o->rules);
+        return trace_check_file(t, o->rules);
     }
     if (o->format) {
-        return export(t, o);
+        return trace_write_format(t, o);
     }
     if (o->json && !o->json_file) {
         trace_put_json(t, stdout);
         return CLI_OK;
     }
     trace_put_text(t, o->all, stdout);
-    return o->json ? write_json(t, o->json_file) : CLI_OK;
+    return o->json ? trace_write_json(t, o->json_file) : CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- command line -- */
+/* ---- command line ---- */
 
 enum { ALL = 'a', JSON = 'j', PEAKS = 'p', WHY = 'w', CHECK = 'c', EXPORT = 'e' };
 
@@ -207,8 +209,8 @@ static const struct option option_list[] = {{"all", no_argument, NULL, ALL},
                                             CLI_HELP,
                                             {NULL, 0, NULL, 0}};
 
-/* `word`: the option as it was written. */
-static int parse_option(int option, const char *word, const char *value, options *out)
+/* `word`: the option as written on the command line. */
+static int trace_parse_option(int option, const char *word, const char *value, options *out)
 {
     bool wants = option == PEAKS || option == WHY || option == CHECK || option == EXPORT || option == 'o';
     if (wants && value[0] == 0) {
@@ -247,7 +249,7 @@ static int parse_option(int option, const char *word, const char *value, options
     return CLI_OK;
 }
 
-static int parse(int argc, char **argv, options *out)
+static int trace_parse_words(int argc, char **argv, options *out)
 {
     cli_words words = {
         .command = "trace", .argc = argc, .argv = argv, .options = option_list, .letters = CLI_HELP_LETTER "o:"};
@@ -258,7 +260,7 @@ static int parse(int argc, char **argv, options *out)
         }
         if (option == CLI_WORD) {
             out->files[out->n_files++] = words.word;
-        } else if (parse_option(option, words.word, words.value, out) != CLI_OK) {
+        } else if (trace_parse_option(option, words.word, words.value, out) != CLI_OK) {
             return CLI_USAGE;
         }
     }
@@ -282,28 +284,29 @@ static int parse(int argc, char **argv, options *out)
     return CLI_OK;
 }
 
-/* Whether what is written leaves the file and its peaks as they are. HTA has a file for each of so many devices. */
-static bool spares(const char *file, const options *o, int devices)
+/* Checks that no output overwrites the trace or its peaks. HTA writes one file for each of so
+ * many devices. */
+static bool trace_spares_inputs(const char *file, const options *o, int devices)
 {
     const char *const inputs[] = {file, o->peaks};
     bool ok = (!o->json_file || output_spares("trace", o->json_file, inputs, 2)) &&
               (!o->output || output_spares("trace", o->output, inputs, 2));
     for (int d = 0; ok && o->format && strcmp(o->format, "hta") == 0 && d < devices; d++) {
-        char *path = hta_file(o->output, d);
+        char *path = trace_hta_file(o->output, d);
         ok = output_spares("trace", path, inputs, 2);
         free(path);
     }
     return ok;
 }
 
-static int run_file(const char *file, const options *o)
+static int trace_show_file(const char *file, const options *o)
 {
     static trace t; /* large */
     char error[512];
     if (!trace_read(file, o->peaks, &t, error)) {
-        return fail(error);
+        return trace_print_failure(error);
     }
-    int status = spares(file, o, t.n_devices) ? run(&t, o) : CLI_FAILED;
+    int status = trace_spares_inputs(file, o, t.n_devices) ? trace_show(&t, o) : CLI_FAILED;
     trace_release(&t);
     return status;
 }
@@ -311,16 +314,16 @@ static int run_file(const char *file, const options *o)
 int cli_trace(int argc, char **argv)
 {
     options o = {.files = cli_allocate((size_t)argc * sizeof o.files[0])};
-    int status = parse(argc, argv, &o);
+    int status = trace_parse_words(argc, argv, &o);
     for (int i = 0; status == CLI_OK && !o.help && i < o.n_files; i++) {
         if (o.n_files > 1) {
             printf("%s%d of %d files, each by itself\n", i > 0 ? "\n" : "", i + 1, o.n_files);
         }
-        status = run_file(o.files[i], &o);
+        status = trace_show_file(o.files[i], &o);
     }
     free(o.files);
     if (o.help) {
-        return print_help();
+        return trace_print_help();
     }
     return status == CLI_USAGE ? status : cli_finish("trace", status);
 }

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/common/words.h"
 
 int cli_usage(const char *command_name, const char *format, ...)
 {
@@ -30,8 +31,38 @@ int cli_finish(const char *command_name, int status)
     return CLI_FAILED;
 }
 
-/* The option whose whole name begins this text, before a '='. */
-static const struct option *find_option(const cli_words *words, const char *text)
+static const char *command_option_name(const void *context, int index)
+{
+    return ((const struct option *)context)[index].name;
+}
+
+void cli_hint(const char *word, const char *(*next)(const void *context, int index), const void *context,
+              char out[CLI_HINT])
+{
+    const char *nearest = NULL, *name;
+    size_t distance = 0;
+    for (int i = 0; (name = next(context, i)); i++) {
+        words_nearest(word, name, &distance, &nearest);
+    }
+    out[0] = 0;
+    if (nearest) {
+        snprintf(out, CLI_HINT, " (did you mean '%s%s'?)", next == command_option_name ? "--" : "", nearest);
+    }
+}
+
+static int command_unknown_option(const cli_words *words)
+{
+    char hint[CLI_HINT] = "", name[64];
+    const char *text = words->word + (strncmp(words->word, "--", 2) == 0 ? 2 : 0);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "="), text);
+    if (text > words->word && name[0]) {
+        cli_hint(name, command_option_name, words->options, hint);
+    }
+    return cli_usage(words->command, "unknown option '%s'%s", words->word, hint);
+}
+
+/* Finds the option whose full name begins the text, up to '='. */
+static const struct option *command_find_option(const cli_words *words, const char *text)
 {
     size_t length = strcspn(text, "=");
     for (const struct option *o = words->options; o->name; o++) {
@@ -42,16 +73,19 @@ static const struct option *find_option(const cli_words *words, const char *text
     return NULL;
 }
 
-/* The next word by getopt_long; `o` is its option where that has a name. */
-static int read_word(cli_words *words, const struct option *o, bool first)
+/* Reads the next word by getopt_long. `o` is its option if it names one. */
+static int command_read_word(cli_words *words, const struct option *o, bool first)
 {
     char letters[64];
-    snprintf(letters, sizeof(letters), "-:%s", words->letters); /* in the order given; a missing value is ':' */
-    optind = first ? 0 : words->next;                           /* 0: nothing is left of an earlier command line */
+    /* in the given order; ':' reports a missing value */
+    snprintf(letters, sizeof(letters), "-:%s", words->letters);
+    /* 0: forget an earlier command line */
+    optind = first ? 0 : words->next;
     opterr = 0;
     int found = getopt_long(words->argc, words->argv, letters, words->options, NULL);
     if (found == '?') {
-        cli_usage(words->command, o ? "%s: the option takes no value" : "unknown option '%s'", words->word);
+        (void)(o ? cli_usage(words->command, "%s: the option takes no value", words->word)
+                 : command_unknown_option(words));
         return CLI_WRONG;
     }
     if (found == ':') {
@@ -84,11 +118,17 @@ int cli_next(cli_words *words)
         return CLI_WORD;
     }
     const struct option *o = NULL;
-    if (strncmp(words->word, "--", 2) == 0 && !(o = find_option(words, words->word + 2))) {
-        cli_usage(words->command, "unknown option '%s'", words->word);
+    if (strncmp(words->word, "--", 2) == 0 && !(o = command_find_option(words, words->word + 2))) {
+        command_unknown_option(words);
         return CLI_WRONG;
     }
-    return read_word(words, o, first);
+    return command_read_word(words, o, first);
+}
+
+void cli_parse_json(const char *value, bool *on_output, const char **file)
+{
+    *on_output = value[0] == 0 || strcmp(value, "-") == 0;
+    *file = *on_output ? NULL : value;
 }
 
 bool cli_parse_count(const char *text, int most, int *out)

@@ -1,7 +1,8 @@
-/* machine.c - reads facts about the machine from /proc and /sys, and writes them and the runtime's as JSON.
+/* machine.c - reads facts about the machine from /proc and /sys, and writes them and the runtime's
+ * facts as JSON.
  *
  * Threads: any. Locks: none.
- * Always: a file that cannot be read costs its own facts and no others.
+ * Always: an unreadable file makes only its own facts unknown.
  */
 #include "cli/common/machine.h"
 
@@ -12,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The text behind "KEY :" in a file of such lines; false when it is not there. */
-static bool find_line(const char *path, const char *key, char *out, size_t bytes)
+/* The text after "KEY :" in a file of such lines. False if no line matches. */
+static bool machine_find_line(const char *path, const char *key, char *out, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     char line[512];
@@ -33,7 +34,7 @@ static bool find_line(const char *path, const char *key, char *out, size_t bytes
     return found;
 }
 
-static int count_numa_nodes(void)
+static int machine_count_numa_nodes(void)
 {
     DIR *directory = opendir("/sys/devices/system/node");
     int count = 0, number;
@@ -49,15 +50,15 @@ static int count_numa_nodes(void)
 void machine_read(machine_facts *out)
 {
     memset(out, 0, sizeof(*out));
-    if (!find_line("/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu))) {
-        find_line("/proc/cpuinfo", "Model", out->cpu, sizeof(out->cpu));
+    if (!machine_find_line("/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu))) {
+        machine_find_line("/proc/cpuinfo", "Model", out->cpu, sizeof(out->cpu));
     }
     cpu_set_t allowed;
     out->processors =
         sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    out->numa_nodes = count_numa_nodes();
+    out->numa_nodes = machine_count_numa_nodes();
     struct utsname u;
     if (uname(&u) == 0) {
         snprintf(out->system, sizeof(out->system), "%.60s %.100s %.60s", u.sysname, u.release, u.machine);
@@ -84,13 +85,13 @@ void machine_date_text(double seconds, char out[32])
     }
 }
 
-static void put_string(hdi_json *j, const char *key, const char *value)
+static void machine_put_string(hdi_json *j, const char *key, const char *value)
 {
     hdi_json_key(j, key);
     hdi_json_string(j, value);
 }
 
-static void put_integer(hdi_json *j, const char *key, int64_t value)
+static void machine_put_integer(hdi_json *j, const char *key, int64_t value)
 {
     hdi_json_key(j, key);
     hdi_json_integer(j, value);
@@ -101,45 +102,45 @@ void machine_json(hdi_json *j)
     machine_facts facts;
     machine_read(&facts);
     hdi_json_object(j);
-    put_string(j, "cpu", facts.cpu);
-    put_integer(j, "processors", facts.processors);
-    put_integer(j, "memory_bytes", (int64_t)facts.memory_bytes);
-    put_integer(j, "numa_nodes", facts.numa_nodes);
-    put_string(j, "system", facts.system);
+    machine_put_string(j, "cpu", facts.cpu);
+    machine_put_integer(j, "processors", facts.processors);
+    machine_put_integer(j, "memory_bytes", (int64_t)facts.memory_bytes);
+    machine_put_integer(j, "numa_nodes", facts.numa_nodes);
+    machine_put_string(j, "system", facts.system);
     hdi_json_object_end(j);
 }
 
-static void put_device(hdi_json *j, hd_runtime *runtime, int index)
+static void machine_put_device(hdi_json *j, hd_runtime *runtime, int index)
 {
     hd_device_info d = {.size = sizeof(d)};
     hdi_json_object(j);
-    put_integer(j, "device", index);
+    machine_put_integer(j, "device", index);
     if (hd_device_get_info(runtime, index, &d) != HD_OK) {
-        put_string(j, "failure", hd_message());
+        machine_put_string(j, "failure", hd_message());
         hdi_json_object_end(j);
         return;
     }
     char uuid[48];
     machine_uuid_text(d.uuid, uuid);
-    put_string(j, "name", d.name);
-    put_string(j, "bus_id", d.bus_id);
-    put_string(j, "uuid", uuid);
+    machine_put_string(j, "name", d.name);
+    machine_put_string(j, "bus_id", d.bus_id);
+    machine_put_string(j, "uuid", uuid);
     hdi_json_key(j, "is_host");
     hdi_json_bool(j, d.is_host);
     hdi_json_key(j, "lost");
     hdi_json_bool(j, d.lost);
-    put_integer(j, "worker_pid", d.worker_pid);
-    put_integer(j, "losses", (int64_t)d.losses);
-    put_integer(j, "restarts", (int64_t)d.restarts);
-    put_integer(j, "compute_major", d.compute_major);
-    put_integer(j, "compute_minor", d.compute_minor);
-    put_integer(j, "multiprocessors", d.multiprocessors);
-    put_integer(j, "max_threads_per_block", d.max_threads_per_block);
-    put_integer(j, "shared_bytes_per_block", (int64_t)d.shared_bytes_per_block);
-    put_integer(j, "shared_bytes_max", (int64_t)d.shared_bytes_max);
-    put_integer(j, "memory_bytes", (int64_t)d.memory_bytes);
-    put_integer(j, "memory_free_bytes", (int64_t)d.memory_free_bytes);
-    put_integer(j, "numa_node", d.numa_node);
+    machine_put_integer(j, "worker_pid", d.worker_pid);
+    machine_put_integer(j, "losses", (int64_t)d.losses);
+    machine_put_integer(j, "restarts", (int64_t)d.restarts);
+    machine_put_integer(j, "compute_major", d.compute_major);
+    machine_put_integer(j, "compute_minor", d.compute_minor);
+    machine_put_integer(j, "multiprocessors", d.multiprocessors);
+    machine_put_integer(j, "max_threads_per_block", d.max_threads_per_block);
+    machine_put_integer(j, "shared_bytes_per_block", (int64_t)d.shared_bytes_per_block);
+    machine_put_integer(j, "shared_bytes_max", (int64_t)d.shared_bytes_max);
+    machine_put_integer(j, "memory_bytes", (int64_t)d.memory_bytes);
+    machine_put_integer(j, "memory_free_bytes", (int64_t)d.memory_free_bytes);
+    machine_put_integer(j, "numa_node", d.numa_node);
     hdi_json_key(j, "peers");
     hdi_json_array(j);
     for (int i = 0; i < 64; i++) {
@@ -158,14 +159,14 @@ void machine_runtime_json(hdi_json *j, hd_runtime *runtime)
     hdi_json_object(j);
     if (hd_runtime_get_info(runtime, &info) == HD_OK) {
         machine_driver_version_text(info.driver_version, version);
-        put_string(j, "driver", info.driver);
-        put_string(j, "driver_version", version);
-        put_string(j, "placement", info.placement);
+        machine_put_string(j, "driver", info.driver);
+        machine_put_string(j, "driver_version", version);
+        machine_put_string(j, "placement", info.placement);
     }
     hdi_json_key(j, "devices");
     hdi_json_array(j);
     for (int i = 0; i < hd_device_count(runtime); i++) {
-        put_device(j, runtime, i);
+        machine_put_device(j, runtime, i);
     }
     hdi_json_array_end(j);
     hdi_json_object_end(j);
@@ -177,16 +178,16 @@ void machine_options_json(hdi_json *j, const hd_runtime *runtime)
     hdi_json_array(j);
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         hdi_json_object(j);
-        put_string(j, "name", o.name);
-        put_string(j, "environment", o.environment);
-        put_string(j, "value", o.value);
+        machine_put_string(j, "name", o.name);
+        machine_put_string(j, "environment", o.environment);
+        machine_put_string(j, "value", o.value);
         hdi_json_key(j, "is_default");
         hdi_json_bool(j, o.is_default);
-        put_string(j, "source",
-                   o.source == HD_OPTION_FROM_ENVIRONMENT ? "environment"
-                   : o.source == HD_OPTION_FROM_SETTINGS  ? "settings"
-                                                          : "default");
-        put_string(j, "help", o.help);
+        machine_put_string(j, "source",
+                           o.source == HD_OPTION_FROM_ENVIRONMENT ? "environment"
+                           : o.source == HD_OPTION_FROM_SETTINGS  ? "settings"
+                                                                  : "default");
+        machine_put_string(j, "help", o.help);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
@@ -197,14 +198,14 @@ void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure)
     hdi_json j;
     hdi_json_begin(&j, out);
     hdi_json_object(&j);
-    put_string(&j, "heddle", hd_version());
+    machine_put_string(&j, "heddle", hd_version());
     hdi_json_key(&j, "machine");
     machine_json(&j);
     if (runtime) {
         hdi_json_key(&j, "runtime");
         machine_runtime_json(&j, runtime);
     } else {
-        put_string(&j, "failure", failure);
+        machine_put_string(&j, "failure", failure);
     }
     hdi_json_key(&j, "options");
     machine_options_json(&j, runtime);

@@ -1,7 +1,8 @@
-/* machine.h - facts about the machine, for `heddle info` and for the record that goes with every measurement.
+/* machine.h - facts about the machine, for `heddle info` and for the record that goes with every
+ * measurement.
  *
- * Threads: any. Locks: none. Facts that the system does not give are 0 or ""; nothing here fails. Nothing that
- * identifies the machine's owner is read: no host name, no user, no paths.
+ * Threads: any. Locks: none. Nothing here fails; facts that the system does not provide are 0 or
+ * "". Nothing that identifies the machine's owner is read: no host name, no user, no paths.
  */
 #ifndef CLI_COMMON_MACHINE_H
 #define CLI_COMMON_MACHINE_H
@@ -12,7 +13,7 @@
 
 typedef struct machine_facts {
     char cpu[128];  /* model name */
-    int processors; /* that this process may use */
+    int processors; /* usable by this process */
     uint64_t memory_bytes;
     int numa_nodes;
     char system[256]; /* "Linux 6.1.0 x86_64" */
@@ -29,14 +30,16 @@ void machine_driver_version_text(int version, char out[24]);
 /* "2026-01-31T12:00:00Z", from seconds since 1970 */
 void machine_date_text(double seconds, char out[32]);
 
-/* Each writes one object as the value of the key just written: the facts; driver, placement and devices. */
+/* Each writes one object as the value of the key just written: the machine's facts, or driver,
+ * placement and devices. */
 void machine_json(hdi_json *j);
 void machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 
-/* An array with all options: in force in the runtime, or the defaults for NULL. */
+/* Writes an array of all options with the runtime's values, or the defaults for NULL. */
 void machine_options_json(hdi_json *j, const hd_runtime *runtime);
 
-/* The whole of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` has the reason. */
+/* Writes all of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` is
+ * the reason. */
 void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
 
 #endif

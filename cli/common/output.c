@@ -9,7 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/file.h"
+
+void output_begin(void)
+{
+    hdi_descriptors_fill();
+}
 
 bool output_may(const char *path)
 {
@@ -36,8 +42,8 @@ bool output_spares(const char *command, const char *output, const char *const *i
     return true;
 }
 
-/* Into what is there. */
-static bool write_into(const char *path, const char *from, size_t bytes)
+/* Writes into the existing file. */
+static bool output_write_into(const char *path, const char *from, size_t bytes)
 {
     int descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     bool ok = descriptor >= 0;
@@ -62,14 +68,15 @@ bool output_write(const char *path, const void *content, size_t bytes)
     char real[PATH_MAX];
     bool exists = stat(path, &there) == 0;
     if (exists && !S_ISREG(there.st_mode)) {
-        return write_into(path, content, bytes);
+        return output_write_into(path, content, bytes);
     }
     mode_t mask = umask(0);
     umask(mask);
-    const char *target = exists && realpath(path, real) ? real : path; /* a link stays one */
+    /* a symbolic link survives */
+    const char *target = exists && realpath(path, real) ? real : path;
     if (hdi_file_replace(target, content, bytes, exists ? there.st_mode & 0777 : 0666 & ~mask)) {
         return true;
     }
     bool folder_is_closed = errno == EACCES || errno == EPERM || errno == EROFS;
-    return exists && folder_is_closed && write_into(path, content, bytes);
+    return exists && folder_is_closed && output_write_into(path, content, bytes);
 }

@@ -8,15 +8,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether such a file can be written; leaves nothing behind. False with errno. */
+/* The first call of a program. It keeps files that the program or its children open away from
+ * the numbers of closed standard descriptors. */
+void output_begin(void);
+
+/* True if the file can be written. Leaves nothing behind. False with errno. */
 bool output_may(const char *path);
 
-/* Whether no input, by its device and inode, is the output's file, which would be lost with it. Else it prints a message; nothing was written.
- * Inputs may be NULL, and "-" is the standard input; the output "-" replaces nothing. */
+/* Checks, by device and inode, that the output does not overwrite an input. Else it prints a
+ * message and returns false; nothing was written. Inputs may be NULL, and "-" is the standard
+ * input. The output "-" replaces nothing. */
 bool output_spares(const char *command, const char *output, const char *const *inputs, size_t n);
 
-/* Replaces a file, or writes into what is none, such as /dev/stdout. False with errno: a file is as it was, unless only it itself, and not its
- * folder, can be written. */
+/* Replaces a file atomically, or writes into something that is not a regular file, such as
+ * /dev/stdout. False with errno: the old file is unchanged, unless its folder is read-only and
+ * the file itself is not. */
 bool output_write(const char *path, const void *content, size_t bytes);
 
 #endif

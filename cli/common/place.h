@@ -1,8 +1,9 @@
-/* place.h - where the tool's own files are: in the source tree, when it runs where it was built, or in an installation.
+/* place.h - finds the tool's own files: in the source tree, if the tool runs in its build folder,
+ * or in an installation.
  *
  * Threads: any. Locks: none.
- * Always: an installed tool never looks into the tree that it was built from, which may have another owner by now.
- * Neither the name that it was called by nor the current folder decides anything.
+ * Always: an installed tool never searches the tree that it was built from, because someone else
+ * may own it by now. Neither argv[0] nor the current folder matters.
  */
 #ifndef CLI_COMMON_PLACE_H
 #define CLI_COMMON_PLACE_H
@@ -10,12 +11,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The folder `in_source` of the source tree; for an installed tool `from_tool`, seen from its own folder, or, if that is not there,
- * `installed`. NULL: there is no such place. False: none of them is there. */
+/* Finds a folder of the tool. For a tool in the source tree that is `in_source`. For an
+ * installed tool it is `from_tool`, relative to the tool's folder, or else `installed`. NULL: no
+ * such candidate. Returns false if none exists. */
 bool place_find(const char *in_source, const char *from_tool, const char *installed, char *out, size_t bytes);
 
-/* The path of a program of Heddle's own, found as the library finds heddle-worker. False, with the folders without it in `why`, which has
- * PLACE_WHY bytes: it is not there, or others may write it. */
+/* The path of one of Heddle's own programs, searched in the same way as the library searches
+ * heddle-worker. False: it is missing, or others may write it. Then `why` lists the folders that
+ * were searched. It holds PLACE_WHY bytes. */
 enum { PLACE_WHY = 512 };
 bool place_program(const char *name, char *out, size_t bytes, char *why);
 

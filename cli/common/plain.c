@@ -1,8 +1,9 @@
-/* plain.c - the plain driver calls: opening the provider, preparing a device, the built-in kernels as an image.
+/* plain.c - plain driver calls: opens the provider, prepares a device, makes an image of the
+ * built-in kernels.
  *
  * Threads, Locks: see plain.h.
- * Always: a plain_device that plain_device_open failed to make holds nothing; one that it made holds a
- * reference to the primary context until plain_device_close.
+ * Always: if plain_device_open fails, the plain_device owns nothing. Otherwise it holds a reference
+ * to the primary context until plain_device_close.
  */
 #include "cli/common/plain.h"
 
@@ -61,7 +62,7 @@ bool plain_try(hdcu_result result, const char *entry, char *error)
     return result == HDCU_SUCCESS;
 }
 
-static bool find_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
+static bool plain_find_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
 {
     if (!on_host) {
         return report_check(hdi_driver_nvidia(out), "driver", error);
@@ -77,7 +78,7 @@ static bool find_provider(bool on_host, const char *settings, const hdi_driver *
 
 bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
 {
-    return find_provider(on_host, settings, out, error) && DRIVER_TRY(*out, error, cuInit, (0));
+    return plain_find_provider(on_host, settings, out, error) && DRIVER_TRY(*out, error, cuInit, (0));
 }
 
 bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
@@ -124,7 +125,7 @@ bool plain_kernels(const char *provider, const void *file, size_t bytes, const c
         image.driver = parts.ptx;
         image.driver_bytes = parts.ptx_bytes;
     }
-    hdi_kernel_file_release(&parts); /* what it points to stays */
+    hdi_kernel_file_release(&parts); /* the memory behind it stays valid */
     if (!image.driver) {
         snprintf(error, PLAIN_ERROR, "%s have no code for the driver '%s'", what, provider);
         return false;
@@ -161,7 +162,7 @@ bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_devi
     return false;
 }
 
-static void set_parameters(plain_device *p)
+static void plain_set_parameters(plain_device *p)
 {
     p->matmul_parameters[0] = &p->c;
     p->matmul_parameters[1] = &p->a;
@@ -174,8 +175,8 @@ static void set_parameters(plain_device *p)
     p->fill_parameters[2] = &p->fill_value;
 }
 
-static bool open_on_context(const plain_driver *d, const plain_image *image, const float *a, const float *b,
-                            plain_device *p, char *error)
+static bool plain_open_on_context(const plain_driver *d, const plain_image *image, const float *a, const float *b,
+                                  plain_device *p, char *error)
 {
     size_t a_bytes = sizeof(float) * p->m * p->k, b_bytes = sizeof(float) * p->k * p->n;
     return PLAIN_TRY(d, error, cuCtxSetCurrent, (p->context)) &&
@@ -189,7 +190,8 @@ static bool open_on_context(const plain_driver *d, const plain_image *image, con
            PLAIN_TRY(d, error, cuMemAlloc, (&p->c, sizeof(float) * p->m * p->n)) &&
            PLAIN_TRY(d, error, cuMemAlloc, (&p->word, 256)) && PLAIN_TRY(d, error, cuMemcpyHtoD, (p->a, a, a_bytes)) &&
            PLAIN_TRY(d, error, cuMemcpyHtoD, (p->b, b, b_bytes)) &&
-           PLAIN_TRY(d, error, cuStreamSynchronize, (NULL)); /* a copy may return before its last bytes are there */
+           /* a copy may return before its last bytes arrive */
+           PLAIN_TRY(d, error, cuStreamSynchronize, (NULL));
 }
 
 bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m, uint32_t n,
@@ -197,13 +199,13 @@ bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plai
 {
     memset(out, 0, sizeof(*out));
     out->m = m, out->n = n, out->k = k, out->fill_count = 1, out->fill_value = 1;
-    set_parameters(out);
+    plain_set_parameters(out);
     if (!plain_find_ordinal(d, uuid, &out->ordinal, error) ||
         !PLAIN_TRY(d, error, cuDevicePrimaryCtxRetain, (&out->context, out->ordinal))) {
         out->context = NULL;
         return false;
     }
-    if (!open_on_context(d, image, a, b, out, error)) {
+    if (!plain_open_on_context(d, image, a, b, out, error)) {
         plain_device_close(d, out);
         return false;
     }

@@ -1,17 +1,19 @@
-/* plain.h - the plain driver calls that benchmarks compare Heddle with, done as well as one can do them.
+/* plain.h - plain driver calls, used as efficiently as possible, to compare Heddle with.
  *
- * That is:
+ * That means:
  *   - the context is made current once per thread
- *   - a non-blocking stream of one's own
+ *   - a non-blocking stream of its own
  *   - modules are loaded up front
  *   - events without timing
  *   - argument arrays are made once, outside the loop
  *
- * Nothing here goes through a Heddle runtime. The entry points come from hd_driver_entry. Where a benchmark needs more
- * of them, they come from the provider's table (hdi_driver). So they are exactly the ones that Heddle's engines call.
+ * Nothing here goes through a Heddle runtime. The entry points come from hd_driver_entry. Further
+ * ones come from the provider's table (hdi_driver). Both are exactly the functions that Heddle's
+ * engines call.
  *
- * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time. Locks: none.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time.
+ * Locks: none.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef CLI_COMMON_PLAIN_H
 #define CLI_COMMON_PLAIN_H
@@ -61,35 +63,37 @@ typedef struct plain_driver {
 #undef PLAIN_MEMBER
 } plain_driver;
 
-/* For the beginning of a benchmark, before the driver is started. The plain side and Heddle alike get as many hardware
- * queues as the driver has (driver/driver.h). */
+/* Call at the start of a benchmark, before the driver starts. It gives plain calls and Heddle
+ * the same number of hardware queues: as many as the driver allows (driver/driver.h). */
 void plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */
 bool plain_open(const char *provider, plain_driver *out, char *error);
 
-/* False, with "ENTRY: CODE_NAME (NUMBER)" in `error`, unless the result is success. */
+/* Returns true if the result is success. Else false with "ENTRY: CODE_NAME (NUMBER)" in `error`. */
 bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
 #define PLAIN_TRY(d, error, entry, arguments) plain_check(d, (d)->entry arguments, #entry, error)
 
-/* A call through the provider's own table that must succeed: false, with "ENTRY: CODE_NAME (NUMBER)" in `error`, when it does not. */
+/* The same for a call through the provider's own table. */
 bool plain_try(hdcu_result result, const char *entry, char *error);
 #define DRIVER_TRY(d, error, entry, arguments) plain_try((d)->entry arguments, #entry, error)
 
-/* The provider's table in this process, initialised. Settings: those of the runtime, which matter where Heddle's engines are elsewhere. */
+/* Returns the provider's table in this process, initialised. `settings` are those of the
+ * runtime; they matter if Heddle's engines run in other processes. */
 bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
 
 /* The driver's number of the device with this UUID. */
 bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* The same of the plain table. */
+/* The same for the plain table. */
 bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* The number of the only device to open: the given one, or for -1 the first one that HEDDLE_DEVICES allows. */
+/* The number of the only device to open: `asked`, or for -1 the first device that HEDDLE_DEVICES
+ * allows. */
 int plain_device_number(int asked);
 
-/* An image that holds Heddle's built-in kernels, for Heddle (a kernel file) and in the form that the provider's
- * cuModuleLoadDataEx takes. Both live as long as the process. */
+/* An image of Heddle's built-in kernels, as a kernel file for Heddle and in the provider's form
+ * for cuModuleLoadDataEx. Both live as long as the process. */
 typedef struct plain_image {
     const void *file; /* for hd_module_load */
     size_t file_bytes;
@@ -99,11 +103,12 @@ typedef struct plain_image {
 
 bool plain_builtin(const char *provider, plain_image *out, char *error);
 
-/* The same of any kernel file that stays; `what` is what messages call it. */
+/* The same for any kernel file that stays in memory. Messages call it `what`. */
 bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
                    char *error);
 
-/* One device, ready to run the matrix product c[m x n] = a[m x k] b[k x n] and a fill of one word. */
+/* One device, ready to run the matrix product c[m x n] = a[m x k] b[k x n] and a fill of one
+ * word. */
 typedef struct plain_device {
     hdcu_device ordinal;
     hdcu_context context;
@@ -118,11 +123,11 @@ typedef struct plain_device {
     void *matmul_parameters[6], *fill_parameters[3];
 } plain_device;
 
-/* Finds the device by its UUID and prepares it, with a and b copied there. The context is the device's primary one.
- * The structure must not be moved afterwards. On failure what was made is released. */
+/* Finds the device by its UUID and prepares it: copies a and b there and uses the device's
+ * primary context. Do not move the structure afterwards. On failure everything is released. */
 bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m, uint32_t n,
                        uint32_t k, const float *a, const float *b, plain_device *out, char *error);
-void plain_device_close(const plain_driver *d, plain_device *p); /* zeroed: ignored */
+void plain_device_close(const plain_driver *d, plain_device *p); /* a zeroed structure is ignored */
 
 static inline hdcu_result plain_launch_matmul(const plain_driver *d, plain_device *p)
 {
@@ -135,7 +140,8 @@ static inline hdcu_result plain_launch_fill(const plain_driver *d, plain_device 
     return d->cuLaunchKernel(p->fill, 1, 1, 1, 32, 1, 1, 0, p->stream, p->fill_parameters, NULL);
 }
 
-/* Overwrites c with the pattern 0xffffffff (a NaN), and waits. The device's context must be current. */
+/* Overwrites c with the pattern 0xffffffff (a NaN), and waits. The device's context must be
+ * current. */
 bool plain_poison(const plain_driver *d, plain_device *p, char *error);
 
 /* Copies c to the host. The device's context must be current. */

@@ -1,8 +1,8 @@
 /* progress.c - the progress display: a bar on a terminal, plain lines in a pipe.
  *
  * Threads: one at a time. Locks: none.
- * Always: the line never reaches the terminal's last column (it would wrap), and after the end nothing of it is
- * left there.
+ * Always: the line never reaches the terminal's last column (it would wrap), and is erased at the
+ * end.
  */
 #include "cli/common/command.h"
 
@@ -14,11 +14,11 @@
 enum {
     WIDTH_DEFAULT = 80,
     WIDTH_MAX = 160,
-    BAR = 24,    /* cells of the bar */
+    BAR = 24,    /* width in cells */
     BAR_MIN = 60 /* narrower terminals get no bar */
 };
 
-static int terminal_width(FILE *out)
+static int progress_terminal_width(FILE *out)
 {
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
@@ -35,10 +35,10 @@ void cli_progress_start(cli_progress *p, FILE *out)
     p->terminal = isatty(fileno(out)) && term && term[0] && strcmp(term, "dumb") != 0;
 }
 
-static void draw(cli_progress *p, const char *stage, const char *item, double done)
+static void progress_draw_bar(cli_progress *p, const char *stage, const char *item, double done)
 {
     char line[WIDTH_MAX + 1], bar[BAR + 1];
-    int width = terminal_width(p->out), percent = (int)(done * 100);
+    int width = progress_terminal_width(p->out), percent = (int)(done * 100);
     for (int i = 0; i < BAR; i++) {
         bar[i] = i < (int)(done * BAR) ? '#' : '.';
     }
@@ -62,7 +62,7 @@ void cli_progress_step(void *context, const char *stage, const char *item, doubl
             p->drawn = false;
         }
     } else if (p->terminal) {
-        draw(p, stage, item, done);
+        progress_draw_bar(p, stage, item, done);
     } else if (strcmp(p->stage, stage) != 0) {
         fprintf(p->out, "%3d %%  %s\n", (int)(done * 100), stage);
     }

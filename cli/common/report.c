@@ -1,6 +1,6 @@
 /* report.c - progress, texts, goals and JSON that the benchmarks share (report.h).
  *
- * Threads: the conductor's. Locks: none.
+ * Threads: the conductor. Locks: none.
  * Always: a goal whose figure could not be measured is neither reached nor missed.
  */
 #include "cli/common/report.h"
@@ -33,9 +33,9 @@ bool report_check(hd_status status, const char *what, char *error)
     return false;
 }
 
-/* ------------------------------------------------------------------------------------------------------ files -- */
+/* ---- files ---- */
 
-static bool refused(const char *path, char *error)
+static bool report_write_refused(const char *path, char *error)
 {
     snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", path, strerror(errno));
     return false;
@@ -43,7 +43,7 @@ static bool refused(const char *path, char *error)
 
 bool report_try_json(const report_run *run, char *error)
 {
-    return !run->json_file || output_may(run->json_file) || refused(run->json_file, error);
+    return !run->json_file || output_may(run->json_file) || report_write_refused(run->json_file, error);
 }
 
 bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
@@ -59,7 +59,7 @@ bool report_write_file(const char *path, report_printer printer, const void *res
         snprintf(error, PLAIN_ERROR, "%.400s cannot be written: out of memory", path);
         return false;
     }
-    bool written = output_write(path, content, bytes) || refused(path, error);
+    bool written = output_write(path, content, bytes) || report_write_refused(path, error);
     free(content);
     return written;
 }
@@ -74,7 +74,7 @@ bool report_write(const report_run *run, report_printer table, report_printer js
     return (!run->json_file || report_write_file(run->json_file, json, results, error)) && ok;
 }
 
-/* -------------------------------------------------------------------------------------------------- benchmarks -- */
+/* ---- benchmarks ---- */
 
 int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run)
 {
@@ -128,16 +128,16 @@ const char *report_duration(double ns, char out[REPORT_TEXT])
     return out;
 }
 
-/* ------------------------------------------------------------------------------------------------------ goals -- */
+/* ---- goals ---- */
 
-static bool goal_reached(const report_goal *g)
+static bool report_goal_reached(const report_goal *g)
 {
     return g->at_least ? g->value >= g->limit : g->value <= g->limit;
 }
 
-static void value_text(const report_goal *g, double value, int digits, char out[REPORT_TEXT])
+static void report_value_text(const report_goal *g, double value, int digits, char out[REPORT_TEXT])
 {
-    /* Counts; a ratio is not, though its limit is a whole number. */
+    /* True for counts. A ratio is no count, even if its limit is a whole number. */
     bool whole = !isnan(g->value) && g->limit == (double)(int64_t)g->limit && g->value == (double)(int64_t)g->value &&
                  !g->at_least;
     if (isnan(value)) { /* not measured */
@@ -158,9 +158,9 @@ void report_print_goals(const report_goal *goals, int count, const char *of, boo
         if (isnan(g->value) && !apply) {
             continue;
         }
-        value_text(g, g->value, 3, value);
-        value_text(g, g->limit, 2, limit);
-        const char *verdict = isnan(g->value) ? "not measured" : goal_reached(g) ? "reached" : "not reached";
+        report_value_text(g, g->value, 3, value);
+        report_value_text(g, g->limit, 2, limit);
+        const char *verdict = isnan(g->value) ? "not measured" : report_goal_reached(g) ? "reached" : "not reached";
         fprintf(out, apply ? "  %-12s %-58s %9s  (%s %s)\n" : "  %.0s%-58s %9s\n", verdict, g->text, value,
                 g->at_least ? "at least" : "at most", limit);
     }
@@ -179,7 +179,7 @@ void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool app
         report_put_number(j, "value", goals[i].value);
         report_put_string(j, "unit", goals[i].unit);
         if (!isnan(goals[i].value)) {
-            report_put_bool(j, "reached", goal_reached(&goals[i]));
+            report_put_bool(j, "reached", report_goal_reached(&goals[i]));
         }
         hdi_json_object_end(j);
     }
@@ -187,7 +187,7 @@ void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool app
     report_put_bool(j, "goals_apply", apply);
 }
 
-/* ------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 void report_put_string(hdi_json *j, const char *key, const char *value)
 {

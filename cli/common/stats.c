@@ -1,8 +1,8 @@
-/* stats.c - the tick counter's calibration, and sums over histograms and rounds.
+/* stats.c - calibrates the tick counter, and sums up histograms and rounds.
  *
  * Threads, Locks: see stats.h.
- * Always: the buckets of a histogram add up to its count. A reported duration is never negative, also when the empty
- * pair costs more than what was measured.
+ * Always: the buckets of a histogram add up to its count. A reported duration is never negative,
+ * even if the empty pair took longer than the measured code.
  */
 #include "cli/common/stats.h"
 
@@ -16,7 +16,7 @@ enum { CALIBRATION_NS = 50 * 1000 * 1000, EMPTY_PAIRS = 20001 };
 
 stats_clock stats_the_clock = {.tsc = false, .ns_per_tick = 1.0, .empty_ns = 0.0};
 
-static bool tsc_is_invariant(void)
+static bool stats_tsc_is_invariant(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -31,7 +31,7 @@ static bool tsc_is_invariant(void)
 
 void stats_clock_start(void)
 {
-    stats_the_clock = (stats_clock){.tsc = tsc_is_invariant(), .ns_per_tick = 1.0, .empty_ns = 0.0};
+    stats_the_clock = (stats_clock){.tsc = stats_tsc_is_invariant(), .ns_per_tick = 1.0, .empty_ns = 0.0};
     if (stats_the_clock.tsc) {
         uint64_t ns = stats_monotonic(), ticks = stats_tick_begin(), now;
         do {
@@ -61,7 +61,7 @@ void stats_merge(stats_histogram *into, const stats_histogram *from)
 }
 
 /* The middle of a bucket. */
-static double bucket_value(unsigned index)
+static double stats_bucket_value(unsigned index)
 {
     if (index < (2u << STATS_STEP_BITS)) {
         return (double)index;
@@ -83,14 +83,14 @@ double stats_quantile(const stats_histogram *h, double q)
     for (unsigned i = 0; i < STATS_BUCKETS; i++) {
         seen += h->buckets[i];
         if (seen > rank) {
-            double value = bucket_value(i);
+            double value = stats_bucket_value(i);
             return value < (double)h->max ? value : (double)h->max;
         }
     }
     return (double)h->max;
 }
 
-static double cost_ns(double ticks)
+static double stats_cost_ns(double ticks)
 {
     double ns = ticks * stats_the_clock.ns_per_tick - stats_the_clock.empty_ns;
     return ns > 0 ? ns : 0;
@@ -99,12 +99,12 @@ static double cost_ns(double ticks)
 stats_calls stats_summarise(const stats_histogram *h)
 {
     return (stats_calls){.count = h->count,
-                         .median_ns = cost_ns(stats_quantile(h, 0.5)),
-                         .p99_ns = cost_ns(stats_quantile(h, 0.99)),
-                         .max_ns = cost_ns((double)h->max)};
+                         .median_ns = stats_cost_ns(stats_quantile(h, 0.5)),
+                         .p99_ns = stats_cost_ns(stats_quantile(h, 0.99)),
+                         .max_ns = stats_cost_ns((double)h->max)};
 }
 
-static int compare_doubles(const void *a, const void *b)
+static int stats_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -118,7 +118,7 @@ stats_spread stats_spread_of(const double *values, int n)
         return spread;
     }
     memcpy(sorted, values, (size_t)n * sizeof(*sorted));
-    qsort(sorted, (size_t)n, sizeof(*sorted), compare_doubles);
+    qsort(sorted, (size_t)n, sizeof(*sorted), stats_compare_doubles);
     spread.min = sorted[0];
     spread.max = sorted[n - 1];
     spread.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;

@@ -1,11 +1,13 @@
-/* stats.h - measuring and summing up: a tick counter for single calls, a histogram of fixed size, medians.
+/* stats.h - measuring and summing up: a tick counter for single calls, a histogram of fixed size,
+ * medians.
  *
- * Ticks are the processor's time-stamp counter where it is invariant (x86-64), else nanoseconds of CLOCK_MONOTONIC. A
- * pair of readings has a cost of its own. stats_clock_start measures it, and the code that reports a duration
- * subtracts it.
+ * Ticks come from the processor's time-stamp counter if it is invariant (x86-64), else they are
+ * nanoseconds of CLOCK_MONOTONIC. Two readings take time themselves. stats_clock_start measures
+ * that time, and the code that reports a duration subtracts it.
  *
- * Threads: stats_clock_start once, before any other thread measures; afterwards everything is read-only. A histogram
- * belongs to one thread at a time. It needs no initialisation but zeroes, so it may live in shared memory.
+ * Threads: call stats_clock_start once, before any other thread measures; afterwards everything is
+ * read-only. A histogram belongs to one thread at a time. Zeroes initialise it, so it may live in
+ * shared memory.
  * Locks: none.
  */
 #ifndef CLI_COMMON_STATS_H
@@ -19,14 +21,14 @@
 #endif
 
 typedef struct stats_clock {
-    bool tsc; /* ticks are the time-stamp counter's */
+    bool tsc; /* ticks come from the time-stamp counter */
     double ns_per_tick;
-    double empty_ns; /* median cost of an empty pair of readings */
+    double empty_ns; /* median duration of an empty pair of readings */
 } stats_clock;
 
 extern stats_clock stats_the_clock;
 
-/* Decides what a tick is, calibrates it for about 50 ms, and measures an empty pair. */
+/* Selects the tick source, calibrates it for about 50 ms, and measures an empty pair. */
 void stats_clock_start(void);
 
 static inline uint64_t stats_monotonic(void)
@@ -36,7 +38,7 @@ static inline uint64_t stats_monotonic(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The fences keep what is measured between the two readings. */
+/* The fences keep the measured code between the two readings. */
 static inline uint64_t stats_tick_begin(void)
 {
 #if defined(__x86_64__)
@@ -63,7 +65,8 @@ static inline uint64_t stats_tick_end(void)
     return stats_monotonic();
 }
 
-/* A log-linear histogram of tick counts: exact below 128, then 64 steps for every doubling (within 1.6 %). */
+/* A log-linear histogram of tick counts: exact below 128, then 64 steps for every doubling
+ * (within 1.6 %). */
 enum { STATS_STEP_BITS = 6, STATS_OCTAVES = 42, STATS_BUCKETS = (STATS_OCTAVES + 1) << STATS_STEP_BITS };
 
 typedef struct stats_histogram {
@@ -88,7 +91,8 @@ static inline void stats_record(stats_histogram *h, uint64_t ticks)
 
 void stats_merge(stats_histogram *into, const stats_histogram *from);
 
-/* The value below or at which the share `q` of the recorded durations lies, in ticks; 0 for an empty histogram. */
+/* The smallest duration, in ticks, that covers the share `q` of the recorded ones; 0 for an
+ * empty histogram. */
 double stats_quantile(const stats_histogram *h, double q);
 
 /* Durations of calls in nanoseconds, the empty pair subtracted, never negative. */

@@ -1,4 +1,4 @@
-/* system.c - reads the values of system.h, each by a small function.
+/* system.c - reads the values of system.h, each with a small function.
  *
  * Threads: any. Locks: none.
  */
@@ -15,16 +15,16 @@
 
 enum {
     CONFIG_BYTES = 4096,
-    CONFIG_EXTENDED = 0x100, /* where the extended capabilities begin */
+    CONFIG_EXTENDED = 0x100, /* first extended capability */
     CAPABILITY_ACS = 0x000d, /* PCI Express Base Specification, Access Control Services */
-    ACS_CONTROL = 6          /* of the control word in it */
+    ACS_CONTROL = 6          /* offset of its control word */
 };
 
 #define DEVICES "/sys/bus/pci/devices/"
 
 /* ---- files ---- */
 
-static void put_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, va_list arguments)
+static void system_put_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, va_list arguments)
 {
     int used = snprintf(out, SYSTEM_PATH_BYTES, "%s", root);
     if (used >= 0 && used < SYSTEM_PATH_BYTES) {
@@ -32,18 +32,18 @@ static void put_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *
     }
 }
 
-static void make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
+static void system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
+static void system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    put_path(out, root, format, arguments);
+    system_put_path(out, root, format, arguments);
     va_end(arguments);
 }
 
-static bool read_first(const char *path, char *out, size_t bytes)
+static bool system_read_first_line(const char *path, char *out, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     bool got = file && fgets(out, (int)bytes, file);
@@ -61,9 +61,9 @@ bool system_read_line(const char *root, char *out, size_t bytes, const char *for
     char path[SYSTEM_PATH_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    put_path(path, root, format, arguments);
+    system_put_path(path, root, format, arguments);
     va_end(arguments);
-    return read_first(path, out, bytes);
+    return system_read_first_line(path, out, bytes);
 }
 
 long long system_read_number(const char *root, long long otherwise, const char *format, ...)
@@ -71,9 +71,9 @@ long long system_read_number(const char *root, long long otherwise, const char *
     char path[SYSTEM_PATH_BYTES], line[64], *end = line;
     va_list arguments;
     va_start(arguments, format);
-    put_path(path, root, format, arguments);
+    system_put_path(path, root, format, arguments);
     va_end(arguments);
-    long long value = read_first(path, line, sizeof(line)) ? strtoll(line, &end, 0) : 0;
+    long long value = system_read_first_line(path, line, sizeof(line)) ? strtoll(line, &end, 0) : 0;
     return end > line ? value : otherwise;
 }
 
@@ -81,7 +81,7 @@ bool system_find_line(const char *root, const char *path, const char *text, char
 {
     char whole[SYSTEM_PATH_BYTES];
     bool found = false;
-    make_path(whole, root, "%s", path);
+    system_make_path(whole, root, "%s", path);
     FILE *file = fopen(whole, "re");
     *readable = file != NULL;
     while (file && !found && fgets(out, (int)bytes, file)) {
@@ -99,7 +99,7 @@ bool system_find_line(const char *root, const char *path, const char *text, char
 int system_count_entries(const char *root, const char *path)
 {
     char whole[SYSTEM_PATH_BYTES];
-    make_path(whole, root, "%s", path);
+    system_make_path(whole, root, "%s", path);
     DIR *directory = opendir(whole);
     int count = 0;
     if (!directory) {
@@ -115,7 +115,7 @@ int system_count_entries(const char *root, const char *path)
 bool system_exists(const char *root, const char *path)
 {
     char whole[SYSTEM_PATH_BYTES];
-    make_path(whole, root, "%s", path);
+    system_make_path(whole, root, "%s", path);
     return access(whole, F_OK) == 0;
 }
 
@@ -130,7 +130,7 @@ bool system_is_bus_id(const char *name, size_t length)
 void system_bus_id(const char *given, char out[SYSTEM_BUS_ID])
 {
     const char *colon = strchr(given, ':');
-    for (; colon && colon - given > 4 && *given == '0'; given++) { /* NVML has eight digits */
+    for (; colon && colon - given > 4 && *given == '0'; given++) { /* NVML prints eight digits */
     }
     snprintf(out, SYSTEM_BUS_ID, "%.*s", SYSTEM_BUS_ID - 1, given);
     for (char *c = out; *c; c++) {
@@ -172,7 +172,7 @@ system_iommu system_read_iommu(const char *root, const char *given, char group[6
     char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
     group[0] = type[0] = 0;
     system_bus_id(given, bus_id);
-    make_path(path, root, DEVICES "%s/iommu_group", bus_id);
+    system_make_path(path, root, DEVICES "%s/iommu_group", bus_id);
     ssize_t length = readlink(path, target, sizeof(target) - 1);
     if (length <= 0) {
         int units = system_count_entries(root, "/sys/class/iommu");
@@ -187,7 +187,7 @@ system_iommu system_read_iommu(const char *root, const char *given, char group[6
 
 /* ---- links and windows ---- */
 
-/* Values such as "32.0 GT/s PCIe" and "16". */
+/* Parses values such as "32.0 GT/s PCIe" and "16". */
 bool system_read_link(const char *root, const char *given, system_link *out)
 {
     static const char *const names[4] = {"current_link_speed", "max_link_speed", "current_link_width",
@@ -214,7 +214,7 @@ uint64_t system_read_window(const char *root, const char *given)
     char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], line[128];
     unsigned long long first = 0, last = 0;
     system_bus_id(given, bus_id);
-    make_path(path, root, DEVICES "%s/resource", bus_id);
+    system_make_path(path, root, DEVICES "%s/resource", bus_id);
     FILE *file = fopen(path, "re");
     bool got = file && fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file) &&
                sscanf(line, "%llx %llx", &first, &last) == 2;
@@ -224,16 +224,16 @@ uint64_t system_read_window(const char *root, const char *given)
     return got && last > first ? last - first + 1 : 0;
 }
 
-/* ---- what is above a device ---- */
+/* ---- bridges above a device ---- */
 
-/* From the path of the device, ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
+/* Parses the path of the device, ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
 void system_read_chain(const char *root, const char *given, system_chain *out)
 {
     char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], real[PATH_MAX];
     memset(out, 0, sizeof(*out));
     out->n = -1;
     system_bus_id(given, bus_id);
-    make_path(path, root, DEVICES "%s", bus_id);
+    system_make_path(path, root, DEVICES "%s", bus_id);
     const char *at = realpath(path, real) ? strstr(real, "/pci") : NULL;
     if (!at) {
         return;
@@ -243,7 +243,8 @@ void system_read_chain(const char *root, const char *given, system_chain *out)
     snprintf(out->root, sizeof(out->root), "%.*s", (int)(length < SYSTEM_BUS_ID ? length : SYSTEM_BUS_ID - 1), at + 1);
     for (at += 1 + length; *at == '/' && out->n < SYSTEM_CHAIN_MAX; at += 1 + length) {
         length = strcspn(at + 1, "/");
-        if (system_is_bus_id(at + 1, length) && at[1 + length] == '/') { /* the last one is the device */
+        /* the last one is the device itself */
+        if (system_is_bus_id(at + 1, length) && at[1 + length] == '/') {
             snprintf(out->bridge[out->n++], SYSTEM_BUS_ID, "%.*s", (int)length, at + 1);
         }
     }
@@ -253,23 +254,24 @@ int system_read_acs(const char *root, const char *bridge)
 {
     char path[SYSTEM_PATH_BYTES];
     unsigned char config[CONFIG_BYTES];
-    make_path(path, root, DEVICES "%s/config", bridge);
+    system_make_path(path, root, DEVICES "%s/config", bridge);
     FILE *file = fopen(path, "re");
     size_t bytes = file ? fread(config, 1, sizeof(config), file) : 0;
     if (file) {
         fclose(file);
     }
     if (bytes < CONFIG_BYTES) {
-        return bytes == CONFIG_EXTENDED
-                   ? 0
-                   : -1; /* 256 bytes: conventional PCI, without extended capabilities; 64: no privilege */
+        return bytes == CONFIG_EXTENDED ? 0
+                                        /* 256 bytes: conventional PCI, no extended capabilities;
+                                         * 64: no privilege */
+                                        : -1;
     }
     int at = CONFIG_EXTENDED;
     for (int i = 0; i < CONFIG_BYTES / 8 && at >= CONFIG_EXTENDED && at + ACS_CONTROL + 2 <= CONFIG_BYTES; i++) {
         unsigned header = config[at] | (unsigned)config[at + 1] << 8 | (unsigned)config[at + 2] << 16 |
                           (unsigned)config[at + 3] << 24;
         if (header == UINT32_MAX) {
-            return -1; /* what reads so is not there */
+            return -1; /* reads as all ones: the device is gone */
         }
         if ((header & 0xffff) == CAPABILITY_ACS) {
             return config[at + ACS_CONTROL] | config[at + ACS_CONTROL + 1] << 8;

@@ -1,11 +1,10 @@
-/* bus.c - facts that /sys and the kernel log have of devices on the bus, and of the ways between them.
+/* bus.c - facts from /sys about devices on the bus and the paths between them.
  *
  * Threads: one at a time. Locks: none.
  */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +12,12 @@
 #include <unistd.h>
 #include "cli/doctor/collect.h"
 
-enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680, XIDS_MAX = 16, LOG_RECORD = 8192 };
+enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680 };
 
 #define DEVICES "/sys/bus/pci/devices"
 
-/* In a container not even root may read all. */
-static const char *unreadable(void)
+/* In a container not even root may read everything. */
+const char *doctor_unreadable(void)
 {
     return geteuid() == 0 ? "it cannot be read, even by root; in a container, look from outside" : DOCTOR_ROOT;
 }
@@ -39,20 +38,21 @@ int doctor_bus_number(doctor_buses *buses, const char *given)
     return buses->n++;
 }
 
-static int compare(const void *a, const void *b)
+static int bus_compare_ids(const void *a, const void *b)
 {
     return strcmp(a, b);
 }
 
-/* A part of a device that is made for a virtual machine (SR-IOV). On the host no program uses it. */
-static bool is_virtual(const char *root, const char *bus_id)
+/* True for the part of a device that a virtual machine gets (SR-IOV). Programs on the host do
+ * not use it. */
+static bool bus_is_virtual(const char *root, const char *bus_id)
 {
     char path[SYSTEM_PATH_BYTES];
     snprintf(path, sizeof(path), DEVICES "/%s/physfn", bus_id);
     return system_exists(root, path);
 }
 
-static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
+static void bus_find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES];
     int switches = 0;
@@ -70,18 +70,18 @@ static void find_devices(const char *root, doctor_buses *buses, doctor_snapshot 
         }
         long long class = system_read_number(root, 0, DEVICES "/%s/class", name);
         switches += class >> 8 == CLASS_BRIDGE_OTHER;
-        if (class >> 16 == CLASS_DISPLAY && !is_virtual(root, name)) {
+        if (class >> 16 == CLASS_DISPLAY && !bus_is_virtual(root, name)) {
             doctor_bus_number(buses, name);
         }
     }
     closedir(directory);
-    qsort(buses->id, (size_t)buses->n, sizeof(buses->id[0]), compare);
+    qsort(buses->id, (size_t)buses->n, sizeof(buses->id[0]), bus_compare_ids);
     doctor_put_number(s, switches, "system.nvswitches");
 }
 
 /* ---- of a device ---- */
 
-static void read_bound(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+static void bus_read_bound(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
     unsigned char config[4] = {0};
@@ -96,7 +96,8 @@ static void read_bound(const char *root, const char *bus_id, int i, doctor_snaps
     }
     snprintf(path, sizeof(path), "%s" DEVICES "/%s/config", root, bus_id);
     FILE *file = fopen(path, "re");
-    if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) { /* what is gone reads as ones */
+    /* a device that is gone reads as ones */
+    if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) {
         doctor_put(s, config[0] == 0xff && config[1] == 0xff ? "gone" : "ok", "gpu.%d.config", i);
     } else {
         doctor_miss(s, "its configuration cannot be read", "gpu.%d.config", i);
@@ -106,9 +107,10 @@ static void read_bound(const char *root, const char *bus_id, int i, doctor_snaps
     }
 }
 
-/* Whether this process may open the driver's file of the device. It is not opened, since that starts the device. The kernel asks a
- * control group for devices here, too (devcgroup_inode_permission), and refuses with EPERM. */
-static void read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+/* Checks whether this process may open the driver's file of the device. It does not open the
+ * file, because that starts the device. access() also checks the control group for devices
+ * (devcgroup_inode_permission), which refuses with EPERM. */
+static void bus_read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[256];
     bool readable;
@@ -125,7 +127,7 @@ static void read_file(const char *root, const char *bus_id, int i, doctor_snapsh
     doctor_put(s, may ? "may be opened" : errno == ENOENT ? "is missing" : "may not be opened", "gpu.%d.file", i);
 }
 
-static void read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+static void bus_read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char group[64], type[64];
     switch (system_read_iommu(root, bus_id, group, type)) {
@@ -152,13 +154,13 @@ static void read_iommu(const char *root, const char *bus_id, int i, doctor_snaps
     }
 }
 
-static void read_acs(const char *root, const system_chain *chain, int i, doctor_snapshot *s)
+static void bus_read_acs(const char *root, const system_chain *chain, int i, doctor_snapshot *s)
 {
     char found[DOCTOR_VALUE_BYTES] = "";
     size_t used = 0;
     bool unread = false;
     if (chain->n < 0) {
-        doctor_miss(s, "/sys does not have what is above the device", "gpu.%d.acs", i);
+        doctor_miss(s, "/sys does not show the bridges above the device", "gpu.%d.acs", i);
         return;
     }
     for (int k = 0; k < chain->n; k++) {
@@ -172,13 +174,13 @@ static void read_acs(const char *root, const system_chain *chain, int i, doctor_
     if (used) {
         doctor_put(s, found, "gpu.%d.acs", i);
     } else if (unread) {
-        doctor_miss(s, unreadable(), "gpu.%d.acs", i);
+        doctor_miss(s, doctor_unreadable(), "gpu.%d.acs", i);
     } else {
         doctor_put(s, "none", "gpu.%d.acs", i);
     }
 }
 
-static void put_positive(doctor_snapshot *s, double value, const char *name, int i, const char *why)
+static void bus_put_positive(doctor_snapshot *s, double value, const char *name, int i, const char *why)
 {
     if (value > 0) {
         doctor_put_number(s, (long long)(value + 0.5), "gpu.%d.%s", i, name);
@@ -187,36 +189,36 @@ static void put_positive(doctor_snapshot *s, double value, const char *name, int
     }
 }
 
-/* The slot is the bridge right above the device. */
-static void read_link(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+/* The slot is the bridge directly above the device. */
+static void bus_read_link(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
 {
     system_link link, slot;
     const char *gone = "/sys does not have it";
     system_read_link(root, bus_id, &link);
-    put_positive(s, link.speed * 1000, "link_mts", i, gone);
-    put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
-    put_positive(s, link.width, "link_width", i, gone);
-    put_positive(s, link.max_width, "link_width_max", i, gone);
+    bus_put_positive(s, link.speed * 1000, "link_mts", i, gone);
+    bus_put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
+    bus_put_positive(s, link.width, "link_width", i, gone);
+    bus_put_positive(s, link.max_width, "link_width_max", i, gone);
     if (chain->n > 0) {
         system_read_link(root, chain->bridge[chain->n - 1], &slot);
-        put_positive(s, slot.max_speed * 1000, "slot_mts_max", i, "/sys does not have it of the bridge above");
-        put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
+        bus_put_positive(s, slot.max_speed * 1000, "slot_mts_max", i, "/sys does not have it of the bridge above");
+        bus_put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
     } else {
-        const char *why = chain->n < 0 ? "/sys does not have what is above the device"
+        const char *why = chain->n < 0 ? "/sys does not show the bridges above the device"
                                        : "no bridge is above the device; a virtual machine hides them";
         doctor_miss(s, why, "gpu.%d.slot_mts_max", i);
         doctor_miss(s, why, "gpu.%d.slot_width_max", i);
     }
 }
 
-static void read_device(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+static void bus_read_device(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
 {
     doctor_put(s, bus_id, "gpu.%d.bus", i);
-    read_bound(root, bus_id, i, s);
-    read_file(root, bus_id, i, s);
-    read_iommu(root, bus_id, i, s);
-    read_acs(root, chain, i, s);
-    read_link(root, bus_id, chain, i, s);
+    bus_read_bound(root, bus_id, i, s);
+    bus_read_file(root, bus_id, i, s);
+    bus_read_iommu(root, bus_id, i, s);
+    bus_read_acs(root, chain, i, s);
+    bus_read_link(root, bus_id, chain, i, s);
     uint64_t window = system_read_window(root, bus_id);
     if (window) {
         doctor_put_number(s, (long long)(window >> 20), "gpu.%d.window_mib", i);
@@ -231,90 +233,13 @@ static void read_device(const char *root, const char *bus_id, const system_chain
     }
 }
 
-/* ---- the kernel log ---- */
-
-typedef struct xids {
-    long number[XIDS_MAX];
-    int n;
-} xids;
-
-static void add_xid(xids *x, long number)
-{
-    for (int i = 0; i < x->n; i++) {
-        if (x->number[i] == number) {
-            return;
-        }
-    }
-    if (x->n < XIDS_MAX) {
-        x->number[x->n++] = number;
-    }
-}
-
-/* "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus." */
-static void read_record(const char *record, const doctor_buses *buses, xids *of)
-{
-    const char *at = strstr(record, "NVRM: Xid (PCI:");
-    const char *close = at ? strstr(at, "): ") : NULL;
-    if (!close) {
-        return;
-    }
-    at += strlen("NVRM: Xid (PCI:");
-    for (int i = 0; i < buses->n; i++) {
-        size_t length = strcspn(buses->id[i], "."); /* the log has no function */
-        if ((size_t)(close - at) >= length && strncasecmp(at, buses->id[i], length) == 0) {
-            add_xid(&of[i], strtol(close + 3, NULL, 10));
-        }
-    }
-}
-
-static void put_xids(const doctor_buses *buses, const xids *of, doctor_snapshot *s)
-{
-    for (int i = 0; i < buses->n; i++) {
-        char text[XIDS_MAX * 8] = "none";
-        size_t used = 0;
-        for (int k = 0; k < of[i].n; k++) {
-            used +=
-                (size_t)snprintf(text + used, sizeof(text) - used, "%s%ld", k ? ", " : "", of[i].number[k] % 100000);
-        }
-        doctor_put(s, text, "gpu.%d.xid", i);
-    }
-}
-
-/* A read of /dev/kmsg gives one record; EPIPE: records were lost meanwhile. For tests it is a file of lines. */
-static void read_log(const char *root, const doctor_buses *buses, doctor_snapshot *s)
-{
-    char path[SYSTEM_PATH_BYTES], record[LOG_RECORD + 1];
-    xids of[DOCTOR_GPUS_MAX] = {{{0}, 0}};
-    snprintf(path, sizeof(path), "%s/dev/kmsg", root);
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    ssize_t got = fd >= 0 ? read(fd, record, LOG_RECORD) : -1;
-    if (fd < 0 || (got < 0 && errno != EAGAIN && errno != EPIPE)) {
-        for (int i = 0; i < buses->n; i++) {
-            doctor_miss(s, unreadable(), "gpu.%d.xid", i);
-        }
-    } else {
-        while (got > 0 || (got < 0 && errno == EPIPE)) {
-            record[got > 0 ? got : 0] = 0;
-            char *rest = record;
-            for (char *line; (line = strtok_r(rest, "\n", &rest));) {
-                read_record(line, buses, of);
-            }
-            got = read(fd, record, LOG_RECORD);
-        }
-        put_xids(buses, of, s);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
 void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s)
 {
     static system_chain chains[DOCTOR_GPUS_MAX];
-    find_devices(root, buses, s);
+    bus_find_devices(root, buses, s);
     for (int i = 0; i < buses->n; i++) {
         system_read_chain(root, buses->id[i], &chains[i]);
-        read_device(root, buses->id[i], &chains[i], i, s);
+        bus_read_device(root, buses->id[i], &chains[i], i, s);
     }
     for (int a = 0; a < buses->n; a++) {
         for (int b = 0; b < buses->n; b++) {
@@ -323,5 +248,5 @@ void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s)
             }
         }
     }
-    read_log(root, buses, s);
+    doctor_read_log(root, buses, chains, s);
 }

@@ -1,4 +1,4 @@
-/* collect.c - goes through the sources of facts, in an order in which a later one completes an earlier one.
+/* collect.c - reads the sources of facts in order: later ones complete earlier ones.
  *
  * Threads: one. Locks: none. Blocking: see collect.h.
  */
@@ -8,7 +8,7 @@
 #include "cli/doctor/driver.h"
 #include "cli/doctor/nvml.h"
 
-static void read_nvml(void *context, doctor_snapshot *s)
+static void collect_read_nvml(void *context, doctor_snapshot *s)
 {
     nvml n;
     char reason[NVML_TEXT];
@@ -21,13 +21,13 @@ static void read_nvml(void *context, doctor_snapshot *s)
     }
 }
 
-static void read_driver(void *context, doctor_snapshot *s)
+static void collect_read_driver(void *context, doctor_snapshot *s)
 {
     doctor_driver_read(context, s);
 }
 
-/* What a child process has added to the devices. */
-static void take_devices(doctor_buses *buses, const doctor_snapshot *s)
+/* Takes over the devices that a child process added. */
+static void collect_take_devices(doctor_buses *buses, const doctor_snapshot *s)
 {
     for (;;) {
         char key[DOCTOR_KEY_BYTES];
@@ -39,8 +39,8 @@ static void take_devices(doctor_buses *buses, const doctor_snapshot *s)
     }
 }
 
-/* Host devices are on no bus, and have their own reason. */
-static void miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
+/* Host devices are on no bus, and give another reason. */
+static void collect_miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
 {
     const doctor_fact *provider = doctor_find(more, "driver.provider");
     bool host = provider && provider->value && strcmp(provider->value, "host") == 0;
@@ -56,12 +56,12 @@ void doctor_collect(doctor_snapshot *s)
     doctor_read_system("", s);
     doctor_read_bus("", &buses, s);
     int on_bus = buses.n;
-    doctor_isolate("nvml", read_nvml, &buses, DOCTOR_LIMIT_S, &more);
-    take_devices(&buses, &more);
-    doctor_isolate("driver", read_driver, &buses, DOCTOR_LIMIT_S, &more);
-    take_devices(&buses, &more);
+    doctor_isolate("nvml", collect_read_nvml, &buses, DOCTOR_LIMIT_S, &more);
+    collect_take_devices(&buses, &more);
+    doctor_isolate("driver", collect_read_driver, &buses, DOCTOR_LIMIT_S, &more);
+    collect_take_devices(&buses, &more);
     doctor_put_number(s, buses.n, "gpus");
-    miss_bus(&more, on_bus, buses.n, s);
+    collect_miss_bus(&more, on_bus, buses.n, s);
     doctor_add_all(s, &more);
     doctor_release(&more);
 }

@@ -1,6 +1,6 @@
 /* driver.c - asks the driver which devices reach each other, and reads the result files of pairs.
  *
- * Threads: one at a time. Locks: the driver's.
+ * Threads: one at a time. Locks: those of the driver.
  */
 #include "cli/doctor/driver.h"
 
@@ -17,22 +17,22 @@
 typedef struct one {
     hdcu_device device;
     hdcu_uuid uuid;
-    char bus_id[64]; /* as the driver has it */
-    int number;      /* in the snapshot; -1: there are too many */
+    char bus_id[64]; /* in the driver's form */
+    int number;      /* in the snapshot; -1: too many */
 } one;
 
 typedef struct look {
     const hdi_driver *driver;
     hdi_options options;
     hdi_result_machine machine;
-    char folder[PATH_MAX]; /* of results; "": none */
+    char folder[PATH_MAX]; /* of result files; "": none */
     one list[DOCTOR_GPUS_MAX];
     int n;
 } look;
 
 /* ---- results of earlier tests ---- */
 
-static void find_results(look *l)
+static void driver_find_results(look *l)
 {
     char program[PATH_MAX] = "";
     const hdi_provider *provider = l->driver->provider;
@@ -46,7 +46,7 @@ static void find_results(look *l)
     }
 }
 
-static bool load(const look *l, const one *d, const one *o, const char *placement, hd_peer_info *out)
+static bool driver_load_result(const look *l, const one *d, const one *o, const char *placement, hd_peer_info *out)
 {
     static hdi_result_key key;
     const hdi_provider *provider = l->driver->provider;
@@ -66,12 +66,13 @@ static bool load(const look *l, const one *d, const one *o, const char *placemen
     return hdi_result_key_make(&facts, &key) && hdi_result_load(l->folder, &key, out);
 }
 
-static void read_result(const look *l, const one *d, const one *o, doctor_snapshot *s)
+static void driver_read_result(const look *l, const one *d, const one *o, doctor_snapshot *s)
 {
     static const char *const placements[] = {"thread", "process"};
     hd_peer_info info;
     int first = l->options.placement == HDI_PLACEMENT_PROCESS;
-    if (!l->folder[0] || (!load(l, d, o, placements[first], &info) && !load(l, d, o, placements[!first], &info))) {
+    if (!l->folder[0] || (!driver_load_result(l, d, o, placements[first], &info) &&
+                          !driver_load_result(l, d, o, placements[!first], &info))) {
         return;
     }
     doctor_put(s, hd_peer_verdict_text(info.verdict), "pair.%d.%d.verdict", d->number, o->number);
@@ -88,8 +89,8 @@ static void read_result(const look *l, const one *d, const one *o, doctor_snapsh
 
 /* ---- the driver ---- */
 
-/* Parts of one device (MIG) have one bus id, and count once. */
-static bool is_known(const look *l, int number)
+/* Parts of one device (MIG) share a bus id, and count once. */
+static bool driver_is_known(const look *l, int number)
 {
     for (int i = 0; i < l->n; i++) {
         if (l->list[i].number == number) {
@@ -99,7 +100,7 @@ static bool is_known(const look *l, int number)
     return false;
 }
 
-static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
+static void driver_read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
 {
     const hdi_driver *d = l->driver;
     int count = 0;
@@ -121,7 +122,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
         }
         o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
-        if (o->number < 0 || is_known(l, o->number)) {
+        if (o->number < 0 || driver_is_known(l, o->number)) {
             continue;
         }
         l->n++;
@@ -134,7 +135,7 @@ static void read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
     }
 }
 
-static void read_pairs(look *l, doctor_snapshot *s)
+static void driver_read_pairs(look *l, doctor_snapshot *s)
 {
     for (int a = 0; a < l->n; a++) {
         for (int b = 0; b < l->n; b++) {
@@ -142,13 +143,13 @@ static void read_pairs(look *l, doctor_snapshot *s)
             int can = 0;
             if (a != b && l->driver->cuDeviceCanAccessPeer(&can, d->device, o->device) == HDCU_SUCCESS) {
                 doctor_put(s, can ? "yes" : "no", "pair.%d.%d.cuda", d->number, o->number);
-                read_result(l, d, o, s);
+                driver_read_result(l, d, o, s);
             }
         }
     }
 }
 
-static void read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
+static void driver_read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
 {
     char version[64];
     hdcu_result code = l->driver->cuInit(0);
@@ -163,9 +164,38 @@ static void read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
     if (system_read_library("", version, sizeof(version))) {
         doctor_put(s, version, "driver.libcuda");
     }
-    find_results(l);
-    read_devices(l, buses, s);
-    read_pairs(l, s);
+    driver_find_results(l);
+    driver_read_devices(l, buses, s);
+    driver_read_pairs(l, s);
+}
+
+/* The reason why the driver cannot be used: the library's message without its head and advice.
+ * Of a path, which may contain an owner's name, only the last part. */
+static void driver_put_reason(doctor_snapshot *s)
+{
+    const char *message = hd_message(), *at = strstr(message, ": ");
+    char text[DOCTOR_VALUE_BYTES];
+    size_t used = 0;
+    for (at = at ? at + 2 : message; *at && *at != ';' && used + 1 < sizeof(text); at++) {
+        if (*at != '/') {
+            text[used++] = *at;
+            continue;
+        }
+        /* a folder without a slash before it */
+        while (used > 0 && !strchr(" (:", text[used - 1])) {
+            used--;
+        }
+        for (size_t k = 0, end = strcspn(at, ":;)"); k < end; k++) {
+            if (at[k] == '/') {
+                at += k;
+                end -= k;
+                k = 0;
+            }
+        }
+    }
+    text[used] = 0;
+    doctor_put(s, text, "driver.reason");
+    doctor_miss(s, text, "driver.init");
 }
 
 void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
@@ -183,11 +213,10 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
     doctor_put(s, host ? "host" : "nvidia", "driver.provider");
     if (status == HD_OK) {
         doctor_put(s, "opens", "driver.library");
-        read_started(&l, buses, s);
+        driver_read_started(&l, buses, s);
     } else {
         doctor_put(s, "cannot be opened", "driver.library");
-        /* the message may have a path of the owner's */
-        doctor_miss(s, "libcuda.so.1 cannot be used (heddle info has the message)", "driver.init");
+        driver_put_reason(s);
     }
     doctor_put_number(s, buses->n, "gpus");
     hdi_options_release(&l.options);

@@ -1,14 +1,16 @@
-/* driver.h - the facts that the driver has, without a context on any device, and the verdicts that earlier tests of pairs have left.
+/* driver.h - facts from the driver, without a context on any device, and the verdicts of earlier
+ * tests of pairs.
  *
- * Threads: one at a time. Locks: the driver's. Blocking: the driver's calls, without a limit; see isolate.c.
+ * Threads: one at a time. Locks: those of the driver.
+ * Blocking: calls of the driver, without a limit; see isolate.c.
  */
 #ifndef CLI_DOCTOR_DRIVER_H
 #define CLI_DOCTOR_DRIVER_H
 
 #include "cli/doctor/collect.h"
 
-/* Reads all that the driver of the options has: NVIDIA's, or host devices where HEDDLE_DRIVER asks for them. Devices that are not in
- * *buses are added. */
+/* Reads all facts from the driver that the options select: NVIDIA's driver, or host devices if
+ * HEDDLE_DRIVER asks for them. Adds devices that are not in *buses. */
 void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s);
 
 #endif

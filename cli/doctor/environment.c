@@ -1,19 +1,22 @@
-/* environment.c - facts about variables of the environment that matter to the doctor.
+/* environment.c - facts about environment variables that matter to the doctor.
  *
  * Threads: one at a time. Locks: none.
- * Always: only variables of the list are read, and only values that are known become facts. Others may be a name, a path or a secret.
+ * Always: only listed variables are read, and only known values become facts. Other values may be a
+ * name, a path or a secret.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/options.h"
 #include "cli/doctor/collect.h"
 
-/* In the place of a variable's value that is none of the known ones. */
+/* Replaces an unknown value of a variable. */
 #define OTHER "(another value)"
 
 enum value_kind { VALUE_NUMBER, VALUE_WORD, VALUE_DEVICES };
 
-/* Besides a number, the words that a variable may be. */
+/* The words that a variable may be, besides a number. */
 static const struct {
     const char *name;
     enum value_kind kind;
@@ -32,14 +35,14 @@ static const struct {
     {"NCCL_SHM_DISABLE", VALUE_NUMBER, ""},
 };
 
-/* A short whole number. Every variable may be one. */
-static bool is_number(const char *text, size_t length)
+/* True for a short whole number, which every variable may be. */
+static bool environment_is_number(const char *text, size_t length)
 {
     size_t sign = length > 1 && (text[0] == '-' || text[0] == '+');
     return length > sign && length <= 10 && strspn(text + sign, "0123456789") >= length - sign;
 }
 
-static bool is_word(const char *words, const char *text, size_t length)
+static bool environment_is_word(const char *words, const char *text, size_t length)
 {
     char word[64];
     if (length == 0 || length > sizeof(word) - 3 || memchr(text, ' ', length)) {
@@ -49,23 +52,24 @@ static bool is_word(const char *words, const char *text, size_t length)
     return strstr(words, word);
 }
 
-/* "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA takes a part of one, too. A hash would not hide
- * that, since parts are few. */
-static bool is_whole_uuid(const char *text, size_t length)
+/* True for "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA also
+ * accepts the beginning of one. A hash would not hide that, because there are only a few. */
+static bool environment_is_whole_uuid(const char *text, size_t length)
 {
     enum { PREFIX = 4 };
     return length == PREFIX + DOCTOR_UUID_BYTES &&
            (strncmp(text, "GPU-", PREFIX) == 0 || strncmp(text, "MIG-", PREFIX) == 0) && doctor_is_uuid(text + PREFIX);
 }
 
-/* A list with commas: numbers and whole UUIDs stay. */
-static void clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
+/* Cleans a list with commas: numbers and whole UUIDs stay. */
+static void environment_clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
 {
     size_t used = 0;
     out[0] = 0;
     for (const char *at = list; *list && used + 64 < DOCTOR_VALUE_BYTES;) {
         size_t length = strcspn(at, ",");
-        bool keep = length == 0 || is_number(at, length) || is_whole_uuid(at, length) || is_word(words, at, length);
+        bool keep = length == 0 || environment_is_number(at, length) || environment_is_whole_uuid(at, length) ||
+                    environment_is_word(words, at, length);
         const char *other = strncmp(at, "GPU-", 4) == 0   ? "GPU-(a part)"
                             : strncmp(at, "MIG-", 4) == 0 ? "MIG-(a part)"
                                                           : OTHER;
@@ -78,20 +82,44 @@ static void clean_devices(const char *list, const char *words, char out[DOCTOR_V
     }
 }
 
+/* Lists unknown names. A name that resembles no option is not printed, because it may be
+ * anything. */
+static void environment_read_unknown(doctor_snapshot *s)
+{
+    char list[DOCTOR_VALUE_BYTES] = "", name[HDI_OPTION_NAME];
+    const char *check = secure_getenv("HEDDLE_ENVIRONMENT_CHECK");
+    const hdi_option_row *meant;
+    size_t used = 0;
+    if (check && strcmp(check, "off") == 0) {
+        doctor_miss(s, "HEDDLE_ENVIRONMENT_CHECK=off", "env.unknown");
+        return;
+    }
+    for (char **variable = environ; *variable && used + 2 * HDI_OPTION_NAME + 32 < sizeof(list); variable++) {
+        if (hdi_option_is_unknown(*variable, name, &meant)) {
+            used += (size_t)(meant ? snprintf(list + used, sizeof(list) - used, "%s%s (did you mean %s?)",
+                                              used ? ", " : "", name, meant->environment)
+                                   : snprintf(list + used, sizeof(list) - used, "%s(another name)", used ? ", " : ""));
+        }
+    }
+    doctor_put(s, used ? list : "none", "env.unknown");
+}
+
 void doctor_read_environment(doctor_snapshot *s)
 {
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         char list[DOCTOR_VALUE_BYTES];
         const char *value = secure_getenv(variables[i].name);
         if (value && variables[i].kind == VALUE_DEVICES) {
-            clean_devices(value, variables[i].words, list);
+            environment_clean_devices(value, variables[i].words, list);
             value = list;
-        } else if (value && value[0] && !is_number(value, strlen(value)) &&
-                   !(variables[i].kind == VALUE_WORD && is_word(variables[i].words, value, strlen(value)))) {
+        } else if (value && value[0] && !environment_is_number(value, strlen(value)) &&
+                   !(variables[i].kind == VALUE_WORD &&
+                     environment_is_word(variables[i].words, value, strlen(value)))) {
             value = OTHER;
         }
         doctor_put(s, value ? value : "(not set)", "env.%s", variables[i].name);
     }
+    environment_read_unknown(s);
     doctor_put(s, secure_getenv("CUDA_MPS_PIPE_DIRECTORY") ? "yes" : "no",
-               "mps.directory_set"); /* a path may have names */
+               "mps.directory_set"); /* a path may contain names */
 }

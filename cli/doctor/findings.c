@@ -1,4 +1,5 @@
-/* findings.c - asks the rules about the machine, each device and each pair, and collects what they find.
+/* findings.c - asks the rules about the machine, each device and each pair, and collects the
+ * findings.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -9,9 +10,9 @@
 #include <string.h>
 #include "cli/process.h"
 
-/* ---- what rules read with ---- */
+/* ---- reading facts ---- */
 
-static const char *look(doctor_case *c, bool needed, const char *format, va_list arguments)
+static const char *doctor_finding_look_up(doctor_case *c, bool needed, const char *format, va_list arguments)
 {
     char key[DOCTOR_KEY_BYTES];
     vsnprintf(key, sizeof(key), format, arguments);
@@ -32,7 +33,7 @@ const char *doctor_look(doctor_case *c, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, true, format, arguments);
+    const char *value = doctor_finding_look_up(c, true, format, arguments);
     va_end(arguments);
     return value;
 }
@@ -41,7 +42,7 @@ const char *doctor_maybe(doctor_case *c, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, false, format, arguments);
+    const char *value = doctor_finding_look_up(c, false, format, arguments);
     va_end(arguments);
     return value;
 }
@@ -50,7 +51,7 @@ bool doctor_is(doctor_case *c, const char *value, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *is = look(c, true, format, arguments);
+    const char *is = doctor_finding_look_up(c, true, format, arguments);
     va_end(arguments);
     return is && strcmp(is, value) == 0;
 }
@@ -60,13 +61,13 @@ bool doctor_is_not(doctor_case *c, const char *value, const char *format, ...)
     int before = c->n;
     va_list arguments;
     va_start(arguments, format);
-    const char *is = look(c, false, format, arguments);
+    const char *is = doctor_finding_look_up(c, false, format, arguments);
     va_end(arguments);
     doctor_drop(c, before);
     return !is || strcmp(is, value) != 0;
 }
 
-static long long number_of(const char *value, long long otherwise)
+static long long doctor_finding_number(const char *value, long long otherwise)
 {
     char *end = NULL;
     long long number = value ? strtoll(value, &end, 10) : 0;
@@ -77,18 +78,18 @@ long long doctor_number(doctor_case *c, long long otherwise, const char *format,
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, true, format, arguments);
+    const char *value = doctor_finding_look_up(c, true, format, arguments);
     va_end(arguments);
-    return number_of(value, otherwise);
+    return doctor_finding_number(value, otherwise);
 }
 
 long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = look(c, false, format, arguments);
+    const char *value = doctor_finding_look_up(c, false, format, arguments);
     va_end(arguments);
-    return number_of(value, otherwise);
+    return doctor_finding_number(value, otherwise);
 }
 
 void doctor_drop(doctor_case *c, int position)
@@ -98,7 +99,7 @@ void doctor_drop(doctor_case *c, int position)
 
 /* ---- findings ---- */
 
-static void *grown(void *list, size_t n, size_t *room, size_t each)
+static void *doctor_finding_grow(void *list, size_t n, size_t *room, size_t each)
 {
     if (n < *room) {
         return list;
@@ -113,28 +114,41 @@ static void *grown(void *list, size_t n, size_t *room, size_t each)
     return longer;
 }
 
-static void add_evidence(doctor_finding *f, const doctor_fact *fact)
+static void doctor_finding_add_evidence(doctor_finding *f, const doctor_fact *fact)
 {
     for (size_t i = 0; i < f->n_evidence; i++) {
         if (f->evidence[i] == fact) {
             return;
         }
     }
-    f->evidence = grown(f->evidence, f->n_evidence, &f->room_evidence, sizeof(*f->evidence));
+    f->evidence = doctor_finding_grow(f->evidence, f->n_evidence, &f->room_evidence, sizeof(*f->evidence));
     f->evidence[f->n_evidence++] = fact;
 }
 
-static void add_case(doctor_finding *f, const doctor_case *c)
+static void doctor_finding_add_case(doctor_finding *f, const doctor_case *c)
 {
-    f->subjects = grown(f->subjects, f->n_subjects, &f->room_subjects, sizeof(*f->subjects));
+    f->subjects = doctor_finding_grow(f->subjects, f->n_subjects, &f->room_subjects, sizeof(*f->subjects));
     f->subjects[f->n_subjects++] = (doctor_subject){c->a, c->b};
     for (int i = 0; i < c->n; i++) {
-        add_evidence(f, c->read[i]);
+        doctor_finding_add_evidence(f, c->read[i]);
     }
 }
 
-/* One entry for each fact that a rule lacks, and each reason. */
-static void add_gap(const doctor_snapshot *s, const doctor_rule *rule, const char *key, doctor_findings *out)
+static void doctor_finding_add_leaves(doctor_finding *f, doctor_case *c)
+{
+    for (doctor_cause cause = 0; cause < DOCTOR_CAUSES; cause++) {
+        if (f->rule->suspects & DOCTOR_BIT(cause)) {
+            const doctor_fact *by;
+            doctor_leave leave = doctor_leaves(c, cause, c->a, c->b, &by);
+            f->leaves[cause] = leave > f->leaves[cause] ? leave : f->leaves[cause];
+            f->by[cause] = f->by[cause] ? f->by[cause] : by;
+        }
+    }
+}
+
+/* Adds one entry for each missing fact of a rule, and each reason. */
+static void doctor_finding_add_gap(const doctor_snapshot *s, const doctor_rule *rule, const char *key,
+                                   doctor_findings *out)
 {
     doctor_gap gap = {.rule = rule, .cases = 1};
     char pattern[DOCTOR_KEY_BYTES], other[DOCTOR_KEY_BYTES];
@@ -150,52 +164,58 @@ static void add_gap(const doctor_snapshot *s, const doctor_rule *rule, const cha
             return;
         }
     }
-    out->gaps = grown(out->gaps, out->n_gaps, &out->room_gaps, sizeof(*out->gaps));
+    out->gaps = doctor_finding_grow(out->gaps, out->n_gaps, &out->room_gaps, sizeof(*out->gaps));
     out->gaps[out->n_gaps++] = gap;
 }
 
 typedef struct question {
     const doctor_snapshot *s;
+    const doctor_pairs *pairs;
     const doctor_rule *rule;
     doctor_finding finding;
     doctor_findings *out;
     bool answered; /* for one device or pair at least */
 } question;
 
-static void ask(question *q, int a, int b)
+static void doctor_finding_ask_rule(question *q, int a, int b)
 {
-    doctor_case c = {.s = q->s, .a = a, .b = b};
-    bool found = q->rule->judge(&c);
+    doctor_case c = {.s = q->s, .pairs = q->pairs, .a = a, .b = b};
+    doctor_cause cause = q->rule->blames;
+    bool found = q->rule->judge(&c) && (cause == DOCTOR_NO_CAUSE || doctor_is_blamed(&c, cause));
     if (found) {
-        add_case(&q->finding, &c);
+        doctor_finding_add_case(&q->finding, &c);
+        doctor_finding_add_leaves(&q->finding, &c);
+    }
+    if (c.unasked && !found) {
+        return;
     }
     if (found || !c.missing[0]) {
         q->answered = true;
     } else {
-        add_gap(q->s, q->rule, c.missing, q->out);
+        doctor_finding_add_gap(q->s, q->rule, c.missing, q->out);
     }
 }
 
-static void ask_everywhere(question *q)
+static void doctor_finding_ask_everywhere(question *q)
 {
     int n = doctor_gpus(q->s);
     const doctor_fact *bus = doctor_find(q->s, "system.bus"), *number = doctor_find(q->s, "gpus");
     if (q->rule->scope == DOCTOR_MACHINE) {
-        ask(q, -1, -1);
+        doctor_finding_ask_rule(q, -1, -1);
         return;
     }
-    if (n == 0 && bus && bus->reason) { /* there may be devices */
-        add_gap(q->s, q->rule, "system.bus", q->out);
+    if (n == 0 && bus && bus->reason) { /* devices may exist */
+        doctor_finding_add_gap(q->s, q->rule, "system.bus", q->out);
     } else if (!number || !number->value) {
-        add_gap(q->s, q->rule, "gpus", q->out);
+        doctor_finding_add_gap(q->s, q->rule, "gpus", q->out);
     }
     for (int a = 0; a < n; a++) {
         if (q->rule->scope == DOCTOR_GPU) {
-            ask(q, a, -1);
+            doctor_finding_ask_rule(q, a, -1);
         }
         for (int b = 0; b < n && q->rule->scope == DOCTOR_PAIR; b++) {
             if (a != b) {
-                ask(q, a, b);
+                doctor_finding_ask_rule(q, a, b);
             }
         }
     }
@@ -206,15 +226,17 @@ static const doctor_rule *const tables[] = {doctor_rules_driver, doctor_rules_he
 
 void doctor_judge(const doctor_snapshot *s, doctor_findings *out)
 {
+    doctor_pairs pairs;
     memset(out, 0, sizeof(*out));
+    doctor_pairs_read(s, &pairs);
     for (int severity = DOCTOR_ERROR; severity >= DOCTOR_NOTE; severity--) {
         for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
             for (const doctor_rule *rule = tables[t]; rule->id && out->n < DOCTOR_RULES_MAX; rule++) {
                 if ((int)rule->severity != severity) {
                     continue;
                 }
-                question q = {.s = s, .rule = rule, .finding = {.rule = rule}, .out = out};
-                ask_everywhere(&q);
+                question q = {.s = s, .pairs = &pairs, .rule = rule, .finding = {.rule = rule}, .out = out};
+                doctor_finding_ask_everywhere(&q);
                 if (q.finding.n_subjects) {
                     out->list[out->n++] = q.finding;
                 }

@@ -1,15 +1,16 @@
-/* findings.h - each finding of the doctor: what the rules find in a snapshot, with their devices or pairs and the facts that they come from.
+/* findings.h - each finding of the doctor in a snapshot, with its devices or pairs and the facts
+ * behind it.
  *
  * Threads: one at a time. Locks: none.
- * Always: a rule has one finding at most, with all its devices or pairs. Errors come first, then warnings, then notes, in the order of
- * the tables. The same snapshot has the same findings.
+ * Always: a rule makes at most one finding, with all its devices or pairs. Errors come first, then
+ * warnings, then notes, in the order of the tables. Equal snapshots give equal findings.
  */
 #ifndef CLI_DOCTOR_FINDINGS_H
 #define CLI_DOCTOR_FINDINGS_H
 
-#include "cli/doctor/rules.h"
+#include "cli/doctor/causes.h"
 
-enum { DOCTOR_RULES_MAX = 96, DOCTOR_REASON_BYTES = 256 };
+enum { DOCTOR_RULES_MAX = 128, DOCTOR_REASON_BYTES = 256 };
 
 typedef struct doctor_subject {
     int a, b; /* -1: none */
@@ -19,14 +20,18 @@ typedef struct doctor_finding {
     const doctor_rule *rule;
     doctor_subject *subjects;
     size_t n_subjects, room_subjects;
-    const doctor_fact **evidence; /* each once */
+    const doctor_fact **evidence; /* without duplicates */
     size_t n_evidence, room_evidence;
+    /* by suspect of the rule: the worst result for any subject, and the first fact that excludes
+     * it */
+    doctor_leave leaves[DOCTOR_CAUSES];
+    const doctor_fact *by[DOCTOR_CAUSES];
 } doctor_finding;
 
-/* A fact for which a rule was not answered, for one device or pair or for several. */
+/* A fact without which a rule was not answered, for one or several devices or pairs. */
 typedef struct doctor_gap {
     const doctor_rule *rule;
-    char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" where several devices lack it */
+    char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" if several devices lack it */
     char reason[DOCTOR_REASON_BYTES];
     int cases;
     bool root; /* root can read it */
@@ -35,22 +40,23 @@ typedef struct doctor_gap {
 typedef struct doctor_findings {
     doctor_finding list[DOCTOR_RULES_MAX];
     int n;
-    const doctor_rule *answered[DOCTOR_RULES_MAX]; /* rules that had all facts, for one device or pair at least */
+    /* rules that found all their facts, for at least one device or pair */
+    const doctor_rule *answered[DOCTOR_RULES_MAX];
     int n_answered;
     doctor_gap *gaps;
     size_t n_gaps, room_gaps;
 } doctor_findings;
 
-/* Asks all rules. The snapshot must stay as long as the findings. */
+/* Asks all rules. Keep the snapshot as long as the findings. */
 void doctor_judge(const doctor_snapshot *s, doctor_findings *out);
 void doctor_findings_release(doctor_findings *f);
 
-/* The exit status: 0, 1 for warnings, 2 for errors. */
+/* Returns the exit status: 0, 1 for warnings, 2 for errors. */
 int doctor_status(const doctor_findings *f);
 
 const char *doctor_severity_text(doctor_severity severity);
 
-/* gaps.c: why the snapshot lacks a fact, and what provides it. True: root can read it. */
+/* gaps.c: why a fact is missing from the snapshot, and who provides it. True: root can read it. */
 bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES]);
 
 /* gaps.c: "gpu.N.mig" for "gpu.3.mig". */

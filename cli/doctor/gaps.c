@@ -1,4 +1,4 @@
-/* gaps.c - why a fact is missing, in words for people: its own reason, or that of the source which has such facts.
+/* gaps.c - explains to people why a fact is missing, by its own reason or that of its source.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -9,7 +9,7 @@
 
 typedef enum source { SOURCE_NVML, SOURCE_DRIVER, SOURCE_TESTS, SOURCE_SYSTEM } source;
 
-/* Keys without their numbers; others are the system's. */
+/* Keys without their numbers; all others come from the system. */
 static const struct {
     const char *pattern;
     source from;
@@ -26,6 +26,8 @@ static const struct {
     {"gpu.N.fabric_state", SOURCE_NVML},
     {"gpu.N.fabric_status", SOURCE_NVML},
     {"gpu.N.graphics_processes", SOURCE_NVML},
+    {"gpu.N.memory_clock_max_mhz", SOURCE_NVML},
+    {"gpu.N.memory_clock_mhz", SOURCE_NVML},
     {"gpu.N.memory_mib", SOURCE_NVML},
     {"gpu.N.mig", SOURCE_NVML},
     {"gpu.N.mig_pending", SOURCE_NVML},
@@ -68,7 +70,7 @@ void doctor_gap_pattern(const char *key, char out[DOCTOR_KEY_BYTES])
     out[used] = 0;
 }
 
-static source source_of(const char *key)
+static source gap_source_of(const char *key)
 {
     char pattern[DOCTOR_KEY_BYTES];
     doctor_gap_pattern(key, pattern);
@@ -80,26 +82,26 @@ static source source_of(const char *key)
     return SOURCE_SYSTEM;
 }
 
-static const char *value_of(const doctor_snapshot *s, const char *key)
+static const char *gap_value_of(const doctor_snapshot *s, const char *key)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f ? f->value : NULL;
 }
 
-/* NULL: its reason is not in the snapshot. */
-static const char *reason_of(const doctor_snapshot *s, const char *key)
+/* NULL: the snapshot contains no reason for it. */
+static const char *gap_reason_of(const doctor_snapshot *s, const char *key)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f ? f->reason : NULL;
 }
 
-static bool is_other(const char *value, const char *than)
+static bool gap_is_other(const char *value, const char *than)
 {
     return value && strcmp(value, than) != 0;
 }
 
-/* What NVML reports of the device that the key is about; NULL: nothing, or the key is about none. */
-static const char *device_state(const doctor_snapshot *s, const char *key)
+/* NVML's report on the device in the key; NULL: no report, or no device in the key. */
+static const char *gap_device_state(const doctor_snapshot *s, const char *key)
 {
     char of[DOCTOR_KEY_BYTES];
     int i = -1;
@@ -107,45 +109,47 @@ static const char *device_state(const doctor_snapshot *s, const char *key)
         return NULL;
     }
     snprintf(of, sizeof(of), "gpu.%d.nvml", i);
-    return value_of(s, of);
+    return gap_value_of(s, of);
 }
 
-static void explain_nvml(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+static void gap_explain_nvml(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *end = value_of(s, "nvml.end"), *state = value_of(s, "nvml.state"), *why = reason_of(s, "nvml.state");
-    const char *device = device_state(s, key), *provider = value_of(s, "driver.provider");
+    const char *end = gap_value_of(s, "nvml.end"), *state = gap_value_of(s, "nvml.state"),
+               *why = gap_reason_of(s, "nvml.state");
+    const char *device = gap_device_state(s, key), *provider = gap_value_of(s, "driver.provider");
     if (provider && strcmp(provider, "host") == 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
-    } else if (is_other(end, "ordinary")) {
+    } else if (gap_is_other(end, "ordinary")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", end);
     } else if (why) {
         snprintf(out, DOCTOR_REASON_BYTES,
                  "NVML: %.120s; the driver's package has it, for a container add the capability utility", why);
-    } else if (is_other(state, "ok")) {
+    } else if (gap_is_other(state, "ok")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", state);
-    } else if (is_other(device, "ok")) {
+    } else if (gap_is_other(device, "ok")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML has nothing of this device: %.150s", device);
     } else {
         snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; NVML has it");
     }
 }
 
-static void explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTES])
+static void gap_explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTES])
 {
-    const char *end = value_of(s, "driver.end"), *init = value_of(s, "driver.init"), *why = reason_of(s, "driver.init");
-    if (is_other(end, "ordinary")) {
+    const char *end = gap_value_of(s, "driver.end"), *init = gap_value_of(s, "driver.init"),
+               *why = gap_reason_of(s, "driver.init");
+    if (gap_is_other(end, "ordinary")) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", end);
     } else if (why) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", why);
-    } else if (is_other(init, "0 (ok)")) {
+    } else if (gap_is_other(init, "0 (ok)")) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA does not start: %.150s", init);
     } else {
         snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the driver has it");
     }
 }
 
-/* The bus's own reason for a device or pair that it does not list; NULL: it lists all of them. */
-static const char *bus_reason(const doctor_snapshot *s, const char *key)
+/* The bus's reason for a device or pair that it does not list; NULL: it lists all of them. */
+static const char *gap_bus_reason(const doctor_snapshot *s, const char *key)
 {
     int of[2] = {-1, -1};
     char config[DOCTOR_KEY_BYTES];
@@ -154,17 +158,17 @@ static const char *bus_reason(const doctor_snapshot *s, const char *key)
     }
     for (int i = 0; i < 2; i++) {
         snprintf(config, sizeof(config), "gpu.%d.config", of[i]);
-        const char *reason = of[i] >= 0 ? reason_of(s, config) : NULL;
+        const char *reason = of[i] >= 0 ? gap_reason_of(s, config) : NULL;
         if (reason && strcmp(reason, DOCTOR_NOT_ON_BUS) == 0) {
             return reason;
         }
     }
-    return reason_of(s, "system.bus");
+    return gap_reason_of(s, "system.bus");
 }
 
-static void explain_system(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+static void gap_explain_system(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *provider = value_of(s, "driver.provider"), *bus = bus_reason(s, key);
+    const char *provider = gap_value_of(s, "driver.provider"), *bus = gap_bus_reason(s, key);
     bool of_device = strncmp(key, "gpu.", 4) == 0 || strncmp(key, "pair.", 5) == 0;
     if (of_device && provider && strcmp(provider, "host") == 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
@@ -177,23 +181,23 @@ static void explain_system(const doctor_snapshot *s, const char *key, char out[D
 
 bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *reason = reason_of(s, key);
+    const char *reason = gap_reason_of(s, key);
     if (reason && strcmp(key, "nvml.state") != 0 && strcmp(key, "driver.init") != 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "%.250s", reason);
         return strcmp(reason, DOCTOR_ROOT) == 0;
     }
-    switch (source_of(key)) {
+    switch (gap_source_of(key)) {
     case SOURCE_NVML:
-        explain_nvml(s, key, out);
+        gap_explain_nvml(s, key, out);
         break;
     case SOURCE_DRIVER:
-        explain_driver(s, out);
+        gap_explain_driver(s, out);
         break;
     case SOURCE_TESTS:
         snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; heddle p2p --verdicts does");
         break;
     default:
-        explain_system(s, key, out);
+        gap_explain_system(s, key, out);
         break;
     }
     return false;

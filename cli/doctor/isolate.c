@@ -1,11 +1,12 @@
-/* isolate.c - runs a source of facts in a child process, because libraries of the driver may hang or crash.
+/* isolate.c - runs a source of facts in a child process, because libraries of the driver may hang
+ * or crash.
  *
- * The child is in a process group of its own, with what it starts. It is reaped after that group was killed, so the group's number is still
- * its own then.
+ * The child and its descendants share a new process group. The group is killed before the child is
+ * reaped, so the group's number still belongs to it.
  *
- * Threads: one. Locks: none. Blocking: up to the limit, and for the end of a child that was killed.
- * Always: the child has ended, or was killed, when the call returns, and so has its group. One that the kernel does not let die is left
- * behind. A child dies with this process.
+ * Threads: one. Locks: none. Blocking: up to the limit, and until a killed child ends.
+ * Always: on return the child and its group have ended or were killed. A child that the kernel
+ * cannot kill is left behind. A child dies with this process.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -23,12 +24,12 @@
 #include "process/spawn.h"
 
 enum {
-    PATIENCE = 10, /* a wait of more than this part of the limit is announced */
-    LOOK_MS = 10,  /* between looks whether the child has ended */
-    LOOKS = 200    /* at a child that is about to end */
+    PATIENCE = 10, /* a wait longer than this part of the limit is announced */
+    LOOK_MS = 10,  /* between checks for the child's end */
+    LOOKS = 200    /* checks of a child that is about to end */
 };
 
-/* A child that runs a source, and what it has written. */
+/* A child that runs a source, and its output. */
 typedef struct asked {
     pid_t child;
     int pipe;
@@ -36,8 +37,8 @@ typedef struct asked {
     size_t length;
 } asked;
 
-/* What libraries print is not this program's output. */
-static void silence(void)
+/* Hides the output of libraries. */
+static void isolate_silence_output(void)
 {
     int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && nowhere >= 0; fd++) {
@@ -45,12 +46,12 @@ static void silence(void)
     }
 }
 
-static void run_child(doctor_source source, void *context, int out)
+static void isolate_run_child(doctor_source source, void *context, int out)
 {
     doctor_snapshot s = {0};
     char *text = NULL;
     size_t length = 0;
-    silence();
+    isolate_silence_output();
     source(context, &s);
     FILE *file = open_memstream(&text, &length);
     if (!file) {
@@ -61,18 +62,20 @@ static void run_child(doctor_source source, void *context, int out)
     _exit(good ? 0 : 1);
 }
 
-/* Whether the child has ended. It is not reaped. */
-static bool has_ended(pid_t child)
+/* True if the child has ended. Does not reap it. */
+static bool isolate_child_has_ended(pid_t child)
 {
     siginfo_t info = {0};
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
-/* Reads all, until the child closes its end or has ended: another process may hold the pipe open. False: the time is over. */
-static bool read_all(asked *a, int64_t deadline)
+/* Reads until the child closes its end or has ended: another process may keep the pipe open.
+ * False: time is up. */
+static bool isolate_read_all(asked *a, int64_t deadline)
 {
     for (;;) {
-        bool ended = has_ended(a->child); /* before the look at the pipe, so all that it has written is read */
+        /* checked before the pipe, so that all of its output is read */
+        bool ended = isolate_child_has_ended(a->child);
         int64_t left = (deadline - hdi_clock_ns()) / 1000000;
         struct pollfd p = {.fd = a->pipe, .events = POLLIN};
         if (left <= 0 && !ended) {
@@ -92,11 +95,12 @@ static bool read_all(asked *a, int64_t deadline)
     }
 }
 
-/* Ends what the child has started, and waits for the child, which is about to end. False: it does not. */
-static bool reap(pid_t child, int *status)
+/* Kills the child's processes, and waits for the child, which is about to end. False: it does
+ * not end. */
+static bool isolate_reap_child(pid_t child, int *status)
 {
     for (int i = 0; i < LOOKS; i++) {
-        if (has_ended(child)) {
+        if (isolate_child_has_ended(child)) {
             kill(-child, SIGKILL);
             return waitpid(child, status, 0) == child;
         }
@@ -105,7 +109,7 @@ static bool reap(pid_t child, int *status)
     return false;
 }
 
-static void take(const char *name, const char *text, size_t length, int status, doctor_snapshot *s)
+static void isolate_take_facts(const char *name, const char *text, size_t length, int status, doctor_snapshot *s)
 {
     char error[DOCTOR_ERROR_BYTES], end[64];
     doctor_snapshot found = {0};
@@ -121,8 +125,8 @@ static void take(const char *name, const char *text, size_t length, int status, 
     doctor_release(&found);
 }
 
-/* Forks the child. False: there is none, and why is noted. */
-static bool ask(const char *name, doctor_source source, void *context, asked *a, doctor_snapshot *s)
+/* Forks the child. False: it failed, and the reason is noted. */
+static bool isolate_fork_child(const char *name, doctor_source source, void *context, asked *a, doctor_snapshot *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -135,7 +139,7 @@ static bool ask(const char *name, doctor_source source, void *context, asked *a,
         setpgid(0, 0);
         hdi_program_begin();
         close(ends[0]);
-        run_child(source, context, ends[1]);
+        isolate_run_child(source, context, ends[1]);
     }
     close(ends[1]);
     if (a->child < 0) {
@@ -143,7 +147,7 @@ static bool ask(const char *name, doctor_source source, void *context, asked *a,
         close(ends[0]);
         return false;
     }
-    setpgid(a->child, a->child); /* here, too: either may come first */
+    setpgid(a->child, a->child); /* done on both sides, because either may run first */
     a->pipe = ends[0];
     return true;
 }
@@ -152,22 +156,22 @@ void doctor_isolate(const char *name, doctor_source source, void *context, int l
 {
     asked a = {0};
     int status = 0;
-    if (!ask(name, source, context, &a, s)) {
+    if (!isolate_fork_child(name, source, context, &a, s)) {
         return;
     }
     a.text = cli_allocate(DOCTOR_FILE_MAX);
     int64_t start = hdi_clock_ns(), limit = (int64_t)limit_s * 1000000000;
-    bool in_time = read_all(&a, start + limit / PATIENCE);
+    bool in_time = isolate_read_all(&a, start + limit / PATIENCE);
     if (!in_time) {
         fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
-        in_time = read_all(&a, start + limit);
+        in_time = isolate_read_all(&a, start + limit);
     }
     if (!in_time) {
         kill(-a.child, SIGKILL);
     }
-    bool ended = reap(a.child, &status);
+    bool ended = isolate_reap_child(a.child, &status);
     if (in_time && ended) {
-        take(name, a.text, a.length, status, s);
+        isolate_take_facts(name, a.text, a.length, status, s);
     } else {
         char end[64];
         if (!ended) {

@@ -1,13 +1,13 @@
 /* nvml.c - opens NVML, and reads facts about devices and pairs from it.
  *
- * Threads: one at a time. Locks: NVML's.
+ * Threads: one at a time. Locks: those of NVML.
  */
 #include "cli/doctor/nvml.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* Calls an entry that may be missing. */
+/* Calls an entry point that may be missing. */
 #define CALL(n, name, ...) ((n)->name ? (n)->name(__VA_ARGS__) : NVML_FUNCTION_MISSING)
 
 bool doctor_nvml_open(nvml *out, char *reason)
@@ -34,7 +34,7 @@ bool doctor_nvml_open(nvml *out, char *reason)
     return true;
 }
 
-static const char *error_text(int code, char out[NVML_TEXT])
+static const char *nvml_error_text(int code, char out[NVML_TEXT])
 {
     switch (code) {
     case NVML_OK:
@@ -61,24 +61,25 @@ static const char *error_text(int code, char out[NVML_TEXT])
     }
 }
 
-static const char *yes_no(bool yes)
+static const char *nvml_yes_no(bool yes)
 {
     return yes ? "yes" : "no";
 }
 
-/* A number of a device, or the reason why NVML has none. */
-static void put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
+/* Stores a number of a device, or the reason why NVML provides none. */
+static void nvml_put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
 {
     char text[NVML_TEXT];
     if (code == NVML_OK) {
         doctor_put_number(s, (long long)value, "gpu.%d.%s", i, name);
     } else {
-        doctor_miss(s, error_text(code, text), "gpu.%d.%s", i, name);
+        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.%s", i, name);
     }
 }
 
-/* A word of a list, by its number. */
-static void put_word(doctor_snapshot *s, int code, int value, const char *const *words, int n, const char *name, int i)
+/* Stores a word of a list, by its index. */
+static void nvml_put_word(doctor_snapshot *s, int code, int value, const char *const *words, int n, const char *name,
+                          int i)
 {
     char text[NVML_TEXT];
     if (code == NVML_OK && value >= 0 && value < n) {
@@ -86,25 +87,26 @@ static void put_word(doctor_snapshot *s, int code, int value, const char *const 
     } else if (code == NVML_OK) {
         doctor_miss(s, "NVML's value is none that is known", "gpu.%d.%s", i, name);
     } else {
-        doctor_miss(s, error_text(code, text), "gpu.%d.%s", i, name);
+        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.%s", i, name);
     }
 }
 
-static void put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
+static void nvml_put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
 {
     static const char *const words[] = {"no", "yes"};
-    put_word(s, code, value != 0, words, 2, name, i);
+    nvml_put_word(s, code, value != 0, words, 2, name, i);
 }
 
 /* ---- the machine ---- */
 
-static void read_machine(const nvml *n, doctor_snapshot *s)
+static void nvml_read_machine(const nvml *n, doctor_snapshot *s)
 {
     char text[NVML_TEXT] = "";
     nvml_confidential c = {.version = NVML_CONFIDENTIAL_VERSION};
     if (CALL(n, nvmlSystemGetNVMLVersion, text, sizeof(text)) == NVML_OK) {
         text[sizeof(text) - 1] = 0;
-        const char *dot = strchr(text, '.'); /* "12.570.124.06": the driver's version behind NVML's own */
+        /* "12.570.124.06": NVML's own version, then the driver's version */
+        const char *dot = strchr(text, '.');
         bool four = dot && strchr(dot + 1, '.') && strchr(strchr(dot + 1, '.') + 1, '.');
         doctor_put(s, four ? dot + 1 : text, "driver.nvml");
     }
@@ -114,16 +116,17 @@ static void read_machine(const nvml *n, doctor_snapshot *s)
     }
     int code = CALL(n, nvmlSystemGetConfComputeSettings, &c);
     if (code == NVML_OK) {
-        doctor_put(s, yes_no(c.feature != 0), "confidential.on");
+        doctor_put(s, nvml_yes_no(c.feature != 0), "confidential.on");
         doctor_put(s, c.multi_gpu ? "protected" : "none", "confidential.multi_gpu");
-    } else { /* drivers without the call have no confidential computing */
-        doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : error_text(code, text), "confidential.on");
+    } else { /* drivers without this call do not support confidential computing */
+        doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : nvml_error_text(code, text),
+                    "confidential.on");
     }
 }
 
 /* ---- of a device ---- */
 
-static void read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void nvml_read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     char name[NVML_TEXT] = "", text[NVML_TEXT];
     nvml_amounts amounts = {0, 0, 0};
@@ -133,84 +136,93 @@ static void read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
         name[sizeof(name) - 1] = 0;
         doctor_put(s, name, "gpu.%d.name", i);
     } else {
-        doctor_miss(s, error_text(code, text), "gpu.%d.name", i);
+        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.name", i);
     }
     code = CALL(n, nvmlDeviceGetMemoryInfo, d, &amounts);
-    put_count(s, code, amounts.total >> 20, "memory_mib", i);
+    nvml_put_count(s, code, amounts.total >> 20, "memory_mib", i);
     code = CALL(n, nvmlDeviceGetBAR1MemoryInfo, d, &amounts);
-    put_count(s, code, amounts.total >> 20, "window_mib", i);
+    nvml_put_count(s, code, amounts.total >> 20, "window_mib", i);
     code = CALL(n, nvmlDeviceGetUtilizationRates, d, &use);
-    put_count(s, code, use.gpu, "utilization", i);
+    nvml_put_count(s, code, use.gpu, "utilization", i);
 }
 
-static void read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void nvml_read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     static const char *const compute[] = {"default", "exclusive", "prohibited", "exclusive"};
     static const char *const virtual[] = {"none", "passthrough", "vGPU", "host of vGPU", "host of vSGA"};
     int value = 0;
     unsigned now = 0, next = 0;
     int code = CALL(n, nvmlDeviceGetPersistenceMode, d, &value);
-    put_flag(s, code, value, "persistence", i);
+    nvml_put_flag(s, code, value, "persistence", i);
     code = CALL(n, nvmlDeviceGetDisplayActive, d, &value);
-    put_flag(s, code, value, "display", i);
+    nvml_put_flag(s, code, value, "display", i);
     code = CALL(n, nvmlDeviceGetComputeMode, d, &value);
-    put_word(s, code, value, compute, 4, "compute_mode", i);
+    nvml_put_word(s, code, value, compute, 4, "compute_mode", i);
     code = CALL(n, nvmlDeviceGetVirtualizationMode, d, &value);
-    put_word(s, code, value, virtual, 5, "virtualization", i);
+    nvml_put_word(s, code, value, virtual, 5, "virtualization", i);
     code = CALL(n, nvmlDeviceGetMigMode, d, &now, &next);
-    put_flag(s, code, (int)now, "mig", i);
-    put_flag(s, code, (int)next, "mig_pending", i);
+    nvml_put_flag(s, code, (int)now, "mig", i);
+    nvml_put_flag(s, code, (int)next, "mig_pending", i);
 }
 
-static void read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void nvml_read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
+    enum { STATES_MOST = 15 }; /* 32: unknown */
     unsigned long long reasons = 0;
     unsigned value = 0;
+    int state = -1;
     int code = CALL(n, nvmlDeviceGetCurrentClocksThrottleReasons, d, &reasons);
-    put_count(s, code, reasons, "clock_reasons", i);
+    nvml_put_count(s, code, reasons, "clock_reasons", i);
     code = CALL(n, nvmlDeviceGetTemperature, d, NVML_ASK_CORE, &value);
-    put_count(s, code, value, "temperature", i);
+    nvml_put_count(s, code, value, "temperature", i);
     code = CALL(n, nvmlDeviceGetPowerManagementLimit, d, &value);
-    put_count(s, code, value, "power_limit_mw", i);
+    nvml_put_count(s, code, value, "power_limit_mw", i);
     code = CALL(n, nvmlDeviceGetPowerManagementDefaultLimit, d, &value);
-    put_count(s, code, value, "power_default_mw", i);
+    nvml_put_count(s, code, value, "power_default_mw", i);
     code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_SM, &value);
-    put_count(s, code, value, "clock_mhz", i);
+    nvml_put_count(s, code, value, "clock_mhz", i);
     code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_SM, &value);
-    put_count(s, code, value, "clock_max_mhz", i);
+    nvml_put_count(s, code, value, "clock_max_mhz", i);
+    code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_MEMORY, &value);
+    nvml_put_count(s, code, value, "memory_clock_mhz", i);
+    code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_MEMORY, &value);
+    nvml_put_count(s, code, value, "memory_clock_max_mhz", i);
+    code = CALL(n, nvmlDeviceGetPerformanceState, d, &state);
+    nvml_put_count(s, code == NVML_OK && (state < 0 || state > STATES_MOST) ? NVML_UNSUPPORTED : code, (unsigned)state,
+                   "pstate", i);
     code = CALL(n, nvmlDeviceGetApplicationsClock, d, NVML_ASK_SM, &value);
-    put_count(s, code, value, "clock_application_mhz", i);
+    nvml_put_count(s, code, value, "clock_application_mhz", i);
     code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, NVML_ASK_SM, &value);
-    put_count(s, code, value, "clock_application_default_mhz", i);
+    nvml_put_count(s, code, value, "clock_application_default_mhz", i);
 }
 
-/* With room for none, NVML gives the number of processes. */
-static void read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+/* Without a buffer, NVML returns the number of processes. */
+static void nvml_read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     unsigned count = 0;
     int code = CALL(n, nvmlDeviceGetComputeRunningProcesses_v3, d, &count, NULL);
-    put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "compute_processes", i);
+    nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "compute_processes", i);
     count = 0;
     code = CALL(n, nvmlDeviceGetGraphicsRunningProcesses_v3, d, &count, NULL);
-    put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "graphics_processes", i);
+    nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "graphics_processes", i);
 }
 
-static void read_memory_health(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void nvml_read_memory_health(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     unsigned long long errors = 0;
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     int pages = 0;
     int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, NVML_ASK_UNCORRECTED, NVML_ASK_VOLATILE, &errors);
-    put_count(s, code, errors, "ecc_uncorrected", i);
+    nvml_put_count(s, code, errors, "ecc_uncorrected", i);
     code = CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages);
-    put_flag(s, code, pages, "pages_pending", i);
+    nvml_put_flag(s, code, pages, "pages_pending", i);
     code = CALL(n, nvmlDeviceGetRemappedRows, d, &corrected, &uncorrected, &pending, &failed);
-    put_flag(s, code, (int)pending, "rows_pending", i);
-    put_flag(s, code, (int)failed, "rows_failed", i);
+    nvml_put_flag(s, code, (int)pending, "rows_pending", i);
+    nvml_put_flag(s, code, (int)failed, "rows_failed", i);
 }
 
-/* The number of a device; -1: it is not in the list. */
-static int find_bus(const doctor_buses *buses, nvml_pci *pci)
+/* The number of a device; -1: not in the list. */
+static int nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
 {
     char bus_id[SYSTEM_BUS_ID];
     pci->bus_id[sizeof(pci->bus_id) - 1] = 0;
@@ -223,8 +235,9 @@ static int find_bus(const doctor_buses *buses, nvml_pci *pci)
     return -1;
 }
 
-/* Links that are up, those of them to a switch, those to each other device, and all that the device has. */
-static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+/* Counts the links that are up, those to a switch, those to each other device, and all links of
+ * the device. */
+static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     int up = 0, known = 0, switched = 0, first = NVML_OK, to[DOCTOR_GPUS_MAX] = {0};
     for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
@@ -238,19 +251,19 @@ static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses,
         }
         known++;
         up += state != 0;
-        if (state) { /* what is no device in the list is a switch, or NVML does not name it */
+        if (state) { /* an unlisted device is a switch, or NVML does not name it */
             int other = CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK
-                            ? find_bus(buses, &remote)
+                            ? nvml_find_bus(buses, &remote)
                             : -1;
             (*(other >= 0 ? &to[other] : &switched))++;
         }
     }
     int code = known                            ? NVML_OK
                : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
-                                                : first; /* no first link: it has none */
-    put_count(s, code, (unsigned)up, "nvlinks", i);
-    put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
-    put_count(s, code, (unsigned)known, "nvlinks_all", i);
+                                                : first; /* without a first link it has none */
+    nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
+    nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
+    nvml_put_count(s, code, (unsigned)known, "nvlinks_all", i);
     for (int k = 0; k < buses->n; k++) {
         if (to[k] && k != i) {
             doctor_put_number(s, to[k], "pair.%d.%d.nvlinks", i, k);
@@ -258,24 +271,24 @@ static void read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses,
     }
 }
 
-static void read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+static void nvml_read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     nvml_fabric fabric;
     memset(&fabric, 0, sizeof(fabric));
-    read_basics(n, d, i, s);
-    read_modes(n, d, i, s);
-    read_clocks(n, d, i, s);
-    read_processes(n, d, i, s);
-    read_memory_health(n, d, i, s);
-    read_links(n, d, i, buses, s);
+    nvml_read_basics(n, d, i, s);
+    nvml_read_modes(n, d, i, s);
+    nvml_read_clocks(n, d, i, s);
+    nvml_read_processes(n, d, i, s);
+    nvml_read_memory_health(n, d, i, s);
+    nvml_read_links(n, d, i, buses, s);
     int code = CALL(n, nvmlDeviceGetGpuFabricInfo, d, &fabric);
-    put_count(s, code, fabric.state, "fabric_state", i);
-    put_count(s, code, (unsigned)fabric.status, "fabric_status", i);
+    nvml_put_count(s, code, fabric.state, "fabric_state", i);
+    nvml_put_count(s, code, (unsigned)fabric.status, "fabric_status", i);
 }
 
 /* ---- of a pair ---- */
 
-static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b, doctor_snapshot *s)
+static void nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b, doctor_snapshot *s)
 {
     static const char *const states[] = {"ok",
                                          "chipset not supported",
@@ -294,39 +307,40 @@ static void read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b,
         if (code == NVML_OK) {
             doctor_put(s, states[state >= 0 && state < 6 ? state : 6], "pair.%d.%d.%s", a, b, of[k].name);
         } else {
-            doctor_miss(s, error_text(code, text), "pair.%d.%d.%s", a, b, of[k].name);
+            doctor_miss(s, nvml_error_text(code, text), "pair.%d.%d.%s", a, b, of[k].name);
         }
     }
 }
 
 /* ---- all ---- */
 
-/* What NVML counts and does not open. It does not name such a device. */
+/* Devices that NVML counts but cannot open. It does not name them. */
 typedef struct unopened {
-    int n, first; /* the first one's code */
-    bool alike;   /* all have that code */
-    int broken;   /* those that are not just others' */
+    int n, first; /* code of the first one */
+    bool alike;   /* all have the same code */
+    int broken;   /* those that do not just belong to others */
 } unopened;
 
-static void count_unopened(unopened *u, int code)
+static void nvml_count_unopened(unopened *u, int code)
 {
     u->first = u->n++ ? u->first : code;
     u->alike &= code == u->first;
     u->broken += code != NVML_NO_PERMISSION;
 }
 
-/* `absent`: devices of the list that NVML has not opened, which may be the same. What is left is on no list. */
-static void put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
+/* `absent`: listed devices that NVML did not open; they may be the same ones. The remaining ones
+ * are on no list. */
+static void nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
 {
     char text[NVML_TEXT];
     int left = u->n - absent < u->broken ? u->n - absent : u->broken;
     if (left > 0) {
         doctor_put_number(s, left, "nvml.unlisted");
-        doctor_put(s, u->alike ? error_text(u->first, text) : "for several reasons", "nvml.unlisted_state");
+        doctor_put(s, u->alike ? nvml_error_text(u->first, text) : "for several reasons", "nvml.unlisted_state");
     }
 }
 
-static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
+static void nvml_read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
 {
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
@@ -340,13 +354,13 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
             code = n->nvmlDeviceGetPciInfo_v3(d, &pci);
         }
         if (code != NVML_OK) {
-            count_unopened(&u, code);
+            nvml_count_unopened(&u, code);
         }
         pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
         int number = pci.bus_id[0] ? doctor_bus_number(buses, pci.bus_id) : -1;
         if (number >= 0) {
             doctor_put(s, buses->id[number], "gpu.%d.bus", number);
-            doctor_put(s, error_text(code, text), "gpu.%d.nvml", number);
+            doctor_put(s, nvml_error_text(code, text), "gpu.%d.nvml", number);
             device[number] = code == NVML_OK ? d : NULL;
         }
     }
@@ -356,16 +370,16 @@ static void read_devices(const nvml *n, unsigned count, doctor_buses *buses, doc
     }
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
-            read_device(n, device[i], i, buses, s);
+            nvml_read_device(n, device[i], i, buses, s);
         } else {
-            doctor_put(s, u.n == absent && u.alike ? error_text(u.first, text) : "absent", "gpu.%d.nvml", i);
+            doctor_put(s, u.n == absent && u.alike ? nvml_error_text(u.first, text) : "absent", "gpu.%d.nvml", i);
         }
     }
-    put_unlisted(&u, absent, s);
+    nvml_put_unlisted(&u, absent, s);
     for (int a = 0; a < buses->n; a++) {
         for (int b = 0; b < buses->n; b++) {
             if (a != b && device[a] && device[b]) {
-                read_pair(n, device[a], device[b], a, b, s);
+                nvml_read_pair(n, device[a], device[b], a, b, s);
             }
         }
     }
@@ -376,14 +390,14 @@ void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s)
     char text[NVML_TEXT];
     unsigned count = 0;
     int code = n->nvmlInit_v2();
-    read_machine(n, s); /* the library's version is there without a driver */
+    nvml_read_machine(n, s); /* the library's version is known without a driver */
     if (code == NVML_OK) {
         code = n->nvmlDeviceGetCount_v2(&count);
         if (code == NVML_OK) {
-            read_devices(n, count, buses, s);
+            nvml_read_devices(n, count, buses, s);
         }
         n->nvmlShutdown();
     }
-    doctor_put(s, error_text(code, text), "nvml.state");
+    doctor_put(s, nvml_error_text(code, text), "nvml.state");
     doctor_put_number(s, buses->n, "gpus");
 }

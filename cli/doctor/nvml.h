@@ -1,8 +1,10 @@
-/* nvml.h - what `heddle doctor` calls of NVML, and the facts that it gets from there.
+/* nvml.h - the NVML calls of `heddle doctor`, and the facts from them.
  *
- * The declarations are those of NVIDIA's public reference of NVML; tests/doctor/nvml_check.c compares them with NVIDIA's header. Nothing is
- * linked: the library is opened at run time. A function that it lacks costs its own facts.
- * Threads: one at a time. Locks: NVML's. Blocking: NVML's calls, without a limit; see isolate.c.
+ * The declarations follow NVIDIA's public reference of NVML; tests/doctor/nvml_check.c compares
+ * them with NVIDIA's header. Nothing is linked: the library is opened at run time. A missing
+ * function affects only its own facts.
+ * Threads: one at a time. Locks: those of NVML.
+ * Blocking: calls of NVML, without a limit; see isolate.c.
  */
 #ifndef CLI_DOCTOR_NVML_H
 #define CLI_DOCTOR_NVML_H
@@ -27,11 +29,12 @@ enum {
     NVML_LINKS_MAX = 36
 };
 
-/* What is asked for. */
+/* Arguments of the queries. */
 enum {
     NVML_ASK_VOLATILE = 0, /* since the driver was loaded */
     NVML_ASK_UNCORRECTED = 1,
     NVML_ASK_SM = 1,
+    NVML_ASK_MEMORY = 2,
     NVML_ASK_CORE = 0,
     NVML_ASK_READ = 0,
     NVML_ASK_WRITE = 1,
@@ -40,6 +43,7 @@ enum {
 
 /* Bits of the reasons for lower clocks. */
 enum {
+    NVML_SLOW_IDLE = 0x1, /* no work */
     NVML_SLOW_SETTING = 0x2,
     NVML_SLOW_POWER_CAP = 0x4,
     NVML_SLOW_HARDWARE = 0x8,
@@ -57,7 +61,7 @@ typedef struct nvml_pci {
     char bus_id[32];
 } nvml_pci;
 
-typedef struct nvml_amounts { /* memory, and BAR1: total first in both */
+typedef struct nvml_amounts { /* memory, and BAR1: both begin with the total */
     unsigned long long total, second, third;
 } nvml_amounts;
 
@@ -78,7 +82,7 @@ typedef struct nvml_confidential {
 
 #define NVML_CONFIDENTIAL_VERSION ((unsigned)sizeof(nvml_confidential) | 1u << 24)
 
-/* X(name, parameters): any may be missing, but for the first five. */
+/* X(name, parameters): any may be missing, except for the first five. */
 #define NVML_ENTRIES(X)                                                                                                \
     X(nvmlInit_v2, (void))                                                                                             \
     X(nvmlShutdown, (void))                                                                                            \
@@ -103,6 +107,7 @@ typedef struct nvml_confidential {
     X(nvmlDeviceGetPowerManagementDefaultLimit, (nvml_device, unsigned *))                                             \
     X(nvmlDeviceGetClockInfo, (nvml_device, int, unsigned *))                                                          \
     X(nvmlDeviceGetMaxClockInfo, (nvml_device, int, unsigned *))                                                       \
+    X(nvmlDeviceGetPerformanceState, (nvml_device, int *))                                                             \
     X(nvmlDeviceGetApplicationsClock, (nvml_device, int, unsigned *))                                                  \
     X(nvmlDeviceGetDefaultApplicationsClock, (nvml_device, int, unsigned *))                                           \
     X(nvmlDeviceGetTotalEccErrors, (nvml_device, int, int, unsigned long long *))                                      \
@@ -122,10 +127,10 @@ typedef struct nvml {
 #undef NVML_MEMBER
 } nvml;
 
-/* Opens libnvidia-ml.so.1. False: *reason has why not, of NVML_TEXT bytes. */
+/* Opens libnvidia-ml.so.1. False: *reason explains why not, in NVML_TEXT bytes. */
 bool doctor_nvml_open(nvml *out, char *reason);
 
-/* Reads all that NVML has. Devices that are not in *buses are added. */
+/* Reads all facts from NVML. Adds devices that are not in *buses. */
 void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s);
 
 #endif

@@ -1,6 +1,8 @@
-/* process.c - facts about the system and this process: kernel, modules, namespaces, limits, memory policy, other programs.
+/* process.c - facts about the system and this process: kernel, modules, namespaces, limits, memory
+ * policy, other programs.
  *
- * Of the kernel's command line only words in the list are read. What cannot be looked at is missing, and is not taken for absent.
+ * It reads only listed words of the kernel's command line. A fact that cannot be read is missing,
+ * and does not count as absent.
  * Threads: one at a time. Locks: none.
  */
 #include <ctype.h>
@@ -20,26 +22,28 @@
 #define IPC_FIRST "ipc:[4026531839]"
 #define PID_FIRST "pid:[4026531836]"
 
-static const char *yes_no(bool yes)
+static const char *process_yes_no(bool yes)
 {
     return yes ? "yes" : "no";
 }
 
 /* ---- the system ---- */
 
-/* Whether a module is loaded. Where neither folder is there, as in a sandbox, nothing is known. */
-static void read_loaded(const char *root, const char *path, const char *other, const char *key, doctor_snapshot *s)
+/* Reads whether a module is loaded. If neither folder exists, as in a sandbox, it is unknown. */
+static void process_read_loaded(const char *root, const char *path, const char *other, const char *key,
+                                doctor_snapshot *s)
 {
     bool there = system_exists(root, path) || (other && system_exists(root, other));
     if (there || system_exists(root, "/sys/module")) {
-        doctor_put(s, yes_no(there), "module.%s", key);
+        doctor_put(s, process_yes_no(there), "module.%s", key);
     } else {
         doctor_miss(s, "/sys/module cannot be read", "module.%s", key);
     }
 }
 
-/* What is off where its folder is not there, and not known where the folder above is not there either. */
-static void read_optional(const char *root, const char *above, long long value, const char *key, doctor_snapshot *s)
+/* A feature is off if its folder is missing, and unknown if the parent folder is missing, too. */
+static void process_read_optional(const char *root, const char *above, long long value, const char *key,
+                                  doctor_snapshot *s)
 {
     if (value >= 0) {
         doctor_put_number(s, value, "system.%s", key);
@@ -52,7 +56,7 @@ static void read_optional(const char *root, const char *above, long long value, 
     }
 }
 
-static void read_kernel(const char *root, doctor_snapshot *s)
+static void process_read_kernel(const char *root, doctor_snapshot *s)
 {
     char line[8192];
     struct utsname names;
@@ -62,22 +66,23 @@ static void read_kernel(const char *root, doctor_snapshot *s)
         doctor_put(s, names.machine, "system.machine");
     }
     if (system_find_line(root, "/proc/cpuinfo", "flags", line, sizeof(line), &readable)) {
-        doctor_put(s, yes_no(strstr(line, " hypervisor")), "system.hypervisor");
+        doctor_put(s, process_yes_no(strstr(line, " hypervisor")), "system.hypervisor");
     } else {
         doctor_miss(s, "/proc/cpuinfo names no flags", "system.hypervisor");
     }
-    doctor_put(s, yes_no(system_exists(root, "/dev/dxg")), "system.wsl");
-    read_loaded(root, "/sys/module/nvidia", "/proc/driver/nvidia/version", "nvidia", s);
-    read_loaded(root, "/sys/module/nouveau", NULL, "nouveau", s);
-    doctor_put(s, yes_no(system_exists(root, "/dev/nvidiactl")), "device_files.control");
-    doctor_put(s, yes_no(system_exists(root, "/dev/nvidia-uvm")), "device_files.uvm");
-    read_optional(root, "/sys/class", system_count_entries(root, "/sys/class/infiniband"), "infiniband", s);
-    read_optional(root, "/proc/sys/kernel", system_read_number(root, -1, "/proc/sys/kernel/yama/ptrace_scope"),
-                  "ptrace_scope", s);
+    doctor_put(s, process_yes_no(system_exists(root, "/dev/dxg")), "system.wsl");
+    process_read_loaded(root, "/sys/module/nvidia", "/proc/driver/nvidia/version", "nvidia", s);
+    process_read_loaded(root, "/sys/module/nouveau", NULL, "nouveau", s);
+    doctor_put(s, process_yes_no(system_exists(root, "/dev/nvidiactl")), "device_files.control");
+    doctor_put(s, process_yes_no(system_exists(root, "/dev/nvidia-uvm")), "device_files.uvm");
+    process_read_optional(root, "/sys/class", system_count_entries(root, "/sys/class/infiniband"), "infiniband", s);
+    process_read_optional(root, "/proc/sys/kernel", system_read_number(root, -1, "/proc/sys/kernel/yama/ptrace_scope"),
+                          "ptrace_scope", s);
 }
 
-/* Words of the kernel's command line that matter here; others may identify the machine. */
-static void read_command_line(const char *root, doctor_snapshot *s)
+/* Keeps the words of the kernel's command line that matter here; others may identify the
+ * machine. */
+static void process_read_command_line(const char *root, doctor_snapshot *s)
 {
     static const char *const wanted[] = {"iommu=",     "intel_iommu=", "amd_iommu=",          "pci=",
                                          "pcie_aspm=", "nouveau.",     "modprobe.blacklist=", "rd.driver.blacklist="};
@@ -102,7 +107,7 @@ static void read_command_line(const char *root, doctor_snapshot *s)
 }
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build" */
-static void read_module(const char *root, doctor_snapshot *s)
+static void process_read_module(const char *root, doctor_snapshot *s)
 {
     char line[1024];
     bool readable;
@@ -127,7 +132,7 @@ static void read_module(const char *root, doctor_snapshot *s)
     }
 }
 
-static void read_nodes(const char *root, doctor_snapshot *s)
+static void process_read_nodes(const char *root, doctor_snapshot *s)
 {
     char line[DOCTOR_VALUE_BYTES];
     int nodes = 0;
@@ -146,7 +151,8 @@ static void read_nodes(const char *root, doctor_snapshot *s)
 
 /* ---- this process ---- */
 
-static void read_namespace(const char *root, const char *kind, const char *first, const char *key, doctor_snapshot *s)
+static void process_read_namespace(const char *root, const char *kind, const char *first, const char *key,
+                                   doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], target[64];
     snprintf(path, sizeof(path), "%s/proc/self/ns/%s", root, kind);
@@ -159,29 +165,32 @@ static void read_namespace(const char *root, const char *kind, const char *first
     doctor_put(s, strcmp(target, first) == 0 ? "the system's" : "own", "process.%s", key);
 }
 
-static bool has_value(const doctor_snapshot *s, const char *key, const char *value)
+static bool process_has_value(const doctor_snapshot *s, const char *key, const char *value)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f && f->value && strcmp(f->value, value) == 0;
 }
 
-/* A namespace of its own decides; that there is none takes both. */
-static void read_container(doctor_snapshot *s)
+/* One namespace of its own means a container; both must be shared to exclude one. */
+static void process_read_container(doctor_snapshot *s)
 {
-    bool own = has_value(s, "process.ipc_namespace", "own") || has_value(s, "process.pid_namespace", "own");
-    bool none =
-        has_value(s, "process.ipc_namespace", "the system's") && has_value(s, "process.pid_namespace", "the system's");
+    bool own =
+        process_has_value(s, "process.ipc_namespace", "own") || process_has_value(s, "process.pid_namespace", "own");
+    bool none = process_has_value(s, "process.ipc_namespace", "the system's") &&
+                process_has_value(s, "process.pid_namespace", "the system's");
     if (own || none) {
-        doctor_put(s, yes_no(own), "system.container");
+        doctor_put(s, process_yes_no(own), "system.container");
     } else {
         doctor_miss(s, "/proc/self/ns cannot be read", "system.container");
     }
 }
 
-/* The nodes of a policy that binds, such as that of numactl --membind. False: there is none such, or it cannot be read (*known). */
-static bool read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
+/* Reads the nodes of a binding policy, such as that of numactl --membind. False: no such policy,
+ * or it cannot be read (*known). */
+static bool process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
 {
-    enum { NODES = 1024, BITS = 8 * sizeof(long), BIND = 2, STATIC = 1 << 15 }; /* include/uapi/linux/mempolicy.h */
+    /* include/uapi/linux/mempolicy.h */
+    enum { NODES = 1024, BITS = 8 * sizeof(long), BIND = 2, STATIC = 1 << 15 };
     unsigned long mask[NODES / BITS] = {0};
     int mode = 0;
     size_t used = 0;
@@ -194,12 +203,12 @@ static bool read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
     return used > 0;
 }
 
-/* Where memory may lie: by the policy, else by the cpuset. */
-static void read_memory_nodes(const char *root, doctor_snapshot *s)
+/* The nodes for memory: from the policy, else from the cpuset. */
+static void process_read_memory_nodes(const char *root, doctor_snapshot *s)
 {
     char list[DOCTOR_VALUE_BYTES], line[512];
     bool known = true, readable;
-    if (!root[0] && read_binding(list, &known)) {
+    if (!root[0] && process_read_binding(list, &known)) {
         doctor_put(s, list, "process.memory_nodes");
     } else if (!known) {
         doctor_miss(s, "the memory policy cannot be read here", "process.memory_nodes");
@@ -211,7 +220,7 @@ static void read_memory_nodes(const char *root, doctor_snapshot *s)
     }
 }
 
-static void read_limits(const char *root, doctor_snapshot *s)
+static void process_read_limits(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[512];
     struct statvfs shm;
@@ -244,8 +253,10 @@ static void read_limits(const char *root, doctor_snapshot *s)
 
 /* ---- other programs ---- */
 
-/* A program that is not found is not there only where the processes of others can be seen; the first one is such. */
-static void put_program(bool found, bool all, const char *yes, const char *no, const char *key, doctor_snapshot *s)
+/* A program that is not found counts as absent only if other users' processes are visible. The
+ * first process belongs to another user. */
+static void process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
+                                doctor_snapshot *s)
 {
     if (found || all) {
         doctor_put(s, found ? yes : no, "%s", key);
@@ -254,8 +265,8 @@ static void put_program(bool found, bool all, const char *yes, const char *no, c
     }
 }
 
-/* Names have 15 characters in /proc. */
-static void read_programs(const char *root, doctor_snapshot *s)
+/* /proc truncates names to 15 characters. */
+static void process_read_programs(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], name[64];
     bool mps = false, fabric = false, persistence = false, all = false;
@@ -273,24 +284,26 @@ static void read_programs(const char *root, doctor_snapshot *s)
     if (directory) {
         closedir(directory);
     }
-    put_program(mps, all, "yes", "no", "mps.server", s);
-    if (fabric || !has_value(s, "system.container", "yes")) { /* from inside a container it cannot be seen */
-        put_program(fabric, all, "running", "not running", "fabric.manager", s);
+    process_put_program(mps, all, "yes", "no", "mps.server", s);
+    /* not visible from inside a container */
+    if (fabric || !process_has_value(s, "system.container", "yes")) {
+        process_put_program(fabric, all, "running", "not running", "fabric.manager", s);
     }
-    put_program(persistence, all, "yes", "no", "system.persistence_daemon", s);
+    process_put_program(persistence, all, "yes", "no", "system.persistence_daemon", s);
 }
 
 void doctor_read_system(const char *root, doctor_snapshot *s)
 {
-    read_kernel(root, s);
-    read_command_line(root, s);
-    read_module(root, s);
-    read_nodes(root, s);
-    read_namespace(root, "ipc", IPC_FIRST, "ipc_namespace", s);
-    read_namespace(root, "pid", PID_FIRST, "pid_namespace", s);
-    read_container(s);
-    read_limits(root, s);
-    read_memory_nodes(root, s);
-    read_programs(root, s);
+    process_read_kernel(root, s);
+    process_read_command_line(root, s);
+    process_read_module(root, s);
+    process_read_nodes(root, s);
+    process_read_namespace(root, "ipc", IPC_FIRST, "ipc_namespace", s);
+    process_read_namespace(root, "pid", PID_FIRST, "pid_namespace", s);
+    process_read_container(s);
+    process_read_limits(root, s);
+    process_read_memory_nodes(root, s);
+    doctor_read_cgroup(root, s);
+    process_read_programs(root, s);
     doctor_read_environment(s);
 }

@@ -1,18 +1,22 @@
-/* report.c - prints the findings: a block each, then the areas without one, what was not checked and why, and what root would add.
+/* report.c - prints each finding, then the areas without one, the skipped checks with reasons, and
+ * what root would add.
  *
  * Threads: one at a time. Locks: none.
- * Always: the text shows a few pairs and facts of each finding, and counts the rest; the JSON has all.
+ * Always: the text shows a few pairs and facts of each finding, and counts the rest; the JSON lists
+ * all.
  */
 #include "cli/doctor/report.h"
 
+#include <stdarg.h>
 #include <string.h>
 #include "base/json.h"
+#include "cli/common/words.h"
 
-enum { LINE = 110, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12, FIX_BYTES = 1024 };
+enum { INDENT = 8, SHOWN_SUBJECTS = 8, SHOWN_FACTS = 6, SHOWN_GAPS = 4, SHOWN_RULES = 12, FIX_BYTES = 4096 };
 
 /* ---- text ---- */
 
-static bool has_subject(const doctor_finding *f, int a, int b)
+static bool doctor_report_has_subject(const doctor_finding *f, int a, int b)
 {
     for (size_t i = 0; i < f->n_subjects; i++) {
         if (f->subjects[i].a == a && f->subjects[i].b == b) {
@@ -22,14 +26,14 @@ static bool has_subject(const doctor_finding *f, int a, int b)
     return false;
 }
 
-/* A pair that is there both ways is shown once. */
-static void put_pairs(const doctor_finding *f, FILE *out)
+/* Shows a pair once if both directions are present. */
+static void doctor_report_put_pairs(const doctor_finding *f, FILE *out)
 {
     int shown = 0;
     size_t left = f->n_subjects;
     for (size_t i = 0; i < f->n_subjects && shown < SHOWN_SUBJECTS; i++) {
         doctor_subject p = f->subjects[i];
-        bool both = has_subject(f, p.b, p.a);
+        bool both = doctor_report_has_subject(f, p.b, p.a);
         if (!both || p.a < p.b) {
             fprintf(out, "%s%d %s %d", shown++ ? ", " : "", p.a, both ? "<->" : "->", p.b);
             left -= both ? 2 : 1;
@@ -40,8 +44,8 @@ static void put_pairs(const doctor_finding *f, FILE *out)
     }
 }
 
-/* NULL: it is not in the snapshot. */
-static const char *bus_of(const doctor_snapshot *s, int device)
+/* NULL: not in the snapshot. */
+static const char *doctor_report_bus_of(const doctor_snapshot *s, int device)
 {
     char key[DOCTOR_KEY_BYTES];
     snprintf(key, sizeof(key), "gpu.%d.bus", device);
@@ -49,10 +53,10 @@ static const char *bus_of(const doctor_snapshot *s, int device)
     return bus ? bus->value : NULL;
 }
 
-static void put_devices(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
+static void doctor_report_put_devices(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
     for (size_t i = 0; i < f->n_subjects && i < SHOWN_SUBJECTS; i++) {
-        const char *bus = bus_of(s, f->subjects[i].a);
+        const char *bus = doctor_report_bus_of(s, f->subjects[i].a);
         fprintf(out, "%s%d", i ? ", " : "", f->subjects[i].a);
         if (bus) {
             fprintf(out, " (%s)", bus);
@@ -63,7 +67,7 @@ static void put_devices(const doctor_snapshot *s, const doctor_finding *f, FILE 
     }
 }
 
-static void put_subjects(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
+static void doctor_report_put_subjects(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
     size_t n = (size_t)doctor_gpus(s);
     bool pairs = f->rule->scope == DOCTOR_PAIR;
@@ -78,31 +82,21 @@ static void put_subjects(const doctor_snapshot *s, const doctor_finding *f, FILE
     }
     fprintf(out, "  %s%s ", word, f->n_subjects == 1 ? "" : "s");
     if (pairs) {
-        put_pairs(f, out);
+        doctor_report_put_pairs(f, out);
     } else {
-        put_devices(s, f, out);
+        doctor_report_put_devices(s, f, out);
     }
     fputc('\n', out);
 }
 
-/* "LABEL text", with further lines under the text. */
-static void put_wrapped(const char *label, const char *text, FILE *out)
+/* Prints "LABEL text", with further lines indented below the text. */
+static void doctor_report_put_wrapped(const char *label, const char *text, FILE *out)
 {
-    int column = fprintf(out, "  %s", label);
-    while (*text) {
-        int word = (int)strcspn(text, " ");
-        if (column + 1 + word > LINE && column > 8) {
-            fprintf(out, "\n%*s", 7, "");
-            column = 7;
-        }
-        column += fprintf(out, " %.*s", word, text);
-        text += word;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
+    int column = fprintf(out, "  %s ", label);
+    words_put(out, text, column, INDENT);
 }
 
-static bool is_alike(const doctor_fact *a, const doctor_fact *b)
+static bool doctor_report_is_alike(const doctor_fact *a, const doctor_fact *b)
 {
     char pattern[DOCTOR_KEY_BYTES], other[DOCTOR_KEY_BYTES];
     doctor_gap_pattern(a->key, pattern);
@@ -110,22 +104,22 @@ static bool is_alike(const doctor_fact *a, const doctor_fact *b)
     return strcmp(a->value, b->value) == 0 && strcmp(pattern, other) == 0;
 }
 
-/* Facts that are alike on several devices are one line. */
-static void put_evidence(const doctor_finding *f, FILE *out)
+/* Prints equal facts of several devices as one line. */
+static void doctor_report_put_evidence(const doctor_finding *f, FILE *out)
 {
     const doctor_fact *shown[SHOWN_FACTS];
     size_t n = 0, left = f->n_evidence;
     for (size_t i = 0; i < f->n_evidence && n < SHOWN_FACTS; i++) {
         const doctor_fact *fact = f->evidence[i];
         size_t before = 0, alike = 0;
-        while (before < n && !is_alike(shown[before], fact)) {
+        while (before < n && !doctor_report_is_alike(shown[before], fact)) {
             before++;
         }
         if (before < n) {
             continue;
         }
         for (size_t k = i; k < f->n_evidence; k++) {
-            alike += is_alike(fact, f->evidence[k]);
+            alike += doctor_report_is_alike(fact, f->evidence[k]);
         }
         char pattern[DOCTOR_KEY_BYTES];
         doctor_gap_pattern(fact->key, pattern);
@@ -142,40 +136,107 @@ static void put_evidence(const doctor_finding *f, FILE *out)
     }
 }
 
-/* The fix, with the bus id of the first device of the finding in the place of DOCTOR_BUS. */
-static void make_fix(const doctor_snapshot *s, const doctor_finding *f, char out[FIX_BYTES])
+typedef struct words {
+    char *out;
+    size_t used, room; /* text that does not fit is dropped */
+} words;
+
+static void doctor_report_add_words(words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void doctor_report_add_words(words *w, const char *format, ...)
 {
-    const char *from = f->rule->fix, *mark;
-    bool of_device = f->rule->scope == DOCTOR_GPU && strstr(from, DOCTOR_BUS);
-    const char *bus = of_device ? bus_of(s, f->subjects[0].a) : NULL;
-    size_t used = 0;
-    while ((mark = strstr(from, DOCTOR_BUS)) && used < FIX_BYTES) {
-        used += (size_t)snprintf(out + used, FIX_BYTES - used, "%.*s%s", (int)(mark - from), from, bus ? bus : "BUS");
-        from = mark + strlen(DOCTOR_BUS);
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(w->out + w->used, w->room - w->used, format, arguments);
+    va_end(arguments);
+    w->used += n < 0 ? 0 : (size_t)n < w->room - w->used ? (size_t)n : w->room - w->used - 1;
+}
+
+/* Adds the suspects with that result: their fixes, or only their names. Returns their number. */
+static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_leave leave, const char *before,
+                                    bool fixes)
+{
+    int n = 0;
+    for (doctor_cause cause = 0; cause < DOCTOR_CAUSES; cause++) {
+        if (f->rule->suspects & DOCTOR_BIT(cause) && f->leaves[cause] == leave) {
+            doctor_report_add_words(w, "%s%s", n++ ? "; " : before,
+                                    fixes ? doctor_cause_fix(cause) : doctor_cause_name(cause));
+            if (fixes && leave == DOCTOR_POSSIBLE) {
+                doctor_report_add_words(w, " (for %s)", doctor_cause_name(cause));
+            }
+        }
     }
-    if (used < FIX_BYTES) {
-        used += (size_t)snprintf(out + used, FIX_BYTES - used, "%s", from);
-    }
-    if (bus && f->n_subjects > 1 && used < FIX_BYTES) {
-        snprintf(out + used, FIX_BYTES - used, " (this is for device %d; so for each)", f->subjects[0].a);
+    return n;
+}
+
+/* First the fixes of causes that were found, then those that facts do not exclude. If facts
+ * exclude all, it states that. */
+static void doctor_report_add_left(words *w, const doctor_finding *f)
+{
+    if (doctor_report_add_causes(w, f, DOCTOR_FOUND, "", true)) {
+        doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "; not excluded either: ", false);
+    } else if (!doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "what facts do not exclude, in turn: ", true)) {
+        doctor_report_add_words(w, "facts exclude all of the usual causes");
     }
 }
 
-static void put_finding(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
+/* Makes the fix. The bus id of the finding's first device replaces DOCTOR_BUS, and the remaining
+ * suspects replace DOCTOR_LEFT. */
+static void doctor_report_make_fix(const doctor_snapshot *s, const doctor_finding *f, char out[FIX_BYTES])
+{
+    const char *from = f->rule->fix;
+    bool of_device = f->rule->scope == DOCTOR_GPU && strstr(from, DOCTOR_BUS);
+    const char *bus = of_device ? doctor_report_bus_of(s, f->subjects[0].a) : NULL;
+    words w = {out, 0, FIX_BYTES};
+    out[0] = 0;
+    for (const char *mark; (mark = strchr(from, '{'));) {
+        doctor_report_add_words(&w, "%.*s", (int)(mark - from), from);
+        if (strncmp(mark, DOCTOR_BUS, strlen(DOCTOR_BUS)) == 0) {
+            doctor_report_add_words(&w, "%s", bus ? bus : "BUS");
+            from = mark + strlen(DOCTOR_BUS);
+        } else {
+            doctor_report_add_left(&w, f);
+            from = mark + strlen(DOCTOR_LEFT);
+        }
+    }
+    doctor_report_add_words(&w, "%s", from);
+    if (bus && f->n_subjects > 1) {
+        doctor_report_add_words(&w, " (this is for device %d; so for each)", f->subjects[0].a);
+    }
+}
+
+/* Prints each excluded cause with its fact. */
+static void doctor_report_put_excluded(const doctor_finding *f, FILE *out)
+{
+    char line[FIX_BYTES] = "";
+    words w = {line, 0, sizeof(line)};
+    for (doctor_cause cause = 0; cause < DOCTOR_CAUSES; cause++) {
+        if (f->rule->suspects & DOCTOR_BIT(cause) && f->leaves[cause] == DOCTOR_EXCLUDED && f->by[cause]) {
+            doctor_report_add_words(&w, "%s%s (%s = %s)", w.used ? ", " : "", doctor_cause_name(cause),
+                                    f->by[cause]->key, f->by[cause]->value);
+        }
+    }
+    if (w.used) {
+        doctor_report_put_wrapped("not  ", line, out);
+    }
+}
+
+static void doctor_report_put_finding(const doctor_snapshot *s, const doctor_finding *f, FILE *out)
 {
     char fix[FIX_BYTES];
     fprintf(out, "%s [%s] %s\n", doctor_severity_text(f->rule->severity), f->rule->id, f->rule->title);
-    put_subjects(s, f, out);
-    put_evidence(f, out);
-    put_wrapped("why  ", f->rule->why, out);
+    doctor_report_put_subjects(s, f, out);
+    doctor_report_put_evidence(f, out);
+    doctor_report_put_wrapped("why  ", f->rule->why, out);
+    doctor_report_put_excluded(f, out);
     if (f->rule->fix[0]) {
-        make_fix(s, f, fix);
-        put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", fix, out);
+        doctor_report_make_fix(s, f, fix);
+        doctor_report_put_wrapped(f->rule->fix_needs_root ? "fix   (as root)" : "fix  ", fix, out);
     }
     fputc('\n', out);
 }
 
-static bool has_finding(const doctor_findings *f, const char *area)
+static bool doctor_report_has_finding(const doctor_findings *f, const char *area)
 {
     for (int i = 0; i < f->n; i++) {
         if (strcmp(f->list[i].rule->area, area) == 0) {
@@ -186,11 +247,11 @@ static bool has_finding(const doctor_findings *f, const char *area)
 }
 
 typedef struct area {
-    int answered, open; /* rules: with all facts for some device or pair, and with none */
-    bool partly;        /* a fact is missing for one of them */
+    int answered, open; /* rules with all facts for some device or pair, and rules with none */
+    bool partly;        /* a fact is missing for one device or pair */
 } area;
 
-static area look_at_area(const doctor_findings *f, const char *name)
+static area doctor_report_area_of(const doctor_findings *f, const char *name)
 {
     area a = {0, 0, false};
     for (int i = 0; i < f->n_answered; i++) {
@@ -209,18 +270,30 @@ static area look_at_area(const doctor_findings *f, const char *name)
     return a;
 }
 
-static const char *const areas[] = {"driver", "devices", "clocks", "peers", "links", "NUMA", "limits", "environment"};
+static const struct {
+    const char *name;
+    int devices; /* the area needs at least this many devices */
+} areas[] = {{"driver", 0}, {"devices", 1}, {"clocks", 1}, {"peers", 2},
+             {"links", 1},  {"NUMA", 1},    {"limits", 0}, {"environment", 0}};
 enum { AREAS = sizeof(areas) / sizeof(areas[0]) };
 
-static void put_areas(const doctor_findings *f, FILE *out)
+/* True if the machine lacks the area's subject: one device, or two. */
+static bool doctor_report_area_is_void(const doctor_snapshot *s, int i)
+{
+    return doctor_gpus(s) < areas[i].devices;
+}
+
+static void doctor_report_put_areas(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
 {
     for (int i = 0; i < AREAS; i++) {
-        area a = look_at_area(f, areas[i]);
-        if (has_finding(f, areas[i])) {
+        area a = doctor_report_area_of(f, areas[i].name);
+        if (doctor_report_has_finding(f, areas[i].name)) {
             continue;
         }
-        fprintf(out, "%-12s ", areas[i]);
-        if (a.answered && a.open) {
+        fprintf(out, "%-12s ", areas[i].name);
+        if (doctor_report_area_is_void(s, i)) {
+            fprintf(out, "%s\n", a.open ? "not checked" : "nothing to check");
+        } else if (a.answered && a.open) {
             fprintf(out, "nothing wrong in %d of %d checks\n", a.answered, a.answered + a.open);
         } else {
             fprintf(out, "%s\n", a.answered ? "nothing wrong" : a.open ? "not checked" : "nothing to check");
@@ -228,13 +301,13 @@ static void put_areas(const doctor_findings *f, FILE *out)
     }
 }
 
-static bool is_group(const doctor_findings *f, size_t first, size_t i)
+static bool doctor_report_is_same_group(const doctor_findings *f, size_t first, size_t i)
 {
     return !f->gaps[i].root && strcmp(f->gaps[i].reason, f->gaps[first].reason) == 0;
 }
 
-/* The facts of a group of gaps in parentheses, a few of them, each once. */
-static void put_facts(const doctor_findings *f, size_t first, char *line, size_t bytes)
+/* The facts of a group of gaps in parentheses: a few of them, each once. */
+static void doctor_report_put_facts(const doctor_findings *f, size_t first, char *line, size_t bytes)
 {
     const char *shown[SHOWN_GAPS];
     int n = 0, more = 0;
@@ -244,7 +317,7 @@ static void put_facts(const doctor_findings *f, size_t first, char *line, size_t
         while (before < n && strcmp(shown[before], f->gaps[i].key) != 0) {
             before++;
         }
-        if (!is_group(f, first, i) || before < n) {
+        if (!doctor_report_is_same_group(f, first, i) || before < n) {
             continue;
         }
         if (n == SHOWN_GAPS) {
@@ -257,14 +330,14 @@ static void put_facts(const doctor_findings *f, size_t first, char *line, size_t
     snprintf(line + used, bytes - used, "%s)", more ? ", ..." : "");
 }
 
-static void put_rules(const doctor_findings *f, size_t first, FILE *out)
+static void doctor_report_put_rules(const doctor_findings *f, size_t first, FILE *out)
 {
     char line[1024] = "";
     size_t used = 0;
     int n = 0;
     const doctor_rule *last = NULL;
     for (size_t i = first; i < f->n_gaps; i++) {
-        if (!is_group(f, first, i) || f->gaps[i].rule == last) {
+        if (!doctor_report_is_same_group(f, first, i) || f->gaps[i].rule == last) {
             continue;
         }
         last = f->gaps[i].rule;
@@ -275,108 +348,144 @@ static void put_rules(const doctor_findings *f, size_t first, FILE *out)
     if (n > SHOWN_RULES) {
         snprintf(line + used, sizeof(line) - used, " and %d more (--json has all)", n - SHOWN_RULES);
     }
-    put_wrapped("   ", line, out);
+    doctor_report_put_wrapped("   ", line, out);
 }
 
-/* What could not be checked, by the reason; what root would see comes at the end. */
-static void put_gaps(const doctor_findings *f, FILE *out)
+/* Prints the checks that could not be made, by reason. Those that root could make come last. */
+static void doctor_report_put_gaps(const doctor_findings *f, FILE *out)
 {
     int groups = 0;
     for (size_t first = 0; first < f->n_gaps; first++) {
         char line[1024];
         size_t before = 0;
-        while (before < first && !is_group(f, first, before)) {
+        while (before < first && !doctor_report_is_same_group(f, first, before)) {
             before++;
         }
         if (f->gaps[first].root || before < first) {
             continue;
         }
-        put_facts(f, first, line, sizeof(line));
+        doctor_report_put_facts(f, first, line, sizeof(line));
         fprintf(out, "%s", groups++ ? "" : "\nNot checked, since facts are missing:\n");
-        put_wrapped("", line, out);
-        put_rules(f, first, out);
+        doctor_report_put_wrapped("", line, out);
+        doctor_report_put_rules(f, first, out);
     }
 }
 
-/* What lacks a fact that root can read, each once. */
-static void put_root(const doctor_findings *f, FILE *out)
+/* Prints the rules that lack a fact which root can read, each once. */
+static void doctor_report_put_root(const doctor_findings *f, FILE *out)
 {
     const doctor_rule *last = NULL;
+    char line[FIX_BYTES] = "";
+    words w = {line, 0, sizeof(line)};
     for (size_t i = 0; i < f->n_gaps; i++) {
         if (f->gaps[i].root && f->gaps[i].rule != last) {
-            fprintf(out, "%s%s", last ? "; " : "\nAs root, this would also be checked: ", f->gaps[i].rule->title);
+            doctor_report_add_words(&w, "%s%s",
+                                    last ? "; " : "As root, this would also be checked: ", f->gaps[i].rule->title);
             last = f->gaps[i].rule;
         }
     }
-    fprintf(out, "%s", last ? "\n" : "");
+    if (last) {
+        fputc('\n', out);
+        words_put(out, line, 0, 2);
+    }
 }
 
-/* The last line where there is no device and no finding. */
-static void put_none(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
+/* Prints a line if there is no device. Returns true if devices were counted. */
+static bool doctor_report_put_none(const doctor_snapshot *s, FILE *out)
 {
     const doctor_fact *bus = doctor_find(s, "system.bus"), *devices = doctor_find(s, "gpus");
+    char line[DOCTOR_VALUE_BYTES + 64];
     if (bus && bus->reason) {
-        fprintf(out, "\nno device was found: %s\n", bus->reason);
+        snprintf(line, sizeof(line), "no device was found: %s", bus->reason);
     } else if (!devices || !devices->value) {
-        fprintf(out, "\nno device was looked at: the snapshot does not have their number (gpus)\n");
+        snprintf(line, sizeof(line), "no device was looked at: the snapshot does not have their number (gpus)");
     } else {
-        fprintf(out, "\nno device was found: the bus has none (lspci -d 10de: lists NVIDIA's); nothing is wrong%s\n",
-                f->n_gaps ? " in what was checked" : "");
+        snprintf(line, sizeof(line), "no device was found: the bus has none (lspci -d 10de: lists NVIDIA devices)");
     }
+    fputc('\n', out);
+    words_put(out, line, 0, 0);
+    return devices && devices->value;
+}
+
+static const char *doctor_report_plural_s(int n)
+{
+    return n == 1 ? "" : "s";
 }
 
 void doctor_print_text(const doctor_snapshot *s, const doctor_findings *f, FILE *out)
 {
-    int count[3] = {0, 0, 0};
+    int count[3] = {0, 0, 0}, n = doctor_gpus(s);
     for (int i = 0; i < f->n; i++) {
-        put_finding(s, &f->list[i], out);
+        doctor_report_put_finding(s, &f->list[i], out);
         count[f->list[i].rule->severity]++;
     }
-    put_areas(f, out);
-    put_gaps(f, out);
-    put_root(f, out);
-    if (f->n == 0 && doctor_gpus(s) == 0) {
-        put_none(s, f, out);
-    } else if (f->n == 0) {
-        fprintf(out, "\n%d device%s: nothing wrong%s\n", doctor_gpus(s), doctor_gpus(s) == 1 ? "" : "s",
-                f->n_gaps ? " in what was checked" : "");
+    doctor_report_put_areas(s, f, out);
+    doctor_report_put_gaps(f, out);
+    doctor_report_put_root(f, out);
+    if (n == 0 && !doctor_report_put_none(s, out) && f->n == 0) {
+        return;
+    }
+    fprintf(out, "\n%d device%s: ", n, doctor_report_plural_s(n));
+    if (f->n == 0) {
+        fprintf(out, "nothing wrong%s\n", f->n_gaps ? " in what was checked" : "");
     } else {
-        fprintf(out, "\n%d device%s: %d error%s, %d warning%s, %d note%s\n", doctor_gpus(s),
-                doctor_gpus(s) == 1 ? "" : "s", count[DOCTOR_ERROR], count[DOCTOR_ERROR] == 1 ? "" : "s",
-                count[DOCTOR_WARNING], count[DOCTOR_WARNING] == 1 ? "" : "s", count[DOCTOR_NOTE],
-                count[DOCTOR_NOTE] == 1 ? "" : "s");
+        fprintf(out, "%d error%s, %d warning%s, %d note%s\n", count[DOCTOR_ERROR],
+                doctor_report_plural_s(count[DOCTOR_ERROR]), count[DOCTOR_WARNING],
+                doctor_report_plural_s(count[DOCTOR_WARNING]), count[DOCTOR_NOTE],
+                doctor_report_plural_s(count[DOCTOR_NOTE]));
     }
 }
 
 /* ---- JSON ---- */
 
-static void put_string(hdi_json *j, const char *key, const char *value)
+static void doctor_report_put_string(hdi_json *j, const char *key, const char *value)
 {
     hdi_json_key(j, key);
     hdi_json_string(j, value);
 }
 
-/* In the order of "devices"; "": not known. */
-static void put_buses_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
+/* In the order of "devices"; "": unknown. */
+static void doctor_report_put_buses_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
 {
     hdi_json_key(j, "buses");
     hdi_json_array(j);
     for (size_t i = 0; i < f->n_subjects; i++) {
-        const char *bus = bus_of(s, f->subjects[i].a);
+        const char *bus = doctor_report_bus_of(s, f->subjects[i].a);
         hdi_json_string(j, bus ? bus : "");
     }
     hdi_json_array_end(j);
 }
 
-static void put_finding_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
+/* The result for each suspect, and the fact that excludes it. */
+static void doctor_report_put_causes_json(const doctor_finding *f, hdi_json *j)
+{
+    static const char *const texts[] = {"excluded", "possible", "found"};
+    hdi_json_key(j, "causes");
+    hdi_json_array(j);
+    for (doctor_cause cause = 0; cause < DOCTOR_CAUSES; cause++) {
+        if (f->rule->suspects & DOCTOR_BIT(cause)) {
+            hdi_json_object(j);
+            doctor_report_put_string(j, "id", doctor_cause_id(cause));
+            doctor_report_put_string(j, "state", texts[f->leaves[cause]]);
+            if (f->leaves[cause] == DOCTOR_EXCLUDED && f->by[cause]) {
+                doctor_report_put_string(j, "fact", f->by[cause]->key);
+                doctor_report_put_string(j, "value", f->by[cause]->value);
+            }
+            hdi_json_object_end(j);
+        }
+    }
+    hdi_json_array_end(j);
+}
+
+static void doctor_report_put_finding_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
 {
     char fix[FIX_BYTES];
-    make_fix(s, f, fix);
+    doctor_report_make_fix(s, f, fix);
     hdi_json_object(j);
-    put_string(j, "id", f->rule->id);
-    put_string(j, "severity", doctor_severity_text(f->rule->severity));
-    put_string(j, "area", f->rule->area);
-    put_string(j, "title", f->rule->title);
+    doctor_report_put_string(j, "id", f->rule->id);
+    doctor_report_put_string(j, "severity", doctor_severity_text(f->rule->severity));
+    doctor_report_put_string(j, "area", f->rule->area);
+    doctor_report_put_string(j, "title", f->rule->title);
     hdi_json_key(j, f->rule->scope == DOCTOR_PAIR ? "pairs" : "devices");
     hdi_json_array(j);
     for (size_t i = 0; i < f->n_subjects && f->rule->scope != DOCTOR_MACHINE; i++) {
@@ -391,49 +500,53 @@ static void put_finding_json(const doctor_snapshot *s, const doctor_finding *f, 
     }
     hdi_json_array_end(j);
     if (f->rule->scope == DOCTOR_GPU) {
-        put_buses_json(s, f, j);
+        doctor_report_put_buses_json(s, f, j);
     }
     hdi_json_key(j, "evidence");
     hdi_json_object(j);
     for (size_t i = 0; i < f->n_evidence; i++) {
-        put_string(j, f->evidence[i]->key, f->evidence[i]->value);
+        doctor_report_put_string(j, f->evidence[i]->key, f->evidence[i]->value);
     }
     hdi_json_object_end(j);
-    put_string(j, "why", f->rule->why);
-    put_string(j, "fix", fix);
+    doctor_report_put_string(j, "why", f->rule->why);
+    if (f->rule->suspects) {
+        doctor_report_put_causes_json(f, j);
+    }
+    doctor_report_put_string(j, "fix", fix);
     hdi_json_key(j, "fix_needs_root");
     hdi_json_bool(j, f->rule->fix_needs_root);
     hdi_json_object_end(j);
 }
 
-static void put_areas_json(const doctor_findings *f, hdi_json *j)
+static void doctor_report_put_areas_json(const doctor_snapshot *s, const doctor_findings *f, hdi_json *j)
 {
     hdi_json_key(j, "areas");
     hdi_json_object(j);
     for (int i = 0; i < AREAS; i++) {
-        area a = look_at_area(f, areas[i]);
-        put_string(j, areas[i],
-                   has_finding(f, areas[i]) ? "findings"
-                   : a.answered && a.partly ? "nothing wrong, partly checked"
-                   : a.answered             ? "nothing wrong"
-                   : a.open                 ? "not checked"
-                                            : "nothing to check");
+        area a = doctor_report_area_of(f, areas[i].name);
+        doctor_report_put_string(j, areas[i].name,
+                                 doctor_report_has_finding(f, areas[i].name) ? "findings"
+                                 : doctor_report_area_is_void(s, i) ? (a.open ? "not checked" : "nothing to check")
+                                 : a.answered && a.partly           ? "nothing wrong, partly checked"
+                                 : a.answered                       ? "nothing wrong"
+                                 : a.open                           ? "not checked"
+                                                                    : "nothing to check");
     }
     hdi_json_object_end(j);
 }
 
 /* Rules that lack facts, once for each reason. */
-static void put_gaps_json(const doctor_findings *f, hdi_json *j)
+static void doctor_report_put_gaps_json(const doctor_findings *f, hdi_json *j)
 {
     hdi_json_key(j, "not_checked");
     hdi_json_array(j);
     for (size_t i = 0; i < f->n_gaps; i++) {
         const doctor_gap *g = &f->gaps[i];
         hdi_json_object(j);
-        put_string(j, "id", g->rule->id);
-        put_string(j, "area", g->rule->area);
-        put_string(j, "fact", g->key);
-        put_string(j, "reason", g->reason);
+        doctor_report_put_string(j, "id", g->rule->id);
+        doctor_report_put_string(j, "area", g->rule->area);
+        doctor_report_put_string(j, "fact", g->key);
+        doctor_report_put_string(j, "reason", g->reason);
         hdi_json_key(j, "cases");
         hdi_json_integer(j, g->cases);
         hdi_json_object_end(j);
@@ -442,7 +555,7 @@ static void put_gaps_json(const doctor_findings *f, hdi_json *j)
 }
 
 /* Rules that lack a fact which root can read. */
-static void put_root_json(const doctor_findings *f, hdi_json *j)
+static void doctor_report_put_root_json(const doctor_findings *f, hdi_json *j)
 {
     const doctor_rule *last = NULL;
     hdi_json_key(j, "as_root");
@@ -468,20 +581,20 @@ void doctor_print_json(const doctor_snapshot *s, const doctor_findings *f, FILE 
     hdi_json_key(&j, "findings");
     hdi_json_array(&j);
     for (int i = 0; i < f->n; i++) {
-        put_finding_json(s, &f->list[i], &j);
+        doctor_report_put_finding_json(s, &f->list[i], &j);
     }
     hdi_json_array_end(&j);
-    put_areas_json(f, &j);
+    doctor_report_put_areas_json(s, f, &j);
     hdi_json_key(&j, "missing");
     hdi_json_object(&j);
     for (size_t i = 0; i < s->n; i++) {
         if (!s->list[i].value) {
-            put_string(&j, s->list[i].key, s->list[i].reason);
+            doctor_report_put_string(&j, s->list[i].key, s->list[i].reason);
         }
     }
     hdi_json_object_end(&j);
-    put_gaps_json(f, &j);
-    put_root_json(f, &j);
+    doctor_report_put_gaps_json(f, &j);
+    doctor_report_put_root_json(f, &j);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

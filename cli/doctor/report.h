@@ -1,4 +1,4 @@
-/* report.h - the findings of `heddle doctor` as text for people, and as JSON.
+/* report.h - prints the findings of `heddle doctor` as text for people, and as JSON.
  *
  * Threads: one at a time. Locks: none.
  */

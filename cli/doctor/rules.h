@@ -1,11 +1,16 @@
-/* rules.h - what a rule of `heddle doctor` is, and how it reads facts: a table of each part, in files rules_*.c.
+/* rules.h - defines the rules of `heddle doctor`, and how they read facts. The files rules_*.c hold
+ * a table for each part.
  *
- * A rule is a question about the machine, about each device, or about each ordered pair of devices. It answers from facts alone. What it
- * has read is the evidence of its finding. A rule for which a fact is missing answers false, and is not answered: the fact is noted. So a rule
- * asks last for what is missing most often.
+ * A rule is a question about the machine, about each device, or about each ordered pair of devices.
+ * It answers from facts alone. The facts that it reads are the evidence of its finding. If a fact
+ * is missing, a rule returns false and counts as unanswered, and the fact is noted. So a rule reads
+ * the most often missing facts last.
+ *
+ * A rule that blames a cause finds nothing if facts exclude that cause (causes.h). So no rule needs
+ * exceptions for tested pairs, or for devices that NVLink connects.
  *
  * Threads: one at a time. Locks: none.
- * Always: a rule reads nothing but the snapshot, and changes nothing.
+ * Always: a rule reads only the snapshot, and changes nothing.
  */
 #ifndef CLI_DOCTOR_RULES_H
 #define CLI_DOCTOR_RULES_H
@@ -16,55 +21,89 @@
 typedef enum doctor_severity { DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_ERROR } doctor_severity;
 typedef enum doctor_scope { DOCTOR_MACHINE, DOCTOR_GPU, DOCTOR_PAIR } doctor_scope;
 
+/* Possible causes for a pair that loses bytes, is slow or is refused. */
+typedef enum doctor_cause {
+    DOCTOR_NO_CAUSE,
+    DOCTOR_IOMMU,      /* it translates addresses, and bytes get lost */
+    DOCTOR_IOMMU_SLOW, /* the same, but copies are slow */
+    DOCTOR_ACS,        /* bridges redirect traffic between peers upwards */
+    DOCTOR_GUEST,      /* this is a virtual machine */
+    DOCTOR_WINDOW,     /* the owner's memory window (BAR1) is smaller than its memory */
+    DOCTOR_STATIC,     /* the driver does not map the whole memory into that window */
+    DOCTOR_KEYS,       /* registry keys of the driver force some kind of peer access */
+    DOCTOR_DISPLAY,    /* all bad pairs share a device with a display */
+    DOCTOR_DEVICE,     /* all bad pairs share another device */
+    DOCTOR_NVLINK,     /* NVLink connects them but does not work */
+    DOCTOR_ROUTE,      /* the driver refuses peer access over PCIe */
+    DOCTOR_REFUSAL,    /* the driver refuses for any reason */
+    DOCTOR_CAUSES
+} doctor_cause;
+
+#define DOCTOR_BIT(cause) (1u << (cause))
+
 enum { DOCTOR_CASE_FACTS = 16 };
 
-/* In the fix of a rule about devices: the bus id of one that was found, so that a command changes no other device. */
+/* In a fix about devices: the bus id of one that was found, so that a command changes no other
+ * device. */
 #define DOCTOR_BUS "{BUS}"
 
-/* One question: a rule for one machine, device or pair. */
+/* In a fix with suspects: the fixes of the causes that facts do not exclude. */
+#define DOCTOR_LEFT "{CAUSES}"
+
+typedef struct doctor_pairs doctor_pairs; /* causes.h */
+
+/* One question: a rule about the machine, a device or a pair. */
 typedef struct doctor_case {
     const doctor_snapshot *s;
+    const doctor_pairs *pairs;
     int a, b; /* the device, or the pair: a uses memory of b; -1: none */
     const doctor_fact *read[DOCTOR_CASE_FACTS];
-    int n;                          /* facts that are evidence */
-    char missing[DOCTOR_KEY_BYTES]; /* the first one that the answer needs and the snapshot lacks; "": none */
+    int n; /* number of facts in evidence */
+    /* the first needed fact that is missing from the snapshot; "": none */
+    char missing[DOCTOR_KEY_BYTES];
+    /* the question does not apply here, so it is neither answered nor open */
+    bool unasked;
 } doctor_case;
 
 typedef struct doctor_rule {
-    const char *id; /* NULL: the end of the table */
+    const char *id; /* NULL ends the table */
     doctor_severity severity;
     doctor_scope scope;
-    const char *area, *title, *why, *fix; /* fix "": nothing can be done; DOCTOR_BUS in it stands for a device */
+    /* fix "": none exists; DOCTOR_BUS in it stands for a device */
+    const char *area, *title, *why, *fix;
     bool fix_needs_root;
     bool (*judge)(doctor_case *c);
+    doctor_cause blames; /* if facts exclude this cause, the rule finds nothing */
+    unsigned suspects;   /* DOCTOR_BIT of each cause that can contribute to the fix */
 } doctor_rule;
 
-/* Causes come before what they lead to. */
+/* Causes come before their effects. */
 extern const doctor_rule doctor_rules_driver[], doctor_rules_health[], doctor_rules_peers[], doctor_rules_links[],
     doctor_rules_process[];
 
-/* The value of a fact that the answer needs; NULL: it is missing. */
+/* The value of a fact that the answer needs; NULL: missing. */
 const char *doctor_look(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
 
-/* The value of a fact without which the rule is answered, too; NULL: it is missing. */
+/* The value of an optional fact; NULL: missing. */
 const char *doctor_maybe(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether the fact is there and is this text. */
+/* True if the fact exists and equals the text. */
 bool doctor_is(doctor_case *c, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 
-/* Whether the fact is missing, or another text. It is no evidence. */
+/* True if the fact is missing or differs. It adds no evidence. */
 bool doctor_is_not(doctor_case *c, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 
-/* The whole number that a fact begins with; `otherwise` where it is missing or has none. */
+/* The whole number at the start of a fact, or `otherwise`. */
 long long doctor_number(doctor_case *c, long long otherwise, const char *key, ...)
     __attribute__((format(printf, 3, 4)));
 long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *key, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether CUDA_VISIBLE_DEVICES alone is why CUDA shows no device. What it has read is evidence. */
+/* True if CUDA_VISIBLE_DEVICES alone hides all devices from CUDA. The facts that it reads are
+ * evidence. */
 bool doctor_hides_all(doctor_case *c);
 
-/* Takes back what was read from the position on: it is no evidence. */
+/* Removes facts from the position on: they are no evidence. */
 void doctor_drop(doctor_case *c, int position);
 
 #endif

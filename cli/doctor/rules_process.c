@@ -1,4 +1,5 @@
-/* rules_process.c - rules about what surrounds this process: limits, containers, and variables of the environment.
+/* rules_process.c - rules about the environment of this process: limits, containers, and
+ * environment variables.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -14,27 +15,27 @@ enum { QUEUES_FEWEST = 8, SHM_LEAST_MIB = 1024, MEMLOCK_LEAST_KIB = 65536, PTRAC
 
 /* ---- limits ---- */
 
-static bool in_container(doctor_case *c)
+static bool process_case_in_container(doctor_case *c)
 {
     return doctor_is(c, "yes", "system.container");
 }
 
-static bool judge_shm(doctor_case *c)
+static bool process_judge_shm(doctor_case *c)
 {
-    if (!in_container(c)) {
+    if (!process_case_in_container(c)) {
         return false;
     }
     long long mib = doctor_number(c, -1, "system.shm_mib");
     return mib >= 0 && mib < SHM_LEAST_MIB;
 }
 
-static bool judge_ipc(doctor_case *c)
+static bool process_judge_ipc(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "own", "process.ipc_namespace");
 }
 
-/* CUDA pins without this limit; libraries for InfiniBand do not. */
-static bool judge_memlock(doctor_case *c)
+/* CUDA pins memory beyond this limit; libraries for InfiniBand do not. */
+static bool process_judge_memlock(doctor_case *c)
 {
     if (doctor_number(c, 0, "system.infiniband") <= 0) {
         return false;
@@ -43,32 +44,55 @@ static bool judge_memlock(doctor_case *c)
     return kib >= 0 && kib < MEMLOCK_LEAST_KIB;
 }
 
-static bool judge_ptrace(doctor_case *c)
+/* One processor for each device, and one for the program. Host devices themselves are the
+ * processors. */
+static bool process_judge_cpu_limit(doctor_case *c)
+{
+    long long limit = doctor_number(c, -1, "process.cpu_limit_milli");
+    return limit >= 0 && doctor_is_not(c, "host", "driver.provider") && doctor_number(c, 0, "gpus") > 0 &&
+           limit < 1000 * (doctor_number(c, 0, "gpus") + 1);
+}
+
+/* Less than the largest device's memory. */
+static bool process_judge_memory_limit(doctor_case *c)
+{
+    long long limit = doctor_number(c, -1, "process.memory_limit_mib");
+    for (int i = 0; limit >= 0 && i < doctor_gpus(c->s); i++) {
+        int before = c->n;
+        if (doctor_number(c, 0, "gpu.%d.memory_mib", i) > limit && doctor_is_not(c, "host", "driver.provider")) {
+            return true;
+        }
+        doctor_drop(c, before);
+    }
+    return false;
+}
+
+static bool process_judge_ptrace(doctor_case *c)
 {
     return doctor_number(c, 0, "system.ptrace_scope") >= PTRACE_ADMIN;
 }
 
 /* ---- environment ---- */
 
-static bool judge_connections(doctor_case *c)
+static bool process_judge_connections(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "env.CUDA_DEVICE_MAX_CONNECTIONS");
     return n > 0 && n < QUEUES_FEWEST;
 }
 
-static bool judge_blocking(doctor_case *c)
+static bool process_judge_blocking(doctor_case *c)
 {
     long long value = doctor_number(c, 0, "env.CUDA_LAUNCH_BLOCKING");
     return value != 0;
 }
 
-static bool judge_lazy(doctor_case *c)
+static bool process_judge_lazy(doctor_case *c)
 {
     return doctor_is(c, "LAZY", "env.CUDA_MODULE_LOADING");
 }
 
-/* The devices that NVML opens; without NVML, all. */
-static int opened(doctor_case *c)
+/* The number of devices that NVML opens; without NVML, all. */
+static int process_case_opened_devices(doctor_case *c)
 {
     int n = doctor_gpus(c->s), known = 0, good = 0, before = c->n;
     for (int i = 0; i < n; i++) {
@@ -80,7 +104,8 @@ static int opened(doctor_case *c)
     return known ? good : n;
 }
 
-/* CUDA ends the list at the first entry that is none. Where the first is a number that there is, something else is wrong. */
+/* CUDA ends the list at the first invalid entry. If the first entry is a valid number, the
+ * problem is elsewhere. */
 bool doctor_hides_all(doctor_case *c)
 {
     const char *list = doctor_look(c, "env.CUDA_VISIBLE_DEVICES");
@@ -90,7 +115,7 @@ bool doctor_hides_all(doctor_case *c)
     if (list[0] == 0 || list[0] == '-' || strcmp(list, "NoDevFiles") == 0) {
         return true;
     }
-    int n = opened(c);
+    int n = process_case_opened_devices(c);
     if (n == 0 || doctor_number_maybe(c, 0, "driver.init") != NO_DEVICE) {
         return false;
     }
@@ -99,13 +124,13 @@ bool doctor_hides_all(doctor_case *c)
     return end == list || first >= n;
 }
 
-static bool judge_hidden(doctor_case *c)
+static bool process_judge_hidden(doctor_case *c)
 {
     return doctor_hides_all(c);
 }
 
-/* Where CUDA's numbers are there, they decide; else devices of several kinds. */
-static bool judge_order(doctor_case *c)
+/* Uses CUDA's numbers if they are known, else differing kinds of devices. */
+static bool process_judge_order(doctor_case *c)
 {
     int n = doctor_gpus(c->s);
     if (doctor_number(c, 0, "gpus") < 2) {
@@ -135,17 +160,23 @@ static bool judge_order(doctor_case *c)
     return false;
 }
 
-static bool judge_option(doctor_case *c)
+static bool process_judge_option(doctor_case *c)
 {
     return doctor_is(c, "wrong", "env.options");
 }
 
-static bool judge_peers_off(doctor_case *c)
+static bool process_judge_unknown(doctor_case *c)
+{
+    const char *list = doctor_look(c, "env.unknown");
+    return list && strcmp(list, "none") != 0;
+}
+
+static bool process_judge_peers_off(doctor_case *c)
 {
     return doctor_is(c, "off", "env.HEDDLE_PEERS") || doctor_number(c, 0, "env.NCCL_P2P_DISABLE") > 0;
 }
 
-static bool judge_peers_trusted(doctor_case *c)
+static bool process_judge_peers_trusted(doctor_case *c)
 {
     return doctor_is(c, "trust", "env.HEDDLE_PEERS");
 }
@@ -153,43 +184,61 @@ static bool judge_peers_trusted(doctor_case *c)
 const doctor_rule doctor_rules_process[] = {
     {"devices-hidden", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "CUDA_VISIBLE_DEVICES hides all devices",
      "there are devices, and programs find none",
-     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false, judge_hidden},
+     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false, process_judge_hidden,
+     DOCTOR_NO_CAUSE, 0},
     {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT,
      "a variable HEDDLE_* has a value that is none of its own",
      "every program that opens Heddle fails, and CUDA was not asked here",
-     "heddle info shows which one and what it may be", false, judge_option},
+     "heddle info shows which one and what it may be", false, process_judge_option, DOCTOR_NO_CAUSE, 0},
     {"shm-small", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "/dev/shm of this container is small",
      "NCCL and data loaders put their buffers there, and fail with \"No space left on device\" or a bus error",
-     "docker run --shm-size=8g, or --ipc=host", false, judge_shm},
+     "docker run --shm-size=8g, or --ipc=host", false, process_judge_shm, DOCTOR_NO_CAUSE, 0},
     {"memlock", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "little memory may be locked, and there is InfiniBand",
      "registering memory for the network fails", "ulimit -l unlimited; for a container --ulimit memlock=-1", true,
-     judge_memlock},
+     process_judge_memlock, DOCTOR_NO_CAUSE, 0},
+    {"cpu-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "a control group limits this process to few processors",
+     "each device has a thread, and copies and callbacks have more; at the limit all of them stand still together, for "
+     "milliseconds",
+     "give it one processor for each device, and one more: docker run --cpus, limits.cpu of a pod, CPUQuota of a "
+     "service",
+     false, process_judge_cpu_limit, DOCTOR_NO_CAUSE, 0},
+    {"memory-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
+     "a control group limits the memory of this process to less than a device has",
+     "pinned memory and files that are being read count; beyond the limit the kernel kills the program",
+     "docker run --memory, limits.memory of a pod, MemoryMax of a service; the option pinned_limit bounds what Heddle "
+     "pins",
+     false, process_judge_memory_limit, DOCTOR_NO_CAUSE, 0},
     {"max-connections", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_DEVICE_MAX_CONNECTIONS allows few hardware queues",
      "lanes and streams that share a queue hold each other up",
-     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option queues of Heddle then decides", false, judge_connections},
+     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option queues of Heddle then decides", false, process_judge_connections,
+     DOCTOR_NO_CAUSE, 0},
     {"launch-blocking", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_LAUNCH_BLOCKING makes every launch wait for its end", "nothing overlaps any more",
-     "unset CUDA_LAUNCH_BLOCKING", false, judge_blocking},
+     "unset CUDA_LAUNCH_BLOCKING", false, process_judge_blocking, DOCTOR_NO_CAUSE, 0},
+    {"variable-unknown", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
+     "a variable HEDDLE_* is no option, and is ignored", "what it should set keeps its default",
+     "correct its name, or unset it; heddle info lists all variables", false, process_judge_unknown, DOCTOR_NO_CAUSE,
+     0},
     {"peers-trusted", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "HEDDLE_PEERS=trust takes the driver's word on peer access", "bytes that get lost between devices are not noticed",
-     "unset HEDDLE_PEERS", false, judge_peers_trusted},
+     "unset HEDDLE_PEERS", false, process_judge_peers_trusted, DOCTOR_NO_CAUSE, 0},
     {"ipc-namespace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "this container has an IPC namespace of its own",
      "memory cannot be shared with processes outside by CUDA's IPC handles",
-     "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, judge_ipc},
+     "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, process_judge_ipc, DOCTOR_NO_CAUSE, 0},
     {"ptrace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "processes may not look into each other (ptrace_scope)",
      "libraries that fetch descriptors from another process fail; debuggers do, too",
      "sysctl kernel.yama.ptrace_scope=1; 3 stays until a restart, so set it in /etc/sysctl.d and restart", true,
-     judge_ptrace},
+     process_judge_ptrace, DOCTOR_NO_CAUSE, 0},
     {"lazy-loading", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_MODULE_LOADING=LAZY loads kernels at their first launch",
      "a first launch waits for what runs on the device, and measurements contain the loading",
-     "CUDA_MODULE_LOADING=EAGER", false, judge_lazy},
+     "CUDA_MODULE_LOADING=EAGER", false, process_judge_lazy, DOCTOR_NO_CAUSE, 0},
     {"device-order", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA numbers the devices in another order than nvidia-smi",
      "with devices of several kinds CUDA puts the fastest first; numbers here are in the order of the bus",
-     "CUDA_DEVICE_ORDER=PCI_BUS_ID", false, judge_order},
+     "CUDA_DEVICE_ORDER=PCI_BUS_ID", false, process_judge_order, DOCTOR_NO_CAUSE, 0},
     {"peers-off", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT, "a variable turns peer access off",
      "copies are staged although devices may reach each other", "unset HEDDLE_PEERS and NCCL_P2P_DISABLE", false,
-     judge_peers_off},
-    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL}};
+     process_judge_peers_off, DOCTOR_NO_CAUSE, 0},
+    {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

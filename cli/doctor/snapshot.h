@@ -1,12 +1,14 @@
-/* snapshot.h - the facts of a machine that `heddle doctor` judges: an ordered list of keys and values, and its JSON.
+/* snapshot.h - the facts of a machine for `heddle doctor`: an ordered list of keys and values, and
+ * its JSON.
  *
- * A key is such as "system.kernel", "gpu.0.mig" or "pair.0.1.read". Devices are numbered in the order of their bus ids. A fact that could
- * not be found out is missing, with the reason. The JSON is one object: "heddle_snapshot": 1, then "facts" and "missing" with text
- * and whole numbers. Other members, such as "source", are for people.
+ * Keys are, for example, "system.kernel", "gpu.0.mig" or "pair.0.1.read". Devices are numbered in
+ * the order of their bus ids. A fact that could not be read is missing, with the reason. The JSON
+ * is one object: "heddle_snapshot": 1, then "facts" and "missing" with text and whole numbers.
+ * Other members, such as "source", are for people.
  *
  * Threads: one at a time. Locks: none.
- * Always: nothing in it identifies an owner. A UUID is replaced by a hash wherever it stands in a value. A key has one value at most.
- * Values are one line of text.
+ * Always: nothing in it identifies an owner. A hash replaces each UUID in a value. A key has at
+ * most one value. Values are one line of text.
  */
 #ifndef CLI_DOCTOR_SNAPSHOT_H
 #define CLI_DOCTOR_SNAPSHOT_H
@@ -25,21 +27,23 @@ enum {
     DOCTOR_UUID_BYTES = 36
 };
 
-/* The reason of what a user without privileges cannot read. */
+/* The reason for facts that a user without privileges cannot read. */
 #define DOCTOR_ROOT "only root can read it"
 
-/* The reason of what there is nothing of: a rule about it is answered, and has found nothing. */
+/* The reason for facts that the device does not support: a rule about them is answered, and
+ * finds nothing. */
 #define DOCTOR_UNSUPPORTED "the device does not have it"
 
-/* What NVML reports of a device that belongs to others: it is counted, and neither broken nor this process's. */
+/* NVML's report on a device that belongs to others: it is counted, and is neither broken nor
+ * usable by this process. */
 #define DOCTOR_NOT_ALLOWED "the user may not read it"
 
-/* The reason of what the bus has of a device that NVML or CUDA lists alone. */
+/* The reason for missing facts of the bus about a device that only NVML or CUDA lists. */
 #define DOCTOR_NOT_ON_BUS "/sys does not list this device, only NVML or CUDA does (look from outside a container)"
 
 typedef struct doctor_fact {
     char *key;
-    char *value;  /* NULL: it is missing */
+    char *value;  /* NULL: missing */
     char *reason; /* why it is missing, else NULL */
 } doctor_fact;
 
@@ -49,30 +53,31 @@ typedef struct doctor_snapshot {
     size_t *index, buckets; /* positions in the list, plus one, by the hash of the key */
 } doctor_snapshot;
 
-/* Whether the text begins with a UUID in its usual form, with dashes. */
+/* True if the text begins with a UUID in its usual form, with dashes. */
 bool doctor_is_uuid(const char *text);
 
-/* Zeroed is empty. */
+/* A zeroed snapshot is empty. */
 void doctor_release(doctor_snapshot *s);
 
-/* Each sets a fact. The first value of a key stays; a value takes the place of a reason. */
+/* Each sets a fact. The first value of a key stays; a value replaces a reason. */
 void doctor_put(doctor_snapshot *s, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...) __attribute__((format(printf, 3, 4)));
 
-/* NULL: there is nothing under this key. */
+/* NULL: unknown key. */
 const doctor_fact *doctor_find(const doctor_snapshot *s, const char *key);
 
 /* The number of devices. */
 int doctor_gpus(const doctor_snapshot *s);
 
-/* Sets all facts of another one. */
+/* Sets all facts of another snapshot. */
 void doctor_add_all(doctor_snapshot *s, const doctor_snapshot *other);
 
 /* Writes the whole document. */
 void doctor_write(const doctor_snapshot *s, FILE *out);
 
-/* Reads a document into an empty snapshot. False: it is none, with one line in `error`, and the snapshot is empty. */
+/* Reads a document into an empty snapshot. False: it is invalid. Then `error` is one line, and
+ * the snapshot stays empty. */
 bool doctor_read(doctor_snapshot *s, const char *text, size_t bytes, char error[DOCTOR_ERROR_BYTES]);
 
 #endif

@@ -1,8 +1,9 @@
-/* facts.h - what the system reports of devices and the paths between them: IOMMU, bridges, links, windows, the driver's settings.
+/* facts.h - facts from the system about devices and the paths between them: IOMMU, bridges, links,
+ * windows, driver settings.
  *
  * Threads: one at a time. Locks: none.
- * Always: only facts that /sys and /proc have. What an unprivileged reader cannot see is unknown, and never guessed.
- * Nothing is changed. Nothing here fails.
+ * Always: facts come from /sys and /proc only. A fact that an unprivileged reader cannot see is
+ * unknown, never guessed. Nothing is changed. Nothing here fails.
  */
 #ifndef CLI_P2P_FACTS_H
 #define CLI_P2P_FACTS_H
@@ -19,10 +20,10 @@ typedef struct p2p_fact {
     int device; /* -1: the machine */
     const char *id, *name;
     char text[P2P_FACT_TEXT];
-    const char *remedy; /* "": none is needed or known */
+    const char *remedy; /* "": not needed, or unknown */
 } p2p_fact;
 
-/* A device of which facts are wanted. */
+/* A device to read facts about. */
 typedef struct p2p_place {
     char bus_id[SYSTEM_BUS_ID]; /* "0000:1b:00.0" */
     uint64_t memory_bytes;
@@ -34,7 +35,14 @@ typedef struct p2p_facts {
     system_path path[P2P_PLACES_MAX][P2P_PLACES_MAX];
 } p2p_facts;
 
-/* `root` is put before /sys and /proc: "" but for tests. */
+/* The result of testing a pair. */
+typedef enum p2p_outcome { P2P_UNTESTED, P2P_WORKS, P2P_REFUSED, P2P_BAD } p2p_outcome;
+
+/* Marks a problem as harmless if all pairs that it could harm passed their tests. So nobody
+ * changes a working setup. outcome[d][o]: d uses memory of o. */
+void p2p_facts_settle(p2p_facts *facts, int n, p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX]);
+
+/* `root` is put before /sys and /proc; outside of tests it is "". */
 void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts *out);
 
 const char *p2p_state_text(p2p_state state);

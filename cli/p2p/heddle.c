@@ -1,8 +1,10 @@
-/* heddle.c - hd_copy between devices: as it goes by itself where a device may use the other one's memory, and with peers=off.
+/* heddle.c - hd_copy between devices: by its default route if one device may use the other's
+ * memory, and with peers=off.
  *
- * Threads: the conductor's. Locks: none.
- * Always: Heddle's own launches fill and compare memory, so it works where the engines are in processes of their own. What a
- * sample copied is compared before it counts. A pair that fails is noted, and the others are measured all the same.
+ * Threads: the conductor. Locks: none.
+ * Always: Heddle's own launches fill and compare memory, so this works if the engines are in other
+ * processes. Copied bytes are compared before a sample counts. A failing pair is noted, and the
+ * others are still measured.
  */
 #include <math.h>
 #include <string.h>
@@ -10,7 +12,7 @@
 
 enum { TEXT = 128 };
 
-/* A runtime with two buffers on each device: what is sent from there, and what arrives there. */
+/* A runtime with two buffers on each device: one to send from, and one to receive into. */
 typedef struct side {
     p2p_experiment *x;
     hd_runtime *runtime;
@@ -21,7 +23,7 @@ typedef struct side {
 
 #define TRY(status, what) report_check(status, what, error)
 
-static bool open_side(side *s, char *error)
+static bool p2p_heddle_open_side(side *s, char *error)
 {
     p2p_experiment *x = s->x;
     hd_module *module;
@@ -42,7 +44,7 @@ static bool open_side(side *s, char *error)
     return true;
 }
 
-static void close_side(side *s)
+static void p2p_heddle_close_side(side *s)
 {
     for (int i = 0; i < s->x->n; i++) {
         hd_free(s->out[i]);
@@ -51,21 +53,21 @@ static void close_side(side *s)
     }
 }
 
-static hd_dims grid_of(const side *s, int device)
+static hd_dims p2p_heddle_grid_of(const side *s, int device)
 {
     return (hd_dims){s->x->devices[device].multiprocessors, 1, 1};
 }
 
-static bool fill(side *s, int device, hd_buffer *buffer, uint32_t seed, char *error)
+static bool p2p_heddle_fill_buffer(side *s, int device, hd_buffer *buffer, uint32_t seed, char *error)
 {
     const hd_arg arguments[3] = {hd_out(buffer), hd_u64(s->x->bytes / 4), hd_u32(seed)};
     hd_dims block = {P2P_BLOCK, 1, 1};
     hd_lane *lane = NULL;
     return TRY(hd_lane_get_default(s->runtime, device, &lane), "hd_lane_get_default") &&
-           TRY(hd_launch(lane, s->fill, grid_of(s, device), block, 0, arguments, 3, NULL), "hd_launch");
+           TRY(hd_launch(lane, s->fill, p2p_heddle_grid_of(s, device), block, 0, arguments, 3, NULL), "hd_launch");
 }
 
-static bool compare(side *s, const char *what, int device, uint32_t seed, bool *right, char *error)
+static bool p2p_heddle_compare_buffer(side *s, const char *what, int device, uint32_t seed, bool *right, char *error)
 {
     p2p_experiment *x = s->x;
     uint64_t wrong = 0;
@@ -74,7 +76,7 @@ static bool compare(side *s, const char *what, int device, uint32_t seed, bool *
     hd_lane *lane = NULL;
     if (!TRY(hd_lane_get_default(s->runtime, device, &lane), "hd_lane_get_default") ||
         !TRY(hd_fill(s->count[device], 0, 0, sizeof(wrong), NULL), "hd_fill") ||
-        !TRY(hd_launch(lane, s->check, grid_of(s, device), block, 0, arguments, 4, NULL), "hd_launch") ||
+        !TRY(hd_launch(lane, s->check, p2p_heddle_grid_of(s, device), block, 0, arguments, 4, NULL), "hd_launch") ||
         !TRY(hd_read(s->count[device], 0, &wrong, sizeof(wrong)), "hd_read")) {
         return false;
     }
@@ -87,8 +89,10 @@ static bool compare(side *s, const char *what, int device, uint32_t seed, bool *
     return true;
 }
 
-/* So many copies from d to o, or also back, in turns; seconds until all have arrived. */
-static bool copy_many(side *s, int d, int o, bool both, size_t bytes, int copies, double *seconds, char *error)
+/* Copies that often from d to o, or in both directions in turns. Returns the seconds until all
+ * have arrived. */
+static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes, int copies, double *seconds,
+                                 char *error)
 {
     hd_ticket there = {NULL, 0}, back = {NULL, 0};
     uint64_t begin = stats_monotonic();
@@ -105,7 +109,7 @@ static bool copy_many(side *s, int d, int o, bool both, size_t bytes, int copies
     return true;
 }
 
-static bool run_way(side *s, const char *what, int d, int o, bool both, double *out, char *error)
+static bool p2p_heddle_run_way(side *s, const char *what, int d, int o, bool both, double *out, char *error)
 {
     p2p_experiment *x = s->x;
     double samples[P2P_SAMPLES_MAX], seconds = 1;
@@ -113,26 +117,29 @@ static bool run_way(side *s, const char *what, int d, int o, bool both, double *
     bool ok = true, right = true;
     for (int k = 0; k < x->samples && ok; k++) {
         uint32_t seed = 0x6a09e600u + 4 * (uint32_t)k;
-        ok = fill(s, d, s->out[d], seed, error) && fill(s, o, s->out[o], seed + 1, error) &&
-             fill(s, o, s->in[o], ~seed, error) && fill(s, d, s->in[d], ~seed, error) &&
-             copy_many(s, d, o, both, x->bytes, warm, &seconds, error) &&
-             copy_many(s, d, o, both, x->bytes, copies, &seconds, error) && compare(s, what, o, seed, &right, error) &&
-             (!both || compare(s, what, d, seed + 1, &right, error));
+        ok = p2p_heddle_fill_buffer(s, d, s->out[d], seed, error) &&
+             p2p_heddle_fill_buffer(s, o, s->out[o], seed + 1, error) &&
+             p2p_heddle_fill_buffer(s, o, s->in[o], ~seed, error) &&
+             p2p_heddle_fill_buffer(s, d, s->in[d], ~seed, error) &&
+             p2p_heddle_copy_many(s, d, o, both, x->bytes, warm, &seconds, error) &&
+             p2p_heddle_copy_many(s, d, o, both, x->bytes, copies, &seconds, error) &&
+             p2p_heddle_compare_buffer(s, what, o, seed, &right, error) &&
+             (!both || p2p_heddle_compare_buffer(s, what, d, seed + 1, &right, error));
         samples[k] = (double)x->bytes * copies * (both ? 2 : 1) / (seconds * 1e9);
     }
     *out = ok && right ? stats_spread_of(samples, x->samples).median : NAN;
     return ok;
 }
 
-/* Copies of so few bytes, each waited for: the median of their durations in microseconds. */
-static bool run_small(side *s, int d, int o, size_t bytes, double *out, char *error)
+/* Copies few bytes and waits for each copy. The result is the median duration in microseconds. */
+static bool p2p_heddle_run_small(side *s, int d, int o, size_t bytes, double *out, char *error)
 {
     static double values[P2P_SMALL_COPIES];
     int count = s->x->small_copies;
     bool ok = true;
-    for (int i = -count / 10; i < count && ok; i++) { /* the first ones warm up */
+    for (int i = -count / 10; i < count && ok; i++) { /* the first iterations warm up */
         double seconds = 0;
-        ok = copy_many(s, d, o, false, bytes, 1, &seconds, error);
+        ok = p2p_heddle_copy_many(s, d, o, false, bytes, 1, &seconds, error);
         if (i >= 0) {
             values[i] = seconds * 1e6;
         }
@@ -141,7 +148,7 @@ static bool run_small(side *s, int d, int o, size_t bytes, double *out, char *er
     return ok;
 }
 
-static bool run_pair(side *s, int d, int o, char *error)
+static bool p2p_heddle_run_pair(side *s, int d, int o, char *error)
 {
     p2p_experiment *x = s->x;
     char text[TEXT];
@@ -149,51 +156,52 @@ static bool run_pair(side *s, int d, int o, char *error)
     p2p_figure_id both = s->staged ? P2P_HEDDLE_STAGED_BOTH : P2P_HEDDLE_DIRECT_BOTH;
     snprintf(text, sizeof(text), "%d -> %d, hd_copy%s", d, o, s->staged ? " with peers=off" : "");
     p2p_step(x, s->staged ? "hd_copy, staged" : "hd_copy, direct", text);
-    bool ok =
-        run_way(s, text, d, o, false, &x->figures[one][d][o], error) &&
-        run_small(s, d, o, 4, &x->figures[s->staged ? P2P_HEDDLE_STAGED_4 : P2P_HEDDLE_DIRECT_4][d][o], error) &&
-        run_small(s, d, o, 4096, &x->figures[s->staged ? P2P_HEDDLE_STAGED_4096 : P2P_HEDDLE_DIRECT_4096][d][o], error);
+    bool ok = p2p_heddle_run_way(s, text, d, o, false, &x->figures[one][d][o], error) &&
+              p2p_heddle_run_small(s, d, o, 4, &x->figures[s->staged ? P2P_HEDDLE_STAGED_4 : P2P_HEDDLE_DIRECT_4][d][o],
+                                   error) &&
+              p2p_heddle_run_small(
+                  s, d, o, 4096, &x->figures[s->staged ? P2P_HEDDLE_STAGED_4096 : P2P_HEDDLE_DIRECT_4096][d][o], error);
     if (d < o) {
         snprintf(text, sizeof(text), "%d <-> %d, hd_copy%s", d, o, s->staged ? " with peers=off" : "");
-        ok = ok && run_way(s, text, d, o, true, &x->figures[both][d][o], error);
+        ok = ok && p2p_heddle_run_way(s, text, d, o, true, &x->figures[both][d][o], error);
         x->figures[both][o][d] = x->figures[both][d][o];
     }
     return ok;
 }
 
-/* hd_copy uses either device's access to the other, where copies that way are the faster ones. */
-static bool goes_directly(const p2p_experiment *x, int d, int o)
+/* hd_copy uses either device's access to the other, if that is the faster way. */
+static bool p2p_heddle_goes_directly(const p2p_experiment *x, int d, int o)
 {
     return d != o && (x->peers[d][o].verdict == HD_PEER_USABLE || x->peers[o][d].verdict == HD_PEER_USABLE);
 }
 
-static bool wanted(const side *s, int d, int o)
+static bool p2p_heddle_is_wanted(const side *s, int d, int o)
 {
-    return d != o && (s->staged || goes_directly(s->x, d, o));
+    return d != o && (s->staged || p2p_heddle_goes_directly(s->x, d, o));
 }
 
-static bool run_side(side *s, char *error)
+static bool p2p_heddle_run_side(side *s, char *error)
 {
     p2p_experiment *x = s->x;
-    bool ok = open_side(s, error);
+    bool ok = p2p_heddle_open_side(s, error);
     for (int d = 0; d < x->n && ok; d++) {
         for (int o = 0; o < x->n; o++) {
-            if (wanted(s, d, o) && !run_pair(s, d, o, error)) {
+            if (p2p_heddle_is_wanted(s, d, o) && !p2p_heddle_run_pair(s, d, o, error)) {
                 p2p_note(x, "%d -> %d, hd_copy%s: not all was measured: %.400s", d, o,
                          s->staged ? " with peers=off" : "", error);
             }
         }
     }
-    close_side(s);
+    p2p_heddle_close_side(s);
     return ok;
 }
 
-static int count_pairs(const side *s)
+static int p2p_heddle_count_pairs(const side *s)
 {
     int count = 0;
     for (int d = 0; d < s->x->n; d++) {
         for (int o = 0; o < s->x->n; o++) {
-            count += wanted(s, d, o);
+            count += p2p_heddle_is_wanted(s, d, o);
         }
     }
     return count;
@@ -202,13 +210,13 @@ static int count_pairs(const side *s)
 int p2p_heddle_steps(const p2p_experiment *x)
 {
     side direct = {.x = (p2p_experiment *)x}, staged = {.x = (p2p_experiment *)x, .staged = true};
-    return count_pairs(&direct) + count_pairs(&staged);
+    return p2p_heddle_count_pairs(&direct) + p2p_heddle_count_pairs(&staged);
 }
 
 bool p2p_heddle_run(p2p_experiment *x, char *error)
 {
     side direct = {.x = x, .runtime = x->runtime}, staged = {.x = x, .staged = true};
-    if (x->n < 2 || (count_pairs(&direct) > 0 && !run_side(&direct, error))) {
+    if (x->n < 2 || (p2p_heddle_count_pairs(&direct) > 0 && !p2p_heddle_run_side(&direct, error))) {
         return x->n < 2;
     }
     for (int i = 0; i < x->n; i++) {
@@ -220,7 +228,7 @@ bool p2p_heddle_run(p2p_experiment *x, char *error)
     if (!TRY(hd_open(&options, &staged.runtime), "hd_open")) {
         return false;
     }
-    bool ok = run_side(&staged, error);
+    bool ok = p2p_heddle_run_side(&staged, error);
     hd_close(staged.runtime);
     return ok;
 }

@@ -1,13 +1,14 @@
 /* json.c - the record of `heddle p2p` as JSON, and its figures in nvbandwidth's schema.
  *
- * Threads: the conductor's. Locks: none.
- * Always: what was not measured is null in the record and "N/A" in nvbandwidth's schema.
+ * Threads: the conductor. Locks: none.
+ * Always: a figure that was not measured is null in the record and "N/A" in nvbandwidth's schema.
  *
- * The schema is that of nvbandwidth v0.8 (json_output.cpp). One object "nvbandwidth" has the versions, the list of devices
- * and the test cases. A test case has its name, status, description, matrix and sum. Matrices are numbers as strings of six
- * digits, with "N/A" where nothing was measured. A case with both directions has three matrices, which follow each other as
- * further rows; the sum is the last one's. A case for which the machine has no pair is "Waived". One that could not be
- * measured is "Error".
+ * The schema follows nvbandwidth v0.8 (json_output.cpp). One object "nvbandwidth" contains the
+ * versions, the list of devices and the test cases. A test case has a name, status, description,
+ * matrix and sum. Matrices are numbers as strings of six digits, with "N/A" for missing figures. A
+ * case with both directions prints three matrices as further rows; the sum is that of the last one.
+ * A case without a matching pair on the machine is "Waived". One that could not be measured is
+ * "Error".
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +22,8 @@ void p2p_driver_text(const p2p_experiment *x, char *out, size_t bytes)
     char line[512];
     FILE *file = x->on_host ? NULL : fopen("/proc/driver/nvidia/version", "re");
     snprintf(out, bytes, "%s", x->on_host ? "host" : "");
-    if (file && fgets(line, sizeof(line), file)) { /* the first word that begins with a digit and has a dot */
+    /* the first word that starts with a digit and contains a dot */
+    if (file && fgets(line, sizeof(line), file)) {
         for (char *word = strtok(line, " \t\n"); word; word = strtok(NULL, " \t\n")) {
             if (*word >= '0' && *word <= '9' && strchr(word, '.')) {
                 snprintf(out, bytes, "%s", word);
@@ -34,9 +36,9 @@ void p2p_driver_text(const p2p_experiment *x, char *out, size_t bytes)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- record -- */
+/* ---- record ---- */
 
-static void put_run(const p2p_experiment *x, hdi_json *j)
+static void p2p_json_put_run(const p2p_experiment *x, hdi_json *j)
 {
     hdi_json_key(j, "run");
     hdi_json_object(j);
@@ -53,7 +55,7 @@ static void put_run(const p2p_experiment *x, hdi_json *j)
     hdi_json_object_end(j);
 }
 
-static void put_pair(const p2p_experiment *x, int d, int o, hdi_json *j)
+static void p2p_json_put_pair(const p2p_experiment *x, int d, int o, hdi_json *j)
 {
     const hd_peer_info *p = &x->peers[d][o];
     hdi_json_object(j);
@@ -73,7 +75,7 @@ static void put_pair(const p2p_experiment *x, int d, int o, hdi_json *j)
     hdi_json_object_end(j);
 }
 
-static void put_facts(const p2p_experiment *x, hdi_json *j)
+static void p2p_json_put_facts(const p2p_experiment *x, hdi_json *j)
 {
     hdi_json_key(j, "system");
     hdi_json_array(j);
@@ -96,7 +98,7 @@ static void put_facts(const p2p_experiment *x, hdi_json *j)
     hdi_json_array_end(j);
 }
 
-static void put_figure_head(const p2p_figure *f, hdi_json *j)
+static void p2p_json_put_figure_head(const p2p_figure *f, hdi_json *j)
 {
     hdi_json_object(j);
     report_put_string(j, "id", f->id);
@@ -106,12 +108,12 @@ static void put_figure_head(const p2p_figure *f, hdi_json *j)
     hdi_json_array(j);
 }
 
-static void put_figures(const p2p_experiment *x, hdi_json *j)
+static void p2p_json_put_figures(const p2p_experiment *x, hdi_json *j)
 {
     hdi_json_key(j, "figures");
     hdi_json_array(j);
     for (int f = 0; f < P2P_FIGURES; f++) {
-        put_figure_head(&p2p_figures[f], j);
+        p2p_json_put_figure_head(&p2p_figures[f], j);
         for (int d = 0; d < x->n; d++) {
             hdi_json_array(j);
             for (int o = 0; o < x->n; o++) {
@@ -126,7 +128,7 @@ static void put_figures(const p2p_experiment *x, hdi_json *j)
     hdi_json_key(j, "links");
     hdi_json_array(j);
     for (int l = 0; l < P2P_LINKS; l++) {
-        put_figure_head(&p2p_links[l], j);
+        p2p_json_put_figure_head(&p2p_links[l], j);
         for (int d = 0; d < x->n; d++) {
             hdi_json_number(j, x->links[l][d]);
         }
@@ -136,15 +138,15 @@ static void put_figures(const p2p_experiment *x, hdi_json *j)
     hdi_json_array_end(j);
 }
 
-/* -------------------------------------------------------------------------------------------------- nvbandwidth -- */
+/* ---- nvbandwidth ---- */
 
-/* A case that both measure; name and description are what a reader of the schema goes by. */
+/* A case that both programs measure. Readers of the schema use name and description. */
 typedef struct shared_case {
     const char *name, *description;
-    int first, matrices; /* figures from `first` on; 0 matrices: first is a link, of one row */
+    int first, matrices; /* figures from `first` on; 0 matrices: `first` is a link, with one row */
 } shared_case;
 
-/* In nvbandwidth's order (nvbandwidth.cpp, createTestcases). */
+/* In the order of nvbandwidth (nvbandwidth.cpp, createTestcases). */
 static const shared_case shared_cases[] = {
     {"host_to_device_memcpy_ce", "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)", P2P_TO_DEVICE_CE, 0},
     {"device_to_host_memcpy_ce", "memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)", P2P_TO_HOST_CE, 0},
@@ -171,8 +173,8 @@ static const shared_case shared_cases[] = {
     {"device_local_copy", "memcpy local GPU(column) bandwidth (GB/s)", P2P_LOCAL_CE, 0},
 };
 
-/* One row; the sum of what was measured. */
-static double put_row(hdi_json *j, const double *values, int n)
+/* Writes one row. Returns the sum of the measured values. */
+static double p2p_json_put_row(hdi_json *j, const double *values, int n)
 {
     double sum = 0;
     hdi_json_array(j);
@@ -188,7 +190,7 @@ static double put_row(hdi_json *j, const double *values, int n)
     return sum;
 }
 
-static int count_measured(const p2p_experiment *x, const shared_case *c)
+static int p2p_json_count_measured(const p2p_experiment *x, const shared_case *c)
 {
     int count = 0;
     for (int i = 0; i < x->n; i++) {
@@ -202,8 +204,8 @@ static int count_measured(const p2p_experiment *x, const shared_case *c)
     return count;
 }
 
-/* Whether the machine has something that the case is about. */
-static bool applies(const p2p_experiment *x, const shared_case *c)
+/* True if the machine has the subject of the case. */
+static bool p2p_json_case_applies(const p2p_experiment *x, const shared_case *c)
 {
     bool any = c->matrices == 0;
     for (int d = 0; d < x->n; d++) {
@@ -214,13 +216,13 @@ static bool applies(const p2p_experiment *x, const shared_case *c)
     return any && !x->options->verdicts_only;
 }
 
-static void put_case(const p2p_experiment *x, const shared_case *c, hdi_json *j)
+static void p2p_json_put_case(const p2p_experiment *x, const shared_case *c, hdi_json *j)
 {
     double sum = 0;
     hdi_json_object(j);
     report_put_string(j, "name", c->name);
-    if (count_measured(x, c) == 0) {
-        report_put_string(j, "status", applies(x, c) ? "Error" : "Waived");
+    if (p2p_json_count_measured(x, c) == 0) {
+        report_put_string(j, "status", p2p_json_case_applies(x, c) ? "Error" : "Waived");
         hdi_json_object_end(j);
         return;
     }
@@ -229,12 +231,12 @@ static void put_case(const p2p_experiment *x, const shared_case *c, hdi_json *j)
     hdi_json_key(j, "bandwidth_matrix");
     hdi_json_array(j);
     if (c->matrices == 0) {
-        sum = put_row(j, x->links[c->first], x->n);
+        sum = p2p_json_put_row(j, x->links[c->first], x->n);
     }
     for (int m = 0; m < c->matrices; m++) {
         sum = 0;
         for (int d = 0; d < x->n; d++) {
-            sum += put_row(j, x->figures[c->first + m][d], x->n);
+            sum += p2p_json_put_row(j, x->figures[c->first + m][d], x->n);
         }
     }
     hdi_json_array_end(j);
@@ -242,8 +244,9 @@ static void put_case(const p2p_experiment *x, const shared_case *c, hdi_json *j)
     hdi_json_object_end(j);
 }
 
-/* The value of the key "nvbandwidth". The version names the definitions; "git_version" names the program that measured. */
-static void put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
+/* The value of the key "nvbandwidth". The version names the definitions; "git_version" names the
+ * program that measured. */
+static void p2p_json_put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
 {
     char text[256];
     hdi_json_object(j);
@@ -262,7 +265,8 @@ static void put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
     }
     hdi_json_key(j, "GPU Device list");
     hdi_json_array(j);
-    for (int i = 0; i < x->n; i++) { /* nvbandwidth has the machine's name at the end; records here do not have it */
+    /* nvbandwidth appends the machine's name; records here omit it */
+    for (int i = 0; i < x->n; i++) {
         snprintf(text, sizeof(text), "%d: %.127s (%s): (localhost)", i, x->devices[i].info.name,
                  x->devices[i].info.bus_id);
         hdi_json_string(j, text);
@@ -271,13 +275,13 @@ static void put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
     hdi_json_key(j, "testcases");
     hdi_json_array(j);
     for (size_t i = 0; i < sizeof(shared_cases) / sizeof(shared_cases[0]); i++) {
-        put_case(x, &shared_cases[i], j);
+        p2p_json_put_case(x, &shared_cases[i], j);
     }
     hdi_json_array_end(j);
     hdi_json_object_end(j);
 }
 
-/* ------------------------------------------------------------------------------------------------------- files -- */
+/* ---- files ---- */
 
 void p2p_print_nvbandwidth(const void *experiment, FILE *out)
 {
@@ -285,7 +289,7 @@ void p2p_print_nvbandwidth(const void *experiment, FILE *out)
     hdi_json_begin(&j, out);
     hdi_json_object(&j);
     hdi_json_key(&j, "nvbandwidth");
-    put_nvbandwidth(experiment, &j);
+    p2p_json_put_nvbandwidth(experiment, &j);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }
@@ -295,19 +299,19 @@ void p2p_print_json(const void *experiment, FILE *out)
     const p2p_experiment *x = experiment;
     hdi_json j;
     report_begin(&j, out, "p2p", &x->record, x->runtime);
-    put_run(x, &j);
+    p2p_json_put_run(x, &j);
     hdi_json_key(&j, "pairs");
     hdi_json_array(&j);
     for (int d = 0; d < x->n; d++) {
         for (int o = 0; o < x->n; o++) {
             if (d != o) {
-                put_pair(x, d, o, &j);
+                p2p_json_put_pair(x, d, o, &j);
             }
         }
     }
     hdi_json_array_end(&j);
-    put_facts(x, &j);
-    put_figures(x, &j);
+    p2p_json_put_facts(x, &j);
+    p2p_json_put_figures(x, &j);
     hdi_json_key(&j, "verified");
     hdi_json_object(&j);
     report_put_integer(&j, "compared", x->checked);
@@ -320,6 +324,6 @@ void p2p_print_json(const void *experiment, FILE *out)
     }
     hdi_json_array_end(&j);
     hdi_json_key(&j, "nvbandwidth");
-    put_nvbandwidth(x, &j);
+    p2p_json_put_nvbandwidth(x, &j);
     report_end(&j);
 }

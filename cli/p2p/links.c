@@ -1,7 +1,8 @@
-/* links.c - what is measured of each device and pinned memory near it, and of the device by itself, with the driver's own calls.
+/* links.c - measures each device with pinned memory near it, and the device by itself, with the
+ * driver's own calls.
  *
- * Threads: the conductor's, which runs near the device meanwhile. Locks: none.
- * Always: afterwards the thread may run where it might before.
+ * Threads: the conductor, which runs near the device meanwhile. Locks: none.
+ * Always: afterwards the thread may run on the same processors as before.
  */
 #include <math.h>
 #include <sched.h>
@@ -9,12 +10,13 @@
 #include <string.h>
 #include "cli/p2p/parts.h"
 
-/* The memory of one device's cases; the far copies of both directions at once are twice as large. */
+/* The memory for one device's cases. For both directions at once, the opposite copies are twice
+ * as large. */
 typedef struct link_memory {
     p2p_memory host[2], device[2];
 } link_memory;
 
-static bool take_memory(p2p_experiment *x, int device, link_memory *m, char *error)
+static bool p2p_links_take_memory(p2p_experiment *x, int device, link_memory *m, char *error)
 {
     memset(m, 0, sizeof(*m));
     for (int i = 0; i < 2; i++) {
@@ -28,9 +30,10 @@ static bool take_memory(p2p_experiment *x, int device, link_memory *m, char *err
     return true;
 }
 
-/* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp): HostToDevice*, DeviceToHost*, HostToDeviceBidirCE, DeviceToHostBidirCE,
- * HostDeviceLatencySM, DeviceLocalCopy. Of both directions only the first is reported. */
-static bool run_device(p2p_experiment *x, int device, const link_memory *m, char *error)
+/* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp): HostToDevice*, DeviceToHost*,
+ * HostToDeviceBidirCE, DeviceToHostBidirCE, HostDeviceLatencySM, DeviceLocalCopy. Of two
+ * directions at once, only the first is reported. */
+static bool p2p_links_run_device(p2p_experiment *x, int device, const link_memory *m, char *error)
 {
     char text[64];
     double values[P2P_JOBS_MAX];
@@ -69,9 +72,10 @@ static bool run_device(p2p_experiment *x, int device, const link_memory *m, char
     return ok && p2p_chase(x, text, device, &h[0], &x->links[P2P_HOST_LATENCY_SM][device], error);
 }
 
-/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) runs on the processors next to the device before it takes pinned memory.
- * The memory then lies there. The system lists these processors, such as "0-31,64-95". False where it does not. */
-static bool near_processors(const char *bus_id, cpu_set_t *out)
+/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) moves to the processors next to the
+ * device before it allocates pinned memory, so that the memory is there. The system lists these
+ * processors, such as "0-31,64-95". False if it does not. */
+static bool p2p_links_near_processors(const char *bus_id, cpu_set_t *out)
 {
     char path[128], list[4096], *at = list;
     int used = snprintf(path, sizeof(path), "/sys/bus/pci/devices/");
@@ -109,13 +113,14 @@ bool p2p_links_run(p2p_experiment *x, char *error)
         link_memory m = {.host = {{.device = -1}, {.device = -1}}};
         snprintf(text, sizeof(text), "device %d", i);
         p2p_step(x, "devices and pinned memory", text);
-        if (known && near_processors(x->devices[i].info.bus_id, &near)) {
+        if (known && p2p_links_near_processors(x->devices[i].info.bus_id, &near)) {
             CPU_AND(&near, &near, &before);
             bool none = CPU_COUNT(&near) == 0;
             sched_setaffinity(0, sizeof(near), none ? &before : &near);
         }
         x->code = HDCU_SUCCESS;
-        bool ok = p2p_enter(x, i, error) && take_memory(x, i, &m, error) && run_device(x, i, &m, error);
+        bool ok =
+            p2p_enter(x, i, error) && p2p_links_take_memory(x, i, &m, error) && p2p_links_run_device(x, i, &m, error);
         for (int k = 0; k < 2; k++) {
             p2p_give(x, &m.device[k]);
             p2p_give(x, &m.host[k]);

@@ -1,11 +1,12 @@
-/* p2p.h - `heddle p2p`: which device can use which other one's memory, how fast, and what stands in the way.
+/* p2p.h - `heddle p2p`: which devices can use each other's memory, how fast, and what prevents it.
  *
  * The experiment, in this order:
  *   - the verdicts of hd_peers_check for every ordered pair
- *   - bandwidth and latency of every pair, by copy engine and by kernel where the verdict allows direct access
+ *   - bandwidth and latency of every pair, by copy engine and by kernel if the verdict allows
+ *     direct access
  *   - the same through pinned memory, by the driver and by hd_copy
  *   - copies between the devices and pinned memory
- *   - what /sys and /proc report of the paths between the devices
+ *   - facts from /sys and /proc about the paths between the devices
  *
  * Threads: p2p_run is called on the program's first. Locks: none that callers see.
  */
@@ -19,28 +20,28 @@
 enum {
     P2P_SIZE_MAX = 16384, /* MiB */
     P2P_SAMPLES_MAX = 99,
-    P2P_CORRUPT = 3 /* what p2p_run returns when bytes do not arrive as they were sent */
+    P2P_CORRUPT = 3 /* result of p2p_run if bytes arrive changed */
 };
 
 typedef struct p2p_options {
-    const char *devices;          /* as the option `devices`; NULL: as in the environment */
-    int size_mib;                 /* of the buffers; 0: by the kind of device */
+    const char *devices;          /* as the option `devices`; NULL: from the environment */
+    int size_mib;                 /* of the buffers; 0: depends on the kind of device */
     int samples;                  /* 0: 3 */
-    bool quick;                   /* smaller buffers, one sample, fewer copies in it */
-    bool again;                   /* test all pairs, also those that are known */
+    bool quick;                   /* smaller buffers, one sample, fewer copies each */
+    bool again;                   /* test all pairs again, including known ones */
     bool verdicts_only;           /* measure nothing */
-    bool nvbandwidth_on_output;   /* its schema to the output, instead of the tables */
-    const char *nvbandwidth_file; /* its schema into this file as well; NULL: no file */
+    bool nvbandwidth_on_output;   /* prints this schema instead of the tables */
+    const char *nvbandwidth_file; /* also writes the schema into this file; NULL: no file */
     report_run run;
 } p2p_options;
 
-/* Runs it and prints it. Returns:
+/* Runs the experiment and prints the results. Returns:
  *   - 0: done, whatever the verdicts are
- *   - P2P_CORRUPT: a pair is corrupt, or bytes of a measurement arrived wrong
- *   - 1: something failed; one line on stderr has the reason, and what was found out by then is printed */
+ *   - P2P_CORRUPT: a pair is corrupt, or bytes of a measurement arrived changed
+ *   - 1: failed; prints the reason as one line on stderr, and the results so far */
 int p2p_run(const p2p_options *options);
 
-/* What is measured, and how to read it: text for the help. */
+/* Help text: what is measured, and how to read it. */
 extern const char p2p_help[];
 
 #endif

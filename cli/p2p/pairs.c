@@ -1,20 +1,22 @@
-/* pairs.c - what is measured of pairs of devices with the driver's own calls: direct, and staged by the driver.
+/* pairs.c - measures pairs of devices with the driver's own calls: direct, and staged by the
+ * driver.
  *
- * Threads: the conductor's. Locks: none.
- * Always: memory of another device is touched directly only where the verdict allows it. Peer access is enabled for one pair
- * at a time (a device can have eight peers), and not while the driver is to stage. What the driver refuses for one pair is
- * noted. The other pairs are measured all the same, unless the driver is of no more use.
+ * Threads: the conductor. Locks: none.
+ * Always: a device touches another one's memory directly only if the verdict allows it. Peer access
+ * is enabled for one pair at a time (a device can have eight peers), and disabled while the driver
+ * is to stage. If the driver refuses a case for one pair, that is noted. The other pairs are still
+ * measured, unless the driver has become unusable.
  */
 #include <math.h>
 #include <string.h>
 #include "cli/p2p/parts.h"
 
 /* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp, DeviceToDevice*): of d and o
- *    write        d copies from its memory into o's
+ *    write        d copies from its memory into o's memory
  *    read         d copies from o's memory into its own
- *    both, write  first: o copies into d's memory, second: d into o's; the copier owns the source
- *    both, read   first: d copies from o's memory, second: o from d's; the copier owns the destination
- * Of both, the two are timed each by itself; the total is their sum. */
+ *    both, write  first: o copies into d's memory, second: d into o's memory (each from its own)
+ *    both, read   first: d copies from o's memory, second: o from d's memory (each into its own)
+ * Of both, each is timed separately; the total is their sum. */
 typedef struct pair_case {
     p2p_figure_id id; /* both: the first of three */
     bool by_kernel, reads, both;
@@ -40,7 +42,7 @@ typedef struct pair {
     p2p_memory mine[2], others[2];
 } pair;
 
-static void give_pair(p2p_experiment *x, pair *p)
+static void p2p_pairs_give_pair(p2p_experiment *x, pair *p)
 {
     for (int i = 0; i < 2; i++) {
         p2p_give(x, &p->mine[i]);
@@ -48,47 +50,48 @@ static void give_pair(p2p_experiment *x, pair *p)
     }
 }
 
-static bool take_pair(p2p_experiment *x, int d, int o, pair *out, char *error)
+static bool p2p_pairs_take_pair(p2p_experiment *x, int d, int o, pair *out, char *error)
 {
     size_t bytes = x->bytes < P2P_CHAIN_BYTES ? P2P_CHAIN_BYTES : x->bytes;
     memset(out, 0, sizeof(*out));
     out->d = d, out->o = o;
     for (int i = 0; i < 2; i++) {
         if (!p2p_take(x, d, bytes, &out->mine[i], error) || !p2p_take(x, o, bytes, &out->others[i], error)) {
-            give_pair(x, out);
+            p2p_pairs_give_pair(x, out);
             return false;
         }
-        out->mine[i].bytes = out->others[i].bytes = x->bytes; /* a chain may need more than is copied */
+        /* a chain may need more than a copy */
+        out->mine[i].bytes = out->others[i].bytes = x->bytes;
     }
     return true;
 }
 
-static void pair_text(const pair *p, const char *what, char out[TEXT])
+static void p2p_pairs_pair_text(const pair *p, const char *what, char out[TEXT])
 {
     snprintf(out, TEXT, "%d -> %d, %s", p->d, p->o, what);
 }
 
-/* ------------------------------------------------------------------------------------------------------- direct -- */
+/* ---- direct ---- */
 
-static bool run_one(p2p_experiment *x, pair *p, const pair_case *c, char *error)
+static bool p2p_pairs_run_one(p2p_experiment *x, pair *p, const pair_case *c, char *error)
 {
     char text[TEXT];
     p2p_job job = {.dst = &p->others[0], .src = &p->mine[0], .on = p->d, .by_kernel = c->by_kernel};
     if (c->reads) {
         job.dst = &p->mine[0], job.src = &p->others[0];
     }
-    pair_text(p, c->text, text);
+    p2p_pairs_pair_text(p, c->text, text);
     return p2p_measure(x, text, &job, 1, &x->figures[c->id][p->d][p->o], error);
 }
 
-static bool run_both(p2p_experiment *x, pair *p, const pair_case *c, char *error)
+static bool p2p_pairs_run_both(p2p_experiment *x, pair *p, const pair_case *c, char *error)
 {
     char text[TEXT];
     double values[2];
     p2p_job jobs[2] = {
         {.dst = &p->mine[0], .src = &p->others[0], .on = c->reads ? p->d : p->o, .by_kernel = c->by_kernel},
         {.dst = &p->others[1], .src = &p->mine[1], .on = c->reads ? p->o : p->d, .by_kernel = c->by_kernel}};
-    pair_text(p, c->text, text);
+    p2p_pairs_pair_text(p, c->text, text);
     bool ok = p2p_measure(x, text, jobs, 2, values, error);
     x->figures[c->id][p->d][p->o] = values[0];
     x->figures[c->id + 1][p->d][p->o] = values[1];
@@ -96,13 +99,14 @@ static bool run_both(p2p_experiment *x, pair *p, const pair_case *c, char *error
     return ok;
 }
 
-/* Copies of so few bytes, each waited for: the median of their durations in microseconds. */
-static bool run_small(p2p_experiment *x, pair *p, size_t bytes, double *out, char *error)
+/* Copies few bytes and waits for each copy. The result is the median duration in microseconds. */
+static bool p2p_pairs_run_small(p2p_experiment *x, pair *p, size_t bytes, double *out, char *error)
 {
     static double values[P2P_SMALL_COPIES];
     const p2p_device *d = &x->devices[p->d], *o = &x->devices[p->o];
     bool ok = p2p_enter(x, p->d, error);
-    for (int i = -x->small_copies / 10; i < x->small_copies && ok; i++) { /* the first ones warm up */
+    /* the first iterations warm up */
+    for (int i = -x->small_copies / 10; i < x->small_copies && ok; i++) {
         uint64_t begin = stats_monotonic();
         ok = P2P_TRY(x, error, cuMemcpyPeerAsync,
                      (p->others[0].address, o->context, p->mine[0].address, d->context, bytes, d->stream[0])) &&
@@ -115,7 +119,7 @@ static bool run_small(p2p_experiment *x, pair *p, size_t bytes, double *out, cha
     return ok;
 }
 
-static bool run_direct(p2p_experiment *x, pair *p, char *error)
+static bool p2p_pairs_run_direct(p2p_experiment *x, pair *p, char *error)
 {
     char text[TEXT];
     int d = p->d, o = p->o;
@@ -126,15 +130,16 @@ static bool run_direct(p2p_experiment *x, pair *p, char *error)
     bool ok = !back || p2p_connect(x, o, d, error);
     for (int i = 0; i < CASES && ok; i++) {
         if (i == 0 || cases[i].by_kernel != cases[i - 1].by_kernel) {
-            pair_text(p, cases[i].by_kernel ? "kernels" : "copy engines", text);
+            p2p_pairs_pair_text(p, cases[i].by_kernel ? "kernels" : "copy engines", text);
             p2p_step(x, "pairs", text);
         }
-        ok = !cases[i].both ? run_one(x, p, &cases[i], error) : !back || run_both(x, p, &cases[i], error);
+        ok = !cases[i].both ? p2p_pairs_run_one(x, p, &cases[i], error)
+                            : !back || p2p_pairs_run_both(x, p, &cases[i], error);
     }
-    pair_text(p, "loads of a kernel", text);
+    p2p_pairs_pair_text(p, "loads of a kernel", text);
     ok = ok && p2p_chase(x, text, d, &p->others[0], &x->figures[P2P_SM_LATENCY][d][o], error) &&
-         run_small(x, p, 4, &x->figures[P2P_DIRECT_4][d][o], error) &&
-         run_small(x, p, 4096, &x->figures[P2P_DIRECT_4096][d][o], error);
+         p2p_pairs_run_small(x, p, 4, &x->figures[P2P_DIRECT_4][d][o], error) &&
+         p2p_pairs_run_small(x, p, 4096, &x->figures[P2P_DIRECT_4096][d][o], error);
     p2p_disconnect(x, d, o);
     if (back) {
         p2p_disconnect(x, o, d);
@@ -142,9 +147,9 @@ static bool run_direct(p2p_experiment *x, pair *p, char *error)
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------- staged -- */
+/* ---- staged ---- */
 
-static bool stage(p2p_experiment *x, const pair *p, int direction, char *error)
+static bool p2p_pairs_submit_staged(p2p_experiment *x, const pair *p, int direction, char *error)
 {
     const p2p_memory *dst = direction ? &p->mine[1] : &p->others[0], *src = direction ? &p->others[1] : &p->mine[0];
     const p2p_device *from = &x->devices[src->device];
@@ -153,14 +158,15 @@ static bool stage(p2p_experiment *x, const pair *p, int direction, char *error)
                                                         from->context, x->bytes, from->stream[0]));
 }
 
-/* So many copies in one direction, or in both in turns; seconds until all have arrived. By the clock: how the driver stages is its own
- * affair, and may need this thread, so nothing is held back. */
-static bool stage_copies(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)
+/* Copies that often in one direction, or in both in turns. Returns the seconds until all have
+ * arrived. It measures by the clock and holds nothing back: the driver stages in its own way,
+ * and may need this thread for it. */
+static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)
 {
     uint64_t begin = stats_monotonic();
     bool ok = true;
     for (int i = 0; i < copies && ok; i++) {
-        ok = stage(x, p, 0, error) && (!both || stage(x, p, 1, error));
+        ok = p2p_pairs_submit_staged(x, p, 0, error) && (!both || p2p_pairs_submit_staged(x, p, 1, error));
     }
     char later[PLAIN_ERROR];
     ok = P2P_TRY(x, ok ? error : later, cuStreamSynchronize, (x->devices[p->d].stream[0])) && ok;
@@ -169,7 +175,7 @@ static bool stage_copies(p2p_experiment *x, const pair *p, bool both, int copies
     return ok;
 }
 
-static bool fill_staged(p2p_experiment *x, const pair *p, uint32_t seed, char *error)
+static bool p2p_pairs_fill_staged(p2p_experiment *x, const pair *p, uint32_t seed, char *error)
 {
     return p2p_fill(x, p->d, &p->mine[0], x->bytes, seed, error) &&
            p2p_fill(x, p->o, &p->others[1], x->bytes, seed + 1, error) &&
@@ -177,7 +183,8 @@ static bool fill_staged(p2p_experiment *x, const pair *p, uint32_t seed, char *e
            p2p_fill(x, p->d, &p->mine[1], x->bytes, ~seed, error);
 }
 
-static bool compare_staged(p2p_experiment *x, const pair *p, bool both, uint32_t seed, bool *right, char *error)
+static bool p2p_pairs_compare_staged(p2p_experiment *x, const pair *p, bool both, uint32_t seed, bool *right,
+                                     char *error)
 {
     uint64_t wrong[2] = {0, 0};
     if (!p2p_compare(x, p->o, &p->others[0], x->bytes, seed, &wrong[0], error) ||
@@ -194,38 +201,39 @@ static bool compare_staged(p2p_experiment *x, const pair *p, bool both, uint32_t
     return true;
 }
 
-static bool run_staged_way(p2p_experiment *x, const pair *p, bool both, double *out, char *error)
+static bool p2p_pairs_run_staged_way(p2p_experiment *x, const pair *p, bool both, double *out, char *error)
 {
     double samples[P2P_SAMPLES_MAX], seconds = 0;
     bool ok = true, right = true;
     for (int k = 0; k < x->samples && ok; k++) {
         uint32_t seed = 0x3c6ef300u + (uint32_t)k;
-        ok = fill_staged(x, p, seed, error) && stage_copies(x, p, both, x->staged_warm, &seconds, error) &&
-             stage_copies(x, p, both, x->staged_copies, &seconds, error) &&
-             compare_staged(x, p, both, seed, &right, error);
+        ok = p2p_pairs_fill_staged(x, p, seed, error) &&
+             p2p_pairs_copy_staged(x, p, both, x->staged_warm, &seconds, error) &&
+             p2p_pairs_copy_staged(x, p, both, x->staged_copies, &seconds, error) &&
+             p2p_pairs_compare_staged(x, p, both, seed, &right, error);
         samples[k] = (double)x->bytes * x->staged_copies * (both ? 2 : 1) / (seconds * 1e9);
     }
     *out = ok && right ? stats_spread_of(samples, x->samples).median : NAN;
     return ok;
 }
 
-static bool run_staged(p2p_experiment *x, pair *p, char *error)
+static bool p2p_pairs_run_staged(p2p_experiment *x, pair *p, char *error)
 {
     char text[TEXT];
     int d = p->d, o = p->o;
-    pair_text(p, "staged by the driver", text);
+    p2p_pairs_pair_text(p, "staged by the driver", text);
     p2p_step(x, "pairs", text);
-    bool ok = run_staged_way(x, p, false, &x->figures[P2P_STAGED][d][o], error) &&
-              run_small(x, p, 4, &x->figures[P2P_STAGED_4][d][o], error) &&
-              run_small(x, p, 4096, &x->figures[P2P_STAGED_4096][d][o], error);
+    bool ok = p2p_pairs_run_staged_way(x, p, false, &x->figures[P2P_STAGED][d][o], error) &&
+              p2p_pairs_run_small(x, p, 4, &x->figures[P2P_STAGED_4][d][o], error) &&
+              p2p_pairs_run_small(x, p, 4096, &x->figures[P2P_STAGED_4096][d][o], error);
     if (d < o) {
-        ok = ok && run_staged_way(x, p, true, &x->figures[P2P_STAGED_BOTH][d][o], error);
+        ok = ok && p2p_pairs_run_staged_way(x, p, true, &x->figures[P2P_STAGED_BOTH][d][o], error);
         x->figures[P2P_STAGED_BOTH][o][d] = x->figures[P2P_STAGED_BOTH][d][o];
     }
     return ok;
 }
 
-/* ---------------------------------------------------------------------------------------------------- all pairs -- */
+/* ---- all pairs ---- */
 
 int p2p_pairs_steps(const p2p_experiment *x)
 {
@@ -247,10 +255,10 @@ bool p2p_pairs_run(p2p_experiment *x, char *error)
                 continue;
             }
             x->code = HDCU_SUCCESS;
-            bool ok = take_pair(x, d, o, &p, error);
+            bool ok = p2p_pairs_take_pair(x, d, o, &p, error);
             if (ok) {
-                ok = run_staged(x, &p, error) && (!p2p_direct(x, d, o) || run_direct(x, &p, error));
-                give_pair(x, &p);
+                ok = p2p_pairs_run_staged(x, &p, error) && (!p2p_direct(x, d, o) || p2p_pairs_run_direct(x, &p, error));
+                p2p_pairs_give_pair(x, &p);
             }
             if (!ok && hdi_driver_code_is_fatal(x->code)) {
                 return false;

@@ -1,21 +1,21 @@
-/* parts.h - what the files behind p2p.h share.
+/* parts.h - shared by the files of p2p.h.
  *
- *    run.c          the conductor: opens the devices, gets the verdicts, goes through the measurements
+ *    run.c          the conductor: opens the devices, gets the verdicts, runs the measurements
  *    plain.c        the driver's own calls: devices, memory, kernels, peer access
- *    sample.c       copies behind a gate, timed by events on the devices; loads one after the other
- *    pairs.c        what is measured of pairs with plain calls: direct, and staged by the driver
- *    links.c        the same of devices with pinned memory
+ *    sample.c       copies behind a gate, timed by device events; dependent loads
+ *    pairs.c        measures pairs with plain calls: direct, and staged by the driver
+ *    links.c        measures devices with pinned memory in the same way
  *    heddle.c       hd_copy, directly and with peers=off
- *    facts.c        what /sys and /proc report of devices and the paths between them
+ *    facts.c        facts from /sys and /proc about devices and the paths between them
  *    report.c       tables, verdicts, reasons, remedies
  *    json.c         the record as JSON, and the figures in nvbandwidth's schema
  *    kernels/p2p.c  the kernels
  *
- * Threads: the conductor's. Locks: none.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor. Locks: none.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  *
- * Definitions marked "nvbandwidth" are those of NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth, version.h). They were
- * read there and written anew here. Each place names the file that it is from.
+ * Definitions marked "nvbandwidth" follow NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth,
+ * version.h). They were read there and reimplemented here. Each place names the original file.
  */
 #ifndef CLI_P2P_PARTS_H
 #define CLI_P2P_PARTS_H
@@ -29,41 +29,45 @@
 
 #define P2P_MIB ((size_t)1 << 20)
 
-/* No wait of hd_copy is longer: what takes this long hangs. */
+/* Limit of every wait for hd_copy: a copy that takes this long hangs. */
 #define P2P_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 enum {
-    P2P_DEVICES_MAX = 32, /* a runtime opens no more */
+    P2P_DEVICES_MAX = 32, /* limit of a runtime */
     P2P_NOTES_MAX = 64,
-    P2P_JOBS_MAX = 2, /* copies at once */
+    P2P_JOBS_MAX = 2, /* concurrent copies */
     P2P_STREAMS = 2,
-    /* nvbandwidth (common.h, memcpy.cpp): buffers, copies in a sample, copies before it, samples of which the median counts */
+    /* nvbandwidth (common.h, memcpy.cpp): buffer size, copies in a sample, copies before it,
+     * samples (the median counts) */
     P2P_SIZE_MIB = 512,
     P2P_COPIES = 16,
     P2P_WARM = 4,
     P2P_SAMPLES = 3,
-    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Smaller buffers (MiB) are copied to the last 16 bytes. Then
-     * memory of a chain, bytes from one load to the next, loads in all. */
+    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Smaller buffers (MiB) are
+     * copied to the last 16 bytes. Then memory of a chain, bytes from one load to the next,
+     * total loads. */
     P2P_BLOCK = 512,
     P2P_SMALL_MIB = 64,
     P2P_CHAIN_BYTES = 2 << 20,
     P2P_CHAIN_STEP = 128,
     P2P_CHAIN_LOADS = 1000000,
-    /* what only this tool has: copies that are staged, of which fewer do, and small copies that are waited for one by one */
+    /* only in this tool: staged copies, of which fewer are enough, and small copies that are
+     * waited for one by one */
     P2P_STAGED_COPIES = 4,
     P2P_STAGED_WARM = 1,
     P2P_SMALL_COPIES = 1000,
-    P2P_HOST_SIZE_MIB = 4, /* buffers of host devices */
+    P2P_HOST_SIZE_MIB = 4, /* buffers on host devices */
     P2P_QUICK_SIZE_MIB = 64,
     P2P_QUICK_HOST_SIZE_MIB = 1
 };
 
 /* ---- figures ---- */
 
-/* Of every ordered pair: value[d][o] is of device d and the memory of device o. What is not measured is NaN. */
+/* For every ordered pair: value[d][o] concerns device d and the memory of device o. NaN: not
+ * measured. */
 typedef enum p2p_figure_id {
     /* direct access, plain driver calls */
-    P2P_CE_WRITE, /* d's copy engine, from its memory into o's */
+    P2P_CE_WRITE, /* d's copy engine, from its memory into o's memory */
     P2P_CE_READ,  /* d's copy engine, from o's memory into its own */
     P2P_CE_BOTH_WRITE_1,
     P2P_CE_BOTH_WRITE_2,
@@ -80,7 +84,7 @@ typedef enum p2p_figure_id {
     P2P_SM_BOTH_READ_2,
     P2P_SM_BOTH_READ,
     P2P_SM_LATENCY,
-    P2P_DIRECT_4,    /* 4 bytes from d to o, and waiting for them */
+    P2P_DIRECT_4,    /* 4 bytes from d to o, with a wait */
     P2P_DIRECT_4096, /* 4 KiB */
     /* no peer access: the driver stages */
     P2P_STAGED,
@@ -99,11 +103,11 @@ typedef enum p2p_figure_id {
     P2P_FIGURES
 } p2p_figure_id;
 
-/* Of every device and pinned memory near it. */
+/* For every device and pinned memory near it. */
 typedef enum p2p_link_id {
     P2P_TO_DEVICE_CE,
     P2P_TO_HOST_CE,
-    P2P_TO_DEVICE_BOTH_CE, /* while twice as many bytes go the other way */
+    P2P_TO_DEVICE_BOTH_CE, /* while twice as many bytes flow the other way */
     P2P_TO_HOST_BOTH_CE,
     P2P_TO_DEVICE_SM,
     P2P_TO_HOST_SM,
@@ -131,14 +135,14 @@ typedef struct p2p_device {
     hdcu_function copy, chase, fill, check, gate;
     hdcu_stream stream[P2P_STREAMS];
     hdcu_event start[P2P_STREAMS], end[P2P_STREAMS];
-    hdcu_deviceptr count; /* 8 bytes: what a kernel found */
+    hdcu_deviceptr count; /* 8 bytes: a kernel's result */
     uint32_t multiprocessors;
 } p2p_device;
 
 typedef struct p2p_experiment {
     report_record record; /* comes first */
     const p2p_options *options;
-    hd_runtime *runtime; /* as in the environment */
+    hd_runtime *runtime; /* with the environment's options */
     hd_runtime_info info;
     bool on_host; /* host devices */
     int n;
@@ -147,10 +151,10 @@ typedef struct p2p_experiment {
     p2p_facts facts;
 
     const hdi_driver *driver; /* NULL: not open */
-    char settings[256];       /* with which it was opened: those of the runtime */
+    char settings[256];       /* settings of the runtime, with which it was opened */
     plain_image image;
-    hdcu_result code; /* what the last failed call of the driver returned */
-    uint32_t *gate;   /* pinned: [0] open, [1] a kernel gave up waiting */
+    hdcu_result code; /* result of the driver's last failed call */
+    uint32_t *gate;   /* pinned: [0] open, [1] a kernel gave up */
     hdcu_deviceptr gate_address;
 
     size_t bytes; /* of a buffer */
@@ -158,17 +162,17 @@ typedef struct p2p_experiment {
 
     p2p_matrix figures[P2P_FIGURES];
     double links[P2P_LINKS][P2P_DEVICES_MAX];
-    uint64_t checked, wrong; /* samples whose bytes were compared, and those that arrived wrong */
+    uint64_t checked, wrong; /* samples whose bytes were compared, and those that arrived changed */
     char notes[P2P_NOTES_MAX][PLAIN_ERROR];
     int n_notes, notes_left_out;
 
     int steps, steps_done; /* progress */
 } p2p_experiment;
 
-/* Whether the verdict lets d use o's memory; a device is no peer of its own. */
+/* True if the verdict lets d use o's memory. A device is not its own peer. */
 bool p2p_direct(const p2p_experiment *x, int d, int o);
 
-/* Whether the experiment found a pair that must not be used. */
+/* True if the experiment found a pair that must not be used. */
 bool p2p_is_corrupt(const p2p_experiment *x);
 
 /* Notes a line to be printed below the tables. */
@@ -188,39 +192,40 @@ void p2p_plain_close(p2p_experiment *x);
 
 bool p2p_enter(p2p_experiment *x, int device, char *error); /* its context becomes current */
 
-/* Lets d use o's memory, or ends that. */
+/* Lets d use o's memory, or ends that access. */
 bool p2p_connect(p2p_experiment *x, int d, int o, char *error);
 void p2p_disconnect(p2p_experiment *x, int d, int o);
 
-/* Memory of a device, or (device -1) pinned memory. */
+/* Memory of a device, or pinned memory (device -1). */
 typedef struct p2p_memory {
     int device;
     size_t bytes;
     hdcu_deviceptr address; /* 0: none */
-    void *host;             /* pinned memory's */
+    void *host;             /* address of pinned memory on the host */
 } p2p_memory;
 
 bool p2p_take(p2p_experiment *x, int device, size_t bytes, p2p_memory *out, char *error);
-void p2p_give(p2p_experiment *x, p2p_memory *m); /* zeroed: ignored */
+void p2p_give(p2p_experiment *x, p2p_memory *m); /* a zeroed one is ignored */
 
-/* Fills and compares with the built-in pattern of a seed, by kernels of `device`; waits. */
+/* Fills memory with the built-in pattern of a seed, or compares it, by kernels of `device`.
+ * Waits. */
 bool p2p_fill(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, char *error);
 bool p2p_compare(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, uint64_t *wrong,
                  char *error);
 
 /* ---- samples ---- */
 
-/* One of the copies that go on at the same time. */
+/* One of several concurrent copies. */
 typedef struct p2p_job {
     const p2p_memory *dst, *src;
-    int on; /* the device whose stream it is in */
+    int on; /* the device whose stream runs it */
     bool by_kernel;
 } p2p_job;
 
-/* GB/s of each job, the median of the samples. NaN where bytes arrived wrong; a note reports it. */
+/* GB/s of each job, as the median of the samples. NaN, with a note, if bytes arrived changed. */
 bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n, double *out, char *error);
 
-/* Nanoseconds from one load to the next by a kernel of `device` in a chain that lies in m. */
+/* Nanoseconds per load, for a kernel of `device` that follows a chain in m. */
 bool p2p_chase(p2p_experiment *x, const char *what, int device, const p2p_memory *m, double *out, char *error);
 
 /* ---- cases ---- */
@@ -240,10 +245,11 @@ void p2p_print_tables(const void *experiment, FILE *out);
 void p2p_print_json(const void *experiment, FILE *out);
 void p2p_print_nvbandwidth(const void *experiment, FILE *out);
 
-/* What to do about a verdict; "": nothing. */
+/* The advice for a verdict; "": none. */
 const char *p2p_remedy(const p2p_experiment *x, const hd_peer_info *peer);
 
-/* The version of the driver's kernel module, "580.159.04". Of host devices "host". "" where it cannot be read. */
+/* The version of the driver's kernel module, such as "580.159.04". "host" for host devices. ""
+ * if it cannot be read. */
 void p2p_driver_text(const p2p_experiment *x, char *out, size_t bytes);
 
 #endif

@@ -1,15 +1,16 @@
 /* plain.c - the driver's own calls behind parts.h: provider, devices, memory, kernels, peer access.
  *
- * Threads: the conductor's. Locks: none.
- * Always: contexts are the devices' primary ones, which a runtime in this process shares. Peer access between them is enabled
- * only from p2p_connect to p2p_disconnect, so copies at other times are staged.
+ * Threads: the conductor. Locks: none.
+ * Always: it uses the devices' primary contexts, which a runtime in this process shares. Peer
+ * access between them is enabled only from p2p_connect to p2p_disconnect, so copies at other times
+ * are staged.
  */
 #include <stdarg.h>
 #include <string.h>
 #include "cli/p2p/parts.h"
 #include "engine/providers.h"
 
-/* The kernel file that the tool embeds. */
+/* The kernel file embedded in the tool. */
 extern const unsigned char p2p_image_bytes[], p2p_image_bytes_end[];
 
 bool p2p_check(p2p_experiment *x, hdcu_result result, const char *entry, char *error)
@@ -27,10 +28,11 @@ bool p2p_enter(p2p_experiment *x, int device, char *error)
     return P2P_TRY(x, error, cuCtxSetCurrent, (x->devices[device].context));
 }
 
-/* ------------------------------------------------------------------------------------------------ open and close -- */
+/* ---- open and close ---- */
 
-/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
-static bool open_provider(p2p_experiment *x, char *error)
+/* Opens the provider in this process. It needs the settings, because Heddle's engines may run
+ * elsewhere. */
+static bool p2p_plain_open_provider(p2p_experiment *x, char *error)
 {
     char settings[sizeof(x->settings) + 32];
     hdi_options options;
@@ -43,7 +45,7 @@ static bool open_provider(p2p_experiment *x, char *error)
     return ok;
 }
 
-static bool find_ordinal(p2p_experiment *x, p2p_device *p, char *error)
+static bool p2p_plain_find_ordinal(p2p_experiment *x, p2p_device *p, char *error)
 {
     int count = 0;
     if (!P2P_TRY(x, error, cuDeviceGetCount, (&count))) {
@@ -64,7 +66,7 @@ static bool find_ordinal(p2p_experiment *x, p2p_device *p, char *error)
     return false;
 }
 
-static bool open_kernels(p2p_experiment *x, p2p_device *p, char *error)
+static bool p2p_plain_open_kernels(p2p_experiment *x, p2p_device *p, char *error)
 {
     int processors = 0;
     if (!P2P_TRY(x, error, cuModuleLoadDataEx, (&p->module, x->image.driver, 0, NULL, NULL)) ||
@@ -81,14 +83,15 @@ static bool open_kernels(p2p_experiment *x, p2p_device *p, char *error)
     return true;
 }
 
-static bool open_device(p2p_experiment *x, p2p_device *p, char *error)
+static bool p2p_plain_open_device(p2p_experiment *x, p2p_device *p, char *error)
 {
-    if (!find_ordinal(x, p, error) || !P2P_TRY(x, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal))) {
+    if (!p2p_plain_find_ordinal(x, p, error) ||
+        !P2P_TRY(x, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal))) {
         p->context = NULL;
         return false;
     }
     bool ok = P2P_TRY(x, error, cuCtxSetCurrent, (p->context)) && P2P_TRY(x, error, cuMemAlloc, (&p->count, 64)) &&
-              open_kernels(x, p, error);
+              p2p_plain_open_kernels(x, p, error);
     for (int i = 0; i < P2P_STREAMS && ok; i++) {
         ok = P2P_TRY(x, error, cuStreamCreate, (&p->stream[i], HDCU_STREAM_NON_BLOCKING)) &&
              P2P_TRY(x, error, cuEventCreate, (&p->start[i], HDCU_EVENT_DEFAULT)) &&
@@ -97,8 +100,8 @@ static bool open_device(p2p_experiment *x, p2p_device *p, char *error)
     return ok;
 }
 
-/* Every kernel runs once, so that no driver loads it while a gate is shut. */
-static bool warm_up(p2p_experiment *x, int device, char *error)
+/* Runs every kernel once, so that the driver does not load one while a gate is closed. */
+static bool p2p_plain_warm_up(p2p_experiment *x, int device, char *error)
 {
     p2p_device *p = &x->devices[device];
     p2p_memory m = {.device = device};
@@ -131,23 +134,23 @@ static bool warm_up(p2p_experiment *x, int device, char *error)
 bool p2p_plain_open(p2p_experiment *x, char *error)
 {
     void *gate = NULL;
-    bool ok = open_provider(x, error) &&
+    bool ok = p2p_plain_open_provider(x, error) &&
               plain_kernels(x->info.driver, p2p_image_bytes, (size_t)(p2p_image_bytes_end - p2p_image_bytes),
                             "the tool's kernels", &x->image, error);
     for (int i = 0; i < x->n && ok; i++) {
-        ok = open_device(x, &x->devices[i], error);
+        ok = p2p_plain_open_device(x, &x->devices[i], error);
     }
     ok = ok &&
          P2P_TRY(x, error, cuMemHostAlloc, (&gate, 4096, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP));
     x->gate = gate;
     ok = ok && P2P_TRY(x, error, cuMemHostGetDevicePointer, (&x->gate_address, gate, 0));
     for (int i = 0; i < x->n && ok; i++) {
-        ok = warm_up(x, i, error);
+        ok = p2p_plain_warm_up(x, i, error);
     }
     return ok;
 }
 
-static void close_device(p2p_experiment *x, p2p_device *p)
+static void p2p_plain_close_device(p2p_experiment *x, p2p_device *p)
 {
     const hdi_driver *d = x->driver;
     d->cuCtxSetCurrent(p->context);
@@ -179,7 +182,7 @@ void p2p_plain_close(p2p_experiment *x)
     if (!x->driver) {
         return;
     }
-    if (x->gate) { /* no kernel waits at it any more when it is freed */
+    if (x->gate) { /* no kernel waits at the gate when it is freed */
         *(volatile uint32_t *)x->gate = 1;
         for (int i = 0; i < x->n; i++) {
             for (int k = 0; k < P2P_STREAMS && p2p_enter(x, i, ignored); k++) {
@@ -191,7 +194,7 @@ void p2p_plain_close(p2p_experiment *x)
     }
     for (int i = 0; i < x->n; i++) {
         if (x->devices[i].context) {
-            close_device(x, &x->devices[i]);
+            p2p_plain_close_device(x, &x->devices[i]);
             x->devices[i].context = NULL;
         }
     }
@@ -199,7 +202,7 @@ void p2p_plain_close(p2p_experiment *x)
     x->driver = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- memory -- */
+/* ---- memory ---- */
 
 bool p2p_take(p2p_experiment *x, int device, size_t bytes, p2p_memory *out, char *error)
 {
@@ -211,7 +214,7 @@ bool p2p_take(p2p_experiment *x, int device, size_t bytes, p2p_memory *out, char
         }
         return true;
     }
-    /* nvbandwidth (memcpy.cpp, HostBuffer): pinned memory that all devices can use */
+    /* nvbandwidth (memcpy.cpp, HostBuffer): pinned memory for all devices */
     if (!P2P_TRY(x, error, cuMemHostAlloc,
                  (&out->host, bytes, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP))) {
         out->host = NULL;
@@ -262,7 +265,7 @@ bool p2p_compare(p2p_experiment *x, int device, const p2p_memory *m, size_t byte
            P2P_TRY(x, error, cuMemcpyDtoH, (wrong, p->count, sizeof(*wrong)));
 }
 
-/* -------------------------------------------------------------------------------------------------- peer access -- */
+/* ---- peer access ---- */
 
 bool p2p_connect(p2p_experiment *x, int d, int o, char *error)
 {

@@ -1,45 +1,30 @@
-/* report.c - the tables of `heddle p2p`: devices, verdicts and their reasons, what the system reports, bandwidth and latency.
+/* report.c - the tables of `heddle p2p`: devices, verdicts and their reasons, facts, bandwidth and
+ * latency.
  *
- * Threads: the conductor's. Locks: none.
- * Always: what was not measured is a dash. Below the matrix, every verdict but "usable" has its reason and what to do about it.
+ * Threads: the conductor. Locks: none.
+ * Always: a figure that was not measured is a dash. Below the matrix, every verdict but "usable" is
+ * listed with its reason and advice.
  */
 #include <math.h>
 #include <string.h>
 #include "cli/common/machine.h"
+#include "cli/common/words.h"
 #include "cli/p2p/parts.h"
 
 enum {
     LINE = 120,
-    LABEL = 6,       /* a row's number */
-    CELL = 8,        /* a figure */
-    HEADING = 4,     /* blanks before a matrix's heading */
-    BETWEEN = 4,     /* and between matrices */
-    WORDS_MOST = 8,  /* devices up to which verdicts are written out */
-    WORD = 13,       /* one that is written out */
-    PAIRS_SHOWN = 12 /* of one reason */
+    LABEL = 6,       /* row number */
+    CELL = 8,        /* figure */
+    HEADING = 4,     /* blanks before the heading of a matrix */
+    BETWEEN = 4,     /* blanks between matrices */
+    WORDS_MOST = 8,  /* limit of devices for full verdicts */
+    WORD = 13,       /* width of a full verdict */
+    PAIRS_SHOWN = 12 /* with one reason */
 };
 
-/* Text of any length, broken between words, with so many blanks before each line but the first. */
-static void put_text(FILE *out, const char *text, int indent)
-{
-    int at = indent;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        if (at + length > LINE && at > indent) {
-            fprintf(out, "\n%*s", indent, "");
-            at = indent;
-        }
-        fprintf(out, "%s%.*s", at > indent ? " " : "", length, text);
-        at += length + (at > indent);
-        text += length;
-        text += *text == ' ';
-    }
-    fprintf(out, "\n");
-}
+/* ---- verdicts ---- */
 
-/* ----------------------------------------------------------------------------------------------------- verdicts -- */
-
-static void print_devices(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_devices(const p2p_experiment *x, FILE *out)
 {
     char version[24], module[64];
     machine_driver_version_text(x->info.driver_version, version);
@@ -56,14 +41,14 @@ static void print_devices(const p2p_experiment *x, FILE *out)
     }
 }
 
-/* Where there are many devices. */
-static const char *short_verdict(hd_peer_verdict verdict)
+/* For many devices. */
+static const char *p2p_report_short_verdict(hd_peer_verdict verdict)
 {
     static const char *const texts[] = {"?", "yes", "slow", "no", "BAD", "?"};
     return (unsigned)verdict < sizeof(texts) / sizeof(texts[0]) ? texts[verdict] : "?";
 }
 
-static void print_verdicts(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_verdicts(const p2p_experiment *x, FILE *out)
 {
     bool words = x->n <= WORDS_MOST;
     int width = words ? WORD : 5, known = 0;
@@ -76,7 +61,10 @@ static void print_verdicts(const p2p_experiment *x, FILE *out)
         fprintf(out, "%*d", LABEL, d);
         for (int o = 0; o < x->n; o++) {
             hd_peer_verdict verdict = x->peers[d][o].verdict;
-            fprintf(out, "%*s", width, d == o ? "." : words ? hd_peer_verdict_text(verdict) : short_verdict(verdict));
+            fprintf(out, "%*s", width,
+                    d == o  ? "."
+                    : words ? hd_peer_verdict_text(verdict)
+                            : p2p_report_short_verdict(verdict));
             known += d != o && x->peers[d][o].remembered;
         }
         fprintf(out, "\n");
@@ -90,31 +78,31 @@ static void print_verdicts(const p2p_experiment *x, FILE *out)
     }
 }
 
-static const char *after_number(const char *at)
+static const char *p2p_report_after_number(const char *at)
 {
     return at + strspn(at, "0123456789abcdefABCDEFx.");
 }
 
-/* Whether two sentences are the same, apart from numbers: of devices, of bytes, of speeds. */
-static bool same_words(const char *a, const char *b)
+/* True if two sentences differ only in numbers: of devices, bytes, speeds. */
+static bool p2p_report_same_words(const char *a, const char *b)
 {
     while (*a && *b) {
         bool number = *a >= '0' && *a <= '9' && *b >= '0' && *b <= '9';
         if (!number && *a != *b) {
             return false;
         }
-        a = number ? after_number(a) : a + 1;
-        b = number ? after_number(b) : b + 1;
+        a = number ? p2p_report_after_number(a) : a + 1;
+        b = number ? p2p_report_after_number(b) : b + 1;
     }
     return *a == *b;
 }
 
-static bool same_finding(const hd_peer_info *a, const hd_peer_info *b)
+static bool p2p_report_same_finding(const hd_peer_info *a, const hd_peer_info *b)
 {
-    return a->verdict == b->verdict && a->driver_code == b->driver_code && same_words(a->reason, b->reason);
+    return a->verdict == b->verdict && a->driver_code == b->driver_code && p2p_report_same_words(a->reason, b->reason);
 }
 
-static void print_finding(const p2p_experiment *x, int first_d, int first_o, FILE *out)
+static void p2p_report_print_finding(const p2p_experiment *x, int first_d, int first_o, FILE *out)
 {
     const hd_peer_info *p = &x->peers[first_d][first_o];
     char line[sizeof(p->reason) + 128];
@@ -122,7 +110,7 @@ static void print_finding(const p2p_experiment *x, int first_d, int first_o, FIL
     fprintf(out, "  %-13s", hd_peer_verdict_text(p->verdict));
     for (int d = 0; d < x->n; d++) {
         for (int o = 0; o < x->n; o++) {
-            if (d != o && same_finding(p, &x->peers[d][o])) {
+            if (d != o && p2p_report_same_finding(p, &x->peers[d][o])) {
                 if (shown < PAIRS_SHOWN) {
                     fprintf(out, "%s%d -> %d", shown++ ? ", " : "", d, o);
                 }
@@ -134,20 +122,21 @@ static void print_finding(const p2p_experiment *x, int first_d, int first_o, FIL
         fprintf(out, " and %d more", count - shown);
     }
     const char *code = p->driver_code ? hdi_driver_code_name(p->driver_code) : "";
-    bool told = strstr(p->reason, code) != NULL; /* "" is always there */
-    char whose[32] = "";                         /* the numbers in the sentence are of this pair */
+    bool told = strstr(p->reason, code) != NULL; /* "" always matches */
+    /* the numbers in the sentence belong to this pair */
+    char whose[32] = "";
     if (count > 1) {
         snprintf(whose, sizeof(whose), "%d -> %d: ", first_d, first_o);
     }
     snprintf(line, sizeof(line), "%s%s%s%s%s", whose, p->reason[0] ? p->reason : "no reason was given",
              told ? "" : " (", told ? "" : code, told ? "" : ")");
     fprintf(out, "\n               why: ");
-    put_text(out, line, 20);
+    words_put(out, line, 20, 20);
     fprintf(out, "               do:  ");
-    put_text(out, p2p_remedy(x, p), 20);
+    words_put(out, p2p_remedy(x, p), 20, 20);
 }
 
-static void print_reasons(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_reasons(const p2p_experiment *x, FILE *out)
 {
     bool any = false;
     for (int d = 0; d < x->n; d++) {
@@ -155,38 +144,38 @@ static void print_reasons(const p2p_experiment *x, FILE *out)
             bool first = d != o && x->peers[d][o].verdict != HD_PEER_USABLE;
             for (int e = 0; e <= d && first; e++) {
                 for (int q = 0; q < x->n && (e < d || q < o); q++) {
-                    first = first && (e == q || !same_finding(&x->peers[e][q], &x->peers[d][o]));
+                    first = first && (e == q || !p2p_report_same_finding(&x->peers[e][q], &x->peers[d][o]));
                 }
             }
             if (first) {
                 fprintf(out, "%s", any ? "" : "\n");
                 any = true;
-                print_finding(x, d, o, out);
+                p2p_report_print_finding(x, d, o, out);
             }
         }
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- facts -- */
+/* ---- facts ---- */
 
-static bool same_fact(const p2p_fact *a, const p2p_fact *b)
+static bool p2p_report_same_fact(const p2p_fact *a, const p2p_fact *b)
 {
     return a->id == b->id && a->state == b->state && strcmp(a->text, b->text) == 0;
 }
 
 /* Devices with the same fact share a line. */
-static void print_fact(const p2p_experiment *x, int index, FILE *out)
+static void p2p_report_print_fact(const p2p_experiment *x, int index, FILE *out)
 {
     const p2p_fact *f = &x->facts.list[index];
     char line[P2P_FACT_TEXT + 160];
     int count = 0, used = 0;
     for (int i = 0; i < index && f->device >= 0; i++) {
-        if (same_fact(&x->facts.list[i], f)) {
+        if (p2p_report_same_fact(&x->facts.list[i], f)) {
             return;
         }
     }
     for (int i = index; i < x->facts.n && f->device >= 0; i++) {
-        if (same_fact(&x->facts.list[i], f)) {
+        if (p2p_report_same_fact(&x->facts.list[i], f)) {
             count++;
             if (used < 64) {
                 used += snprintf(line + used, sizeof(line) - (size_t)used, "%s%d", used ? ", " : "device ",
@@ -199,14 +188,14 @@ static void print_fact(const p2p_experiment *x, int index, FILE *out)
     }
     snprintf(line + used, sizeof(line) - (size_t)used, "%s%s", used ? ": " : "", f->text);
     fprintf(out, "  %-8s %-18s ", p2p_state_text(f->state), f->name);
-    put_text(out, line, 30);
+    words_put(out, line, 30, 30);
     if (f->state != P2P_OK && f->remedy[0]) {
         fprintf(out, "%*sdo: ", 30, "");
-        put_text(out, f->remedy, 34);
+        words_put(out, f->remedy, 34, 34);
     }
 }
 
-static void print_paths(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_paths(const p2p_experiment *x, FILE *out)
 {
     static const system_path paths[] = {SYSTEM_PATH_SAME_SWITCH, SYSTEM_PATH_SAME_ROOT, SYSTEM_PATH_OTHER_ROOT,
                                         SYSTEM_PATH_UNKNOWN};
@@ -231,21 +220,21 @@ static void print_paths(const p2p_experiment *x, FILE *out)
     fprintf(out, "\n");
 }
 
-static void print_facts(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_facts(const p2p_experiment *x, FILE *out)
 {
     if (x->on_host) {
         return;
     }
     fprintf(out, "\nwhat the system reports of the devices and what is between them\n");
     for (int i = 0; i < x->facts.n; i++) {
-        print_fact(x, i, out);
+        p2p_report_print_fact(x, i, out);
     }
-    print_paths(x, out);
+    p2p_report_print_paths(x, out);
 }
 
-/* ------------------------------------------------------------------------------------------------------ figures -- */
+/* ---- figures ---- */
 
-static void put_value(FILE *out, double value, const char *unit)
+static void p2p_report_put_value(FILE *out, double value, const char *unit)
 {
     if (isnan(value)) {
         fprintf(out, "%*s", CELL, "-");
@@ -254,7 +243,7 @@ static void put_value(FILE *out, double value, const char *unit)
     }
 }
 
-static bool is_measured(const p2p_experiment *x, p2p_figure_id id)
+static bool p2p_report_is_measured(const p2p_experiment *x, p2p_figure_id id)
 {
     bool any = false;
     for (int d = 0; d < x->n; d++) {
@@ -265,42 +254,42 @@ static bool is_measured(const p2p_experiment *x, p2p_figure_id id)
     return any;
 }
 
-/* Matrices with a heading each, beside each other where they fit. */
+/* Matrices with a heading each, side by side if they fit. */
 typedef struct block {
     p2p_figure_id id;
     const char *text;
 } block;
 
-static int block_width(const p2p_experiment *x, const block *b)
+static int p2p_report_block_width(const p2p_experiment *x, const block *b)
 {
     int matrix = LABEL + CELL * x->n, heading = HEADING + (int)strlen(b->text);
     return matrix > heading ? matrix : heading;
 }
 
-/* Blanks between what a block has written of its line and the next block. */
-static void end_block(const p2p_experiment *x, const block *b, int written, bool last, FILE *out)
+/* Fills a block's line with blanks up to the next block. */
+static void p2p_report_end_block(const p2p_experiment *x, const block *b, int written, bool last, FILE *out)
 {
-    fprintf(out, "%*s", last ? 0 : block_width(x, b) + BETWEEN - written, "");
+    fprintf(out, "%*s", last ? 0 : p2p_report_block_width(x, b) + BETWEEN - written, "");
 }
 
-static void print_matrix_row(const p2p_experiment *x, const block *b, int d, FILE *out)
+static void p2p_report_print_matrix_row(const p2p_experiment *x, const block *b, int d, FILE *out)
 {
     fprintf(out, "%*d", LABEL, d);
     for (int o = 0; o < x->n; o++) {
         if (d == o) {
             fprintf(out, "%*s", CELL, ".");
         } else {
-            put_value(out, x->figures[b->id][d][o], p2p_figures[b->id].unit);
+            p2p_report_put_value(out, x->figures[b->id][d][o], p2p_figures[b->id].unit);
         }
     }
 }
 
-static void print_beside(const p2p_experiment *x, const block *blocks, int n, FILE *out)
+static void p2p_report_print_beside(const p2p_experiment *x, const block *blocks, int n, FILE *out)
 {
     int row = LABEL + CELL * x->n;
     for (int i = 0; i < n; i++) {
         int written = fprintf(out, "%*s%s", HEADING, "", blocks[i].text);
-        end_block(x, &blocks[i], written, i + 1 == n, out);
+        p2p_report_end_block(x, &blocks[i], written, i + 1 == n, out);
     }
     fprintf(out, "\n");
     for (int i = 0; i < n; i++) {
@@ -308,25 +297,25 @@ static void print_beside(const p2p_experiment *x, const block *blocks, int n, FI
         for (int o = 0; o < x->n; o++) {
             fprintf(out, "%*d", CELL, o);
         }
-        end_block(x, &blocks[i], row, i + 1 == n, out);
+        p2p_report_end_block(x, &blocks[i], row, i + 1 == n, out);
     }
     fprintf(out, "\n");
     for (int d = 0; d < x->n; d++) {
         for (int i = 0; i < n; i++) {
-            print_matrix_row(x, &blocks[i], d, out);
-            end_block(x, &blocks[i], row, i + 1 == n, out);
+            p2p_report_print_matrix_row(x, &blocks[i], d, out);
+            p2p_report_end_block(x, &blocks[i], row, i + 1 == n, out);
         }
         fprintf(out, "\n");
     }
 }
 
-static void print_blocks(const p2p_experiment *x, const char *title, const block *all, int count, FILE *out)
+static void p2p_report_print_blocks(const p2p_experiment *x, const char *title, const block *all, int count, FILE *out)
 {
     block shown[2];
     int n = 0, width = -BETWEEN;
     for (int i = 0; i < count && n < 2; i++) {
-        if (is_measured(x, all[i].id)) {
-            width += block_width(x, &all[i]) + BETWEEN;
+        if (p2p_report_is_measured(x, all[i].id)) {
+            width += p2p_report_block_width(x, &all[i]) + BETWEEN;
             shown[n++] = all[i];
         }
     }
@@ -336,11 +325,11 @@ static void print_blocks(const p2p_experiment *x, const char *title, const block
     fprintf(out, "\n%s (%s)\n", title, p2p_figures[shown[0].id].unit);
     int fit = width > LINE ? 1 : n;
     for (int i = 0; i < n; i += fit) {
-        print_beside(x, shown + i, fit, out);
+        p2p_report_print_beside(x, shown + i, fit, out);
     }
 }
 
-static void print_pairs(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_pairs(const p2p_experiment *x, FILE *out)
 {
     static const block driver[] = {{P2P_CE_WRITE, "direct: a row's copy engine writes"},
                                    {P2P_STAGED, "without peer access"}};
@@ -357,19 +346,19 @@ static void print_pairs(const p2p_experiment *x, FILE *out)
     static const block small_heddle[] = {{P2P_HEDDLE_DIRECT_4096, "hd_copy, with peer access"},
                                          {P2P_HEDDLE_STAGED_4096, "hd_copy, without peer access"}};
     static const block load[] = {{P2P_SM_LATENCY, "a row's kernel, a column's memory"}};
-    print_blocks(x, "the driver's copies, one direction", driver, 2, out);
-    print_blocks(x, "hd_copy, one direction", heddle, 2, out);
-    print_blocks(x, "the driver's copies, both directions at once", driver_both, 2, out);
-    print_blocks(x, "hd_copy, both directions at once", heddle_both, 2, out);
-    print_blocks(x, "copy engines that read, direct", reads, 2, out);
-    print_blocks(x, "kernels, direct", kernels, 2, out);
-    print_blocks(x, "kernels, direct, both directions at once", kernels_both, 2, out);
-    print_blocks(x, "4 KiB copied and waited for, driver", small, 2, out);
-    print_blocks(x, "4 KiB copied and waited for, Heddle", small_heddle, 2, out);
-    print_blocks(x, "latency of a load", load, 1, out);
+    p2p_report_print_blocks(x, "the driver's copies, one direction", driver, 2, out);
+    p2p_report_print_blocks(x, "hd_copy, one direction", heddle, 2, out);
+    p2p_report_print_blocks(x, "the driver's copies, both directions at once", driver_both, 2, out);
+    p2p_report_print_blocks(x, "hd_copy, both directions at once", heddle_both, 2, out);
+    p2p_report_print_blocks(x, "copy engines that read, direct", reads, 2, out);
+    p2p_report_print_blocks(x, "kernels, direct", kernels, 2, out);
+    p2p_report_print_blocks(x, "kernels, direct, both directions at once", kernels_both, 2, out);
+    p2p_report_print_blocks(x, "4 KiB copied and waited for, driver", small, 2, out);
+    p2p_report_print_blocks(x, "4 KiB copied and waited for, Heddle", small_heddle, 2, out);
+    p2p_report_print_blocks(x, "latency of a load", load, 1, out);
 }
 
-static void print_links(const p2p_experiment *x, FILE *out)
+static void p2p_report_print_links(const p2p_experiment *x, FILE *out)
 {
     fprintf(out, "\ndevices and pinned memory near them\n%*s", 77, "");
     for (int d = 0; d < x->n; d++) {
@@ -379,7 +368,7 @@ static void print_links(const p2p_experiment *x, FILE *out)
     for (int l = 0; l < P2P_LINKS; l++) {
         fprintf(out, "  %-69s %-4s ", p2p_links[l].text, p2p_links[l].unit);
         for (int d = 0; d < x->n; d++) {
-            put_value(out, x->links[l][d], p2p_links[l].unit);
+            p2p_report_put_value(out, x->links[l][d], p2p_links[l].unit);
         }
         fprintf(out, "\n");
     }
@@ -388,17 +377,17 @@ static void print_links(const p2p_experiment *x, FILE *out)
 void p2p_print_tables(const void *experiment, FILE *out)
 {
     const p2p_experiment *x = experiment;
-    print_devices(x, out);
+    p2p_report_print_devices(x, out);
     if (x->n > 1) {
-        print_verdicts(x, out);
-        print_reasons(x, out);
+        p2p_report_print_verdicts(x, out);
+        p2p_report_print_reasons(x, out);
     } else {
         fprintf(out, "\nthere is one device, so there are no pairs\n");
     }
-    print_facts(x, out);
+    p2p_report_print_facts(x, out);
     if (!x->options->verdicts_only) {
-        print_pairs(x, out);
-        print_links(x, out);
+        p2p_report_print_pairs(x, out);
+        p2p_report_print_links(x, out);
         fprintf(out,
                 "\nmeasured with buffers of %llu MiB, %d copies in a sample (staged: %d), median of %d sample%s, GB/s "
                 "= 1e9 bytes a second%s\n",
@@ -410,7 +399,7 @@ void p2p_print_tables(const void *experiment, FILE *out)
     }
     for (int i = 0; i < x->n_notes; i++) {
         fprintf(out, "%snote: ", i ? "" : "\n");
-        put_text(out, x->notes[i], 6);
+        words_put(out, x->notes[i], 6, 6);
     }
     if (x->notes_left_out) {
         fprintf(out, "and %d more notes\n", x->notes_left_out);

@@ -1,8 +1,10 @@
-/* run.c - the conductor of `heddle p2p`: opens the devices, gets the verdicts, measures, reads the facts, prints.
+/* run.c - the conductor of `heddle p2p`: opens the devices, gets the verdicts, measures, reads the
+ * facts, prints.
  *
- * Threads: all of it on the calling thread. Locks: none.
- * Always: the verdicts come first. Nothing that follows touches memory of another device directly unless its verdict allows it. A
- * runtime with peers=off is open only while it is measured. What was opened is closed on every way out.
+ * Threads: all work is on the calling thread. Locks: none.
+ * Always: the verdicts come first. Afterwards a device touches another one's memory directly only
+ * if its verdict allows it. A runtime with peers=off is open only while it is measured. Everything
+ * that was opened is closed on every path.
  */
 #include "cli/p2p/p2p.h"
 
@@ -21,7 +23,7 @@ const char p2p_help[] =
     "Then each pair is measured, in one direction and in both at once:\n"
     "  - with peer access where the verdict allows it, by copy engine and by kernel\n"
     "  - without it, through pinned memory, as the driver does it and as hd_copy does\n"
-    "What a sample copied is compared before it counts.\n"
+    "The bytes of each sample are compared before it counts.\n"
     "\n"
     "Verdicts:\n"
     "  usable        bytes arrive, and faster than through pinned memory\n"
@@ -79,7 +81,7 @@ const p2p_figure p2p_links[P2P_LINKS] = {
     [P2P_LOCAL_CE] = {"local_ce", "inside the device, copy engine (bytes copied, not read plus written)", "GB/s"},
 };
 
-/* ----------------------------------------------------------------------------------------------------- findings -- */
+/* ---- findings ---- */
 
 bool p2p_direct(const p2p_experiment *x, int d, int o)
 {
@@ -108,9 +110,8 @@ const char *p2p_remedy(const p2p_experiment *x, const hd_peer_info *peer)
     }
     switch (peer->verdict) {
     case HD_PEER_CORRUPT:
-        return "mostly an IOMMU that translates or bridges that redirect (below). Start the kernel with iommu=pt, or "
-               "turn the IOMMU off in the firmware. In a virtual machine it is the host's affair. hd_copy goes through "
-               "pinned memory meanwhile";
+        return "heddle doctor names the causes that the facts of this machine leave over. Problems below are such. "
+               "hd_copy goes through pinned memory meanwhile";
     case HD_PEER_SLOW:
         return "look at the links and the path between the devices (below); devices of one switch or bridge reach each "
                "other faster. hd_copy "
@@ -155,10 +156,10 @@ void p2p_step(p2p_experiment *x, const char *stage, const char *item)
     x->steps_done++;
 }
 
-/* -------------------------------------------------------------------------------------------------------- open -- */
+/* ---- open ---- */
 
-/* The smallest amount of free memory, over all devices. */
-static uint64_t least_free(const p2p_experiment *x)
+/* The smallest amount of free memory over all devices. */
+static uint64_t p2p_run_least_free(const p2p_experiment *x)
 {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < x->n; i++) {
@@ -168,14 +169,16 @@ static uint64_t least_free(const p2p_experiment *x)
     return least;
 }
 
-/* nvbandwidth's sizes and numbers for GPUs; less for host devices, and where there is no room. */
-static bool size_run(p2p_experiment *x, char *error)
+/* nvbandwidth's sizes and counts for GPUs; less for host devices, or if memory is short. */
+static bool p2p_run_choose_sizes(p2p_experiment *x, char *error)
 {
     const p2p_options *o = x->options;
     int usual = x->on_host ? (o->quick ? P2P_QUICK_HOST_SIZE_MIB : P2P_HOST_SIZE_MIB)
                            : (o->quick ? P2P_QUICK_SIZE_MIB : P2P_SIZE_MIB);
-    uint64_t room = least_free(x) / 8 /
-                    P2P_MIB; /* the cases of one device with pinned memory take three buffers, the runtimes two each */
+    uint64_t room = p2p_run_least_free(x) / 8 /
+                    /* cases of one device with pinned memory need three buffers, the runtimes
+                     * two each */
+                    P2P_MIB;
     uint64_t size = o->size_mib ? (uint64_t)o->size_mib : (uint64_t)usual;
     if (size > room && o->size_mib) {
         snprintf(error, PLAIN_ERROR,
@@ -185,7 +188,7 @@ static bool size_run(p2p_experiment *x, char *error)
     }
     if (room == 0) {
         snprintf(error, PLAIN_ERROR, "a device has %llu MiB free; 8 are the least",
-                 (unsigned long long)least_free(x) / P2P_MIB);
+                 (unsigned long long)p2p_run_least_free(x) / P2P_MIB);
         return false;
     }
     x->bytes = (size_t)(size < room ? size : room) * P2P_MIB;
@@ -198,7 +201,7 @@ static bool size_run(p2p_experiment *x, char *error)
     return true;
 }
 
-static bool open_devices(p2p_experiment *x, char *error)
+static bool p2p_run_open_devices(p2p_experiment *x, char *error)
 {
     if (x->options->devices) {
         snprintf(x->settings, sizeof(x->settings), "devices=\"%.200s\"", x->options->devices);
@@ -224,7 +227,7 @@ static bool open_devices(p2p_experiment *x, char *error)
     return true;
 }
 
-static void nothing_measured(p2p_experiment *x)
+static void p2p_run_measure_nothing(p2p_experiment *x)
 {
     for (int f = 0; f < P2P_FIGURES; f++) {
         for (int d = 0; d < P2P_DEVICES_MAX; d++) {
@@ -240,9 +243,9 @@ static void nothing_measured(p2p_experiment *x)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- run -- */
+/* ---- run ---- */
 
-static void tested(void *context, int device, int owner, const hd_peer_info *info, int done, int total)
+static void p2p_run_note_tested(void *context, int device, int owner, const hd_peer_info *info, int done, int total)
 {
     p2p_experiment *x = context;
     char text[64];
@@ -251,11 +254,11 @@ static void tested(void *context, int device, int owner, const hd_peer_info *inf
     report_progress(&x->options->run, "verdicts", text, total ? (double)done / total : 1);
 }
 
-static bool find_verdicts(p2p_experiment *x, char *error)
+static bool p2p_run_find_verdicts(p2p_experiment *x, char *error)
 {
     report_progress(&x->options->run, "verdicts", "", 0);
-    if (!report_check(hd_peers_check(x->runtime, x->options->again ? HD_PEERS_AGAIN : 0, tested, x), "hd_peers_check",
-                      error)) {
+    if (!report_check(hd_peers_check(x->runtime, x->options->again ? HD_PEERS_AGAIN : 0, p2p_run_note_tested, x),
+                      "hd_peers_check", error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
@@ -264,7 +267,7 @@ static bool find_verdicts(p2p_experiment *x, char *error)
     return true;
 }
 
-static bool measure(p2p_experiment *x, char *error)
+static bool p2p_run_measure_all(p2p_experiment *x, char *error)
 {
     x->steps = p2p_pairs_steps(x) + p2p_links_steps(x) + p2p_heddle_steps(x);
     bool ok = p2p_plain_open(x, error) && p2p_pairs_run(x, error) && p2p_links_run(x, error);
@@ -272,8 +275,23 @@ static bool measure(p2p_experiment *x, char *error)
     return ok && p2p_heddle_run(x, error);
 }
 
-/* After the measurements, since an idle device's link may rest. */
-static void read_facts(p2p_experiment *x)
+static void p2p_run_settle_facts(p2p_experiment *x)
+{
+    static p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX];
+    for (int d = 0; d < x->n; d++) {
+        for (int o = 0; o < x->n; o++) {
+            hd_peer_verdict verdict = x->peers[d][o].verdict;
+            outcome[d][o] = verdict == HD_PEER_USABLE                               ? P2P_WORKS
+                            : verdict == HD_PEER_REFUSED                            ? P2P_REFUSED
+                            : verdict == HD_PEER_CORRUPT || verdict == HD_PEER_SLOW ? P2P_BAD
+                                                                                    : P2P_UNTESTED;
+        }
+    }
+    p2p_facts_settle(&x->facts, x->n, outcome);
+}
+
+/* Called after the measurements, because an idle device may slow its link down. */
+static void p2p_run_read_facts(p2p_experiment *x)
 {
     static p2p_place places[P2P_DEVICES_MAX];
     for (int i = 0; i < x->n; i++) {
@@ -282,10 +300,11 @@ static void read_facts(p2p_experiment *x)
     }
     if (!x->on_host) { /* host devices are on no bus */
         p2p_facts_read("", places, x->n, &x->facts);
+        p2p_run_settle_facts(x);
     }
 }
 
-static bool write_results(const p2p_experiment *x, char *error)
+static bool p2p_run_write_results(const p2p_experiment *x, char *error)
 {
     const p2p_options *o = x->options;
     return report_write(&o->run, o->nvbandwidth_on_output ? p2p_print_nvbandwidth : p2p_print_tables, p2p_print_json, x,
@@ -293,17 +312,17 @@ static bool write_results(const p2p_experiment *x, char *error)
            (!o->nvbandwidth_file || report_write_file(o->nvbandwidth_file, p2p_print_nvbandwidth, x, error));
 }
 
-/* What was found out by then is printed also when the measuring ends early. */
-static int finish(p2p_experiment *x, bool measured, char *error)
+/* Prints the results so far, even if measuring ended early. */
+static int p2p_run_finish(p2p_experiment *x, bool measured, char *error)
 {
     char later[PLAIN_ERROR];
     if (!measured) {
         p2p_note(x, "measuring ended early: %.400s", error);
     }
-    read_facts(x);
+    p2p_run_read_facts(x);
     x->record.took_s = report_wall_clock() - x->record.started;
     report_progress(&x->options->run, NULL, "", 1);
-    bool written = write_results(x, measured ? error : later);
+    bool written = p2p_run_write_results(x, measured ? error : later);
     bool ok = measured && written;
     if (!ok) {
         fprintf(stderr, "heddle p2p: %s\n", error);
@@ -324,10 +343,10 @@ int p2p_run(const p2p_options *options)
     x->options = options;
     x->record = (report_record){.run = &options->run, .started = report_wall_clock()};
     report_run nvbandwidth = {.json_file = options->nvbandwidth_file};
-    nothing_measured(x);
-    if (report_try_json(&options->run, error) && report_try_json(&nvbandwidth, error) && open_devices(x, error) &&
-        size_run(x, error) && find_verdicts(x, error)) {
-        status = finish(x, options->verdicts_only || measure(x, error), error);
+    p2p_run_measure_nothing(x);
+    if (report_try_json(&options->run, error) && report_try_json(&nvbandwidth, error) &&
+        p2p_run_open_devices(x, error) && p2p_run_choose_sizes(x, error) && p2p_run_find_verdicts(x, error)) {
+        status = p2p_run_finish(x, options->verdicts_only || p2p_run_measure_all(x, error), error);
     } else {
         report_progress(&options->run, NULL, "", 1);
         fprintf(stderr, "heddle p2p: %s\n", error);

@@ -1,7 +1,8 @@
-/* files.c - what each file of a report is, by its content, and its text as JSON.
+/* files.c - finds out what each file of a report is by its content, and converts it to JSON.
  *
  * Threads: the tool's first. Locks: none.
- * Always: a file is opened once, since it may be a pipe. Text that is kept is JSON by the strict reader, so the page needs no check of its own.
+ * Always: a file is opened once, because it may be a pipe. The strict reader has checked all JSON
+ * that is kept, so the page need not.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ const char *page_kind_text(page_kind kind)
     return texts[kind];
 }
 
-static bool is_trace(const char *content, size_t bytes)
+static bool page_file_is_trace(const char *content, size_t bytes)
 {
     hdi_record first;
     if (bytes < sizeof(first)) {
@@ -27,45 +28,46 @@ static bool is_trace(const char *content, size_t bytes)
     return first.type == HDI_RECORD_TRACE && first.trace.magic == HDI_RECORD_MAGIC;
 }
 
-static bool is_kind(const hdi_json_value *value, hdi_json_kind kind)
+static bool page_file_value_is_kind(const hdi_json_value *value, hdi_json_kind kind)
 {
     return value && value->kind == kind;
 }
 
-/* A list of objects, as some results are. */
-static bool is_rows(const hdi_json_value *root)
+/* True for a list of objects, the format of some results. */
+static bool page_file_is_rows(const hdi_json_value *root)
 {
-    return is_kind(root, HDI_JSON_ARRAY) && is_kind(root->first, HDI_JSON_OBJECT);
+    return page_file_value_is_kind(root, HDI_JSON_ARRAY) && page_file_value_is_kind(root->first, HDI_JSON_OBJECT);
 }
 
-static bool is_snapshot(const hdi_json_value *root)
+static bool page_file_is_snapshot(const hdi_json_value *root)
 {
     return hdi_json_member(root, "heddle_snapshot") != NULL;
 }
 
-/* By its members; PAGE_KINDS: it is none that a report shows. */
-static page_kind kind_of(const hdi_json_value *root)
+/* Decides by the members. PAGE_KINDS: a report cannot show it. */
+static page_kind page_file_kind_of(const hdi_json_value *root)
 {
     const hdi_json_value *benchmark = hdi_json_member(root, "benchmark");
-    if (is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) { /* a single line of such results */
+    /* a single line of such results */
+    if (page_file_value_is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) {
         return PAGE_BENCH;
     }
-    if (is_kind(benchmark, HDI_JSON_STRING)) {
-        bool pairs = is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
+    if (page_file_value_is_kind(benchmark, HDI_JSON_STRING)) {
+        bool pairs = page_file_value_is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
         return strcmp(benchmark->text, "p2p") == 0 && pairs ? PAGE_P2P : PAGE_BENCH;
     }
-    if (is_kind(hdi_json_member(root, "findings"), HDI_JSON_ARRAY)) {
+    if (page_file_value_is_kind(hdi_json_member(root, "findings"), HDI_JSON_ARRAY)) {
         return PAGE_DOCTOR;
     }
-    if (is_kind(hdi_json_member(root, "machine"), HDI_JSON_OBJECT) &&
-        is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
+    if (page_file_value_is_kind(hdi_json_member(root, "machine"), HDI_JSON_OBJECT) &&
+        page_file_value_is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
         return PAGE_INFO;
     }
-    return is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
+    return page_file_is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
 }
 
-/* A JSON object a line, as an array of them. False: one of the lines is none. */
-static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
+/* Converts a file with a JSON object a line to an array. False: a line is invalid. */
+static bool page_file_read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
 {
     bool ok = true;
     size_t n = 0;
@@ -77,7 +79,7 @@ static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_b
     for (const char *line = text, *end = text + bytes; ok && line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
-        if (length > strspn(line, " \t\r")) { /* the text ends with a zero, where strspn stops */
+        if (length > strspn(line, " \t\r")) { /* the text ends with a zero, which stops strspn */
             hdi_json_tree tree = {0};
             ok = hdi_json_read(line, length, &tree) && tree.root->kind == HDI_JSON_OBJECT;
             hdi_json_release(&tree);
@@ -95,8 +97,9 @@ static bool read_lines(const char *text, size_t bytes, char **out, size_t *out_b
     return ok;
 }
 
-/* What `heddle doctor --from` prints as JSON. False: it is no good snapshot, or there is no memory, with the reason in `error`. */
-static bool judge_snapshot(page_file *file, const char *content, size_t bytes, char *error)
+/* Prints the JSON of `heddle doctor --from`. False: the snapshot is invalid, or memory ran out;
+ * `error` gives the reason. */
+static bool page_file_judge_snapshot(page_file *file, const char *content, size_t bytes, char *error)
 {
     char reason[DOCTOR_ERROR_BYTES];
     doctor_snapshot s = {0};
@@ -124,8 +127,8 @@ static bool judge_snapshot(page_file *file, const char *content, size_t bytes, c
     return ok;
 }
 
-/* Returns false. */
-static bool put_unknown(const page_file *file, const char *reason, char *error)
+/* Always returns false. */
+static bool page_file_put_unknown(const page_file *file, const char *reason, char *error)
 {
     snprintf(
         error, PAGE_ERROR,
@@ -135,18 +138,18 @@ static bool put_unknown(const page_file *file, const char *reason, char *error)
     return false;
 }
 
-/* Takes `content` in any case. */
-static bool read_json(page_file *file, char *content, size_t bytes, char *error)
+/* Frees `content` in any case. */
+static bool page_file_read_json(page_file *file, char *content, size_t bytes, char *error)
 {
     hdi_json_tree tree = {0};
     bool whole = hdi_json_read(content, bytes, &tree);
-    bool snapshot = whole && is_snapshot(tree.root);
-    file->kind = whole ? kind_of(tree.root) : PAGE_KINDS;
+    bool snapshot = whole && page_file_is_snapshot(tree.root);
+    file->kind = whole ? page_file_kind_of(tree.root) : PAGE_KINDS;
     char reason[sizeof(tree.error)];
     snprintf(reason, sizeof(reason), "%s", tree.error);
     hdi_json_release(&tree);
     if (snapshot) {
-        bool judged = judge_snapshot(file, content, bytes, error);
+        bool judged = page_file_judge_snapshot(file, content, bytes, error);
         free(content);
         return judged;
     }
@@ -155,17 +158,17 @@ static bool read_json(page_file *file, char *content, size_t bytes, char *error)
         file->bytes = bytes;
         return true;
     }
-    if (!whole && read_lines(content, bytes, &file->text, &file->bytes)) {
+    if (!whole && page_file_read_lines(content, bytes, &file->text, &file->bytes)) {
         file->kind = PAGE_BENCH;
         free(content);
         return true;
     }
     free(content);
-    return put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
+    return page_file_put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
 }
 
-/* Whether a file may be what a report shows, by its begin: a device may have no end. */
-static bool may_be(const void *begin, size_t bytes, void *unused)
+/* True if a file that begins so may be shown in a report. Reading a device might never end. */
+static bool page_file_may_be_shown(const void *begin, size_t bytes, void *unused)
 {
     const char *text = begin;
     size_t at = 0;
@@ -173,31 +176,31 @@ static bool may_be(const void *begin, size_t bytes, void *unused)
     while (at < bytes && memchr(" \t\r\n", text[at], 4)) {
         at++;
     }
-    return is_trace(begin, bytes) || at == bytes || text[at] == '{' || text[at] == '[';
+    return page_file_is_trace(begin, bytes) || at == bytes || text[at] == '{' || text[at] == '[';
 }
 
-static bool read_file(page_file *file, char *error)
+static bool page_file_read(page_file *file, char *error)
 {
     size_t bytes = 0;
-    char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), may_be, NULL);
+    char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), page_file_may_be_shown, NULL);
     if (!content && errno == 0) {
-        return put_unknown(file, "it begins as neither", error);
+        return page_file_put_unknown(file, "it begins as neither", error);
     }
     if (!content) {
         snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", cli_file_name(file->path), strerror(errno));
         return false;
     }
-    if (!is_trace(content, bytes)) {
-        return read_json(file, content, bytes, error);
+    if (!page_file_is_trace(content, bytes)) {
+        return page_file_read_json(file, content, bytes, error);
     }
     file->text = content;
     file->bytes = bytes;
-    file->kind = PAGE_TRACE; /* analysed when the rates of `heddle p2p` are there */
+    file->kind = PAGE_TRACE; /* analysed once the rates of `heddle p2p` are known */
     return true;
 }
 
-/* The records are freed, since the trace has what they mean. */
-static bool analyse(page_file *file, const trace_peaks *peaks, char *error)
+/* Frees the records, which the analysed trace replaces. */
+static bool page_file_analyse_trace(page_file *file, const trace_peaks *peaks, char *error)
 {
     trace *t = cli_allocate(sizeof(trace));
     bool ok = trace_read_content(file->path, file->text, file->bytes, peaks, t, error);
@@ -215,7 +218,7 @@ bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
 {
     trace_peaks peaks = {0};
     for (int i = 0; i < n; i++) {
-        if (!read_file(&out[i], error)) {
+        if (!page_file_read(&out[i], error)) {
             return false;
         }
         if (out[i].kind == PAGE_P2P && !peaks.text) {
@@ -223,7 +226,7 @@ bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
         }
     }
     for (int i = 0; i < n; i++) {
-        if (out[i].kind == PAGE_TRACE && !analyse(&out[i], peaks.text ? &peaks : NULL, error)) {
+        if (out[i].kind == PAGE_TRACE && !page_file_analyse_trace(&out[i], peaks.text ? &peaks : NULL, error)) {
             return false;
         }
     }

@@ -1,13 +1,13 @@
-/* pack.c - columns of numbers as text: differences, of which most take a byte or two, in base64.
+/* pack.c - columns of numbers as text: differences, mostly of one or two bytes, in base64.
  *
  * Threads: the tool's first. Locks: none.
  */
 #include "cli/report/parts.h"
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-static const int64_t most = (INT64_C(1) << 52) - 1; /* so that a difference has at most 53 bits */
+static const int64_t most = (INT64_C(1) << 52) - 1; /* keeps differences within 53 bits */
 
-static void put_group(page_column *c, int characters)
+static void page_column_put_group(page_column *c, int characters)
 {
     for (int i = 0; i < characters; i++) {
         fputc(digits[c->bits >> (18 - 6 * i) & 63], c->out);
@@ -16,28 +16,28 @@ static void put_group(page_column *c, int characters)
     c->held = 0;
 }
 
-static void put_byte(page_column *c, unsigned byte)
+static void page_column_put_byte(page_column *c, unsigned byte)
 {
     c->bits |= (uint64_t)byte << (16 - 8 * c->held);
     if (++c->held == 3) {
-        put_group(c, 4);
+        page_column_put_group(c, 4);
     }
 }
 
-static void put_number(page_column *c, uint64_t number)
+static void page_column_put_number(page_column *c, uint64_t number)
 {
     while (number >= 128) {
-        put_byte(c, (unsigned)(number & 127) | 128);
+        page_column_put_byte(c, (unsigned)(number & 127) | 128);
         number >>= 7;
     }
-    put_byte(c, (unsigned)number);
+    page_column_put_byte(c, (unsigned)number);
 }
 
-static void put_repeats(page_column *c)
+static void page_column_put_repeats(page_column *c)
 {
     if (c->repeats > 0) {
-        put_number(c, 1);
-        put_number(c, c->repeats);
+        page_column_put_number(c, 1);
+        page_column_put_number(c, c->repeats);
         c->repeats = 0;
     }
 }
@@ -57,23 +57,24 @@ void page_column_add(page_column *c, int64_t value)
         c->repeats++;
         return;
     }
-    put_repeats(c);
+    page_column_put_repeats(c);
     c->any = true;
     c->unseen = unseen;
     if (unseen) {
-        put_number(c, 0);
+        page_column_put_number(c, 0);
         return;
     }
     int64_t step = value - c->last;
     uint64_t folded = step < 0 ? ((uint64_t)-step << 1) - 1 : (uint64_t)step << 1;
-    put_number(c, folded + 2);
+    page_column_put_number(c, folded + 2);
     c->last = value;
 }
 
 void page_column_end(page_column *c)
 {
-    put_repeats(c);
+    page_column_put_repeats(c);
     if (c->held > 0) {
-        put_group(c, c->held + 1); /* without padding, which the page's reader does without */
+        /* without padding, which the page's reader does not need */
+        page_column_put_group(c, c->held + 1);
     }
 }

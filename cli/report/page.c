@@ -1,8 +1,8 @@
-/* page.c - the page as a whole: its own files with the data between them.
+/* page.c - writes the whole page: its own files with the data between them.
  *
  * Threads: the tool's first. Locks: none.
- * Always: the page's policy forbids every request, and scripts without this page's number. The number is random, so that no text of a file can
- * have it.
+ * Always: the page's policy forbids all requests, and scripts without this page's nonce. The nonce
+ * is random, so no text of a file can contain it.
  */
 #include <heddle.h>
 #include <stdlib.h>
@@ -13,10 +13,11 @@
 #include "cli/process.h"
 #include "cli/report/parts.h"
 
-/* Of embed.S. */
+/* From embed.S. */
 extern const char page_html[], page_html_end[], page_css[], page_css_end[], page_js[], page_js_end[];
 
-/* `<` would begin an element, and two characters end a line of JavaScript but none of JSON. */
+/* Escapes `<`, which would begin an element, and two characters that end a line in JavaScript
+ * but not in JSON. */
 void page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
 {
     fprintf(out, "<script type=\"application/json\" id=\"%s\">", id);
@@ -35,13 +36,13 @@ void page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
     fputs("</script>\n", out);
 }
 
-static const char *base_name(const char *path)
+static const char *page_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : cli_file_name(path);
 }
 
-static bool put_list(FILE *out, const page_file *files, int n)
+static bool page_put_list(FILE *out, const page_file *files, int n)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -61,7 +62,7 @@ static bool put_list(FILE *out, const page_file *files, int n)
         hdi_json_object(&j);
         report_put_string(&j, "id", id);
         report_put_string(&j, "kind", page_kind_text(files[i].kind));
-        report_put_string(&j, "name", base_name(files[i].path));
+        report_put_string(&j, "name", page_base_name(files[i].path));
         hdi_json_object_end(&j);
     }
     hdi_json_array_end(&j);
@@ -75,9 +76,9 @@ static bool put_list(FILE *out, const page_file *files, int n)
     return ok;
 }
 
-static bool put_data(FILE *out, const page_file *files, int n)
+static bool page_put_data(FILE *out, const page_file *files, int n)
 {
-    bool ok = put_list(out, files, n);
+    bool ok = page_put_list(out, files, n);
     for (int i = 0; ok && i < n; i++) {
         char id[16];
         snprintf(id, sizeof(id), "file%d", i);
@@ -90,7 +91,7 @@ static bool put_data(FILE *out, const page_file *files, int n)
     return ok;
 }
 
-static bool make_number(char out[33])
+static bool page_make_number(char out[33])
 {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
@@ -102,11 +103,11 @@ static bool make_number(char out[33])
     return true;
 }
 
-/* What stands in the page's HTML as @NAME@ is replaced. */
-static bool put_page(FILE *out, const page_file *files, int n)
+/* Replaces each @NAME@ in the page's HTML. */
+static bool page_put_template(FILE *out, const page_file *files, int n)
 {
     char number[33];
-    bool ok = make_number(number);
+    bool ok = page_make_number(number);
     for (const char *at = page_html; ok && at < page_html_end;) {
         const char *mark = memchr(at, '@', (size_t)(page_html_end - at));
         const char *end = mark ? memchr(mark + 1, '@', (size_t)(page_html_end - mark - 1)) : NULL;
@@ -121,7 +122,7 @@ static bool put_page(FILE *out, const page_file *files, int n)
         } else if (strncmp(mark, "@SCRIPT@", 8) == 0) {
             fwrite(page_js, 1, (size_t)(page_js_end - page_js), out);
         } else {
-            ok = put_data(out, files, n);
+            ok = page_put_data(out, files, n);
         }
         at = end + 1;
     }
@@ -135,8 +136,8 @@ char *page_make(const page_file *files, int n, size_t *bytes)
     if (!out) {
         return NULL;
     }
-    bool ok = put_page(out, files, n);
-    ok = fclose(out) == 0 && ok; /* a failed write of an open_memstream is seen here at last */
+    bool ok = page_put_template(out, files, n);
+    ok = fclose(out) == 0 && ok; /* reports a failed write of an open_memstream */
     if (!ok) {
         free(text);
         return NULL;

@@ -1,13 +1,14 @@
-/* parts.h - the parts of `heddle report`: what the files are, and the page that shows them.
+/* parts.h - the parts of `heddle report`: the input files, and the page that shows them.
  *
- *    files.c      what each file is, by its content
+ *    files.c      finds out what each file is, by its content
  *    pack.c       columns of numbers as text
  *    trace.c      a trace as JSON and columns
  *    page.c       the page: its own files (page/, by embed.S), then the data
  *    page/        the page itself: HTML, CSS and JavaScript, a file per view
  *
  * Threads: the tool's first. Locks: none.
- * Always: the page needs no network, and no text of a file can end an element of it: `<` and U+2028 are escaped.
+ * Always: the page needs no network. No text of a file can end an element of the page, because `<`
+ * and U+2028 are escaped.
  */
 #ifndef CLI_REPORT_PARTS_H
 #define CLI_REPORT_PARTS_H
@@ -32,27 +33,28 @@ typedef enum page_kind {
 typedef struct page_file {
     const char *path;
     page_kind kind;
-    char *text;    /* JSON; of a trace its records until they are analysed, then NULL */
+    char *text;    /* JSON; for a trace its records until they are analysed, then NULL */
     size_t bytes;  /* of text */
-    trace *traced; /* of a trace, else NULL */
+    trace *traced; /* only for a trace, else NULL */
 } page_file;
 
 const char *page_kind_text(page_kind kind);
 
-/* Reads all files, which `out` names. False: `error` has one line. Release them in any case. */
+/* Reads all files named in `out`. False: `error` is one line. Release them in any case. */
 bool page_read_files(page_file *out, int n, char error[PAGE_ERROR]);
 void page_release_files(page_file *files, int n);
 
-/* A column of n numbers as one text: base64 of numbers of seven bits a byte, the lowest first. The top bit states that more follow.
- * 0: the value is unseen (INT64_MIN). 1: the value before once more, as often as the next number states.
- * Others: 2 more than the difference to the last seen value, with its sign in the lowest bit.
- * Values beyond 2^52 become that: the page's numbers have 53 bits, and so have differences. */
+/* A column of n numbers as one text, in base64. Each number is seven bits a byte, lowest first;
+ * the top bit means that more follow. 0: the value is unseen (INT64_MIN). 1: repeats the last
+ * value, as often as the next number. Others: 2 more than the zigzag-coded difference to the
+ * last seen value. Values beyond 2^52 are clamped, because the page's numbers and differences
+ * must fit 53 bits. */
 typedef struct page_column {
     FILE *out;
-    uint64_t bits; /* of bytes that make no whole group of base64 yet */
-    int held;      /* how many bytes these are */
+    uint64_t bits; /* bytes that do not yet fill a group of base64 */
+    int held;      /* their number */
     int64_t last;
-    bool unseen; /* the value before was */
+    bool unseen; /* the previous value was unseen */
     bool any;
     uint64_t repeats;
 } page_column;
@@ -61,14 +63,14 @@ void page_column_begin(page_column *c, FILE *out);
 void page_column_add(page_column *c, int64_t value);
 void page_column_end(page_column *c);
 
-/* A trace: an element of JSON with this id, and one for each column, whose id has the column's name behind it.
- * False: there is no memory. */
+/* Writes a trace: a JSON element with this id, and an element for each column, whose id also
+ * contains the column's name. False: out of memory. */
 bool page_put_trace(FILE *out, const trace *t, const char *id);
 
-/* A data element of the page. `text` is JSON. */
+/* Writes a data element of the page. `text` is JSON. */
 void page_put_json(FILE *out, const char *id, const char *text, size_t bytes);
 
-/* The whole page, malloc'd; NULL: there is no memory, or the system gives no random number. */
+/* Makes the whole page, malloc'd. NULL: out of memory, or no random number from the system. */
 char *page_make(const page_file *files, int n, size_t *bytes);
 
 #endif

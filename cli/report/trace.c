@@ -1,6 +1,7 @@
-/* trace.c - a trace as JSON and columns, for the page.
+/* trace.c - converts a trace to JSON and columns for the page.
  *
- * What there is few of, such as devices and findings, is JSON. What there may be a million of is a column per field.
+ * Small tables, such as devices and findings, become JSON. Tables with up to a million rows become
+ * a column per field.
  * Threads: the tool's first. Locks: none.
  */
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "cli/common/report.h"
 #include "cli/report/parts.h"
 
-/* --------------------------------------------------------------------------------------------------------- columns -- */
+/* ---- columns ---- */
 
 #define POSITION(number) ((int64_t)((number) & ((UINT64_C(1) << TRACE_POSITION_BITS) - 1)))
 
@@ -144,7 +145,7 @@ ALL_MAPS(GETTER)
 
 typedef struct column {
     const char *table, *field;
-    size_t count; /* where trace has the number of rows */
+    size_t count; /* offset of the number of rows in trace */
     int64_t (*get)(const trace *t, size_t i);
 } column;
 
@@ -152,36 +153,36 @@ typedef struct column {
 static const column columns[] = {ALL_MAPS(ROW)};
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 
-static size_t count_of(const trace *t, const column *c)
+static size_t page_trace_count_of(const trace *t, const column *c)
 {
     size_t n;
     memcpy(&n, (const char *)t + c->count, sizeof(n));
     return n;
 }
 
-static void begin_element(FILE *out, const char *id, const char *table, const char *field)
+static void page_trace_begin_element(FILE *out, const char *id, const char *table, const char *field)
 {
     fprintf(out, "<script type=\"application/octet-stream\" id=\"%s-%s_%s\">", id, table, field);
 }
 
-/* A piece begins where the one before ends: of times the begins are enough. */
+/* Each piece begins at the end of the one before, so the begins are enough. */
 static const char *const piece_fields[] = {"begin", "state", "cause", "other", "op", "holder", "wait"};
 
-static int64_t piece_value(const trace_piece *p, int field)
+static int64_t page_trace_piece_value(const trace_piece *p, int field)
 {
     const int64_t values[] = {p->begin, p->state, p->cause, p->other, p->op, p->holder, p->wait};
     return values[field];
 }
 
-static void put_pieces(FILE *out, const trace *t, const char *id)
+static void page_trace_put_pieces(FILE *out, const trace *t, const char *id)
 {
     for (size_t f = 0; f < sizeof(piece_fields) / sizeof(piece_fields[0]); f++) {
         page_column c;
-        begin_element(out, id, "pieces", piece_fields[f]);
+        page_trace_begin_element(out, id, "pieces", piece_fields[f]);
         page_column_begin(&c, out);
         for (int d = 0; d < t->n_devices; d++) {
             for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
-                page_column_add(&c, piece_value(&t->devices[d].pieces[i], (int)f));
+                page_column_add(&c, page_trace_piece_value(&t->devices[d].pieces[i], (int)f));
             }
         }
         page_column_end(&c);
@@ -189,12 +190,12 @@ static void put_pieces(FILE *out, const trace *t, const char *id)
     }
 }
 
-static void put_columns(FILE *out, const trace *t, const char *id)
+static void page_trace_put_columns(FILE *out, const trace *t, const char *id)
 {
     for (int k = 0; k < COLUMNS; k++) {
         page_column c;
-        size_t n = count_of(t, &columns[k]);
-        begin_element(out, id, columns[k].table, columns[k].field);
+        size_t n = page_trace_count_of(t, &columns[k]);
+        page_trace_begin_element(out, id, columns[k].table, columns[k].field);
         page_column_begin(&c, out);
         for (size_t i = 0; i < n; i++) {
             page_column_add(&c, columns[k].get(t, i));
@@ -202,12 +203,12 @@ static void put_columns(FILE *out, const trace *t, const char *id)
         page_column_end(&c);
         fputs("</script>\n", out);
     }
-    put_pieces(out, t, id);
+    page_trace_put_pieces(out, t, id);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ JSON -- */
+/* ---- JSON ---- */
 
-static void put_signed(hdi_json *j, const char *key, int64_t value)
+static void page_trace_put_signed(hdi_json *j, const char *key, int64_t value)
 {
     hdi_json_key(j, key);
     if (value == TRACE_UNSEEN) {
@@ -217,29 +218,29 @@ static void put_signed(hdi_json *j, const char *key, int64_t value)
     }
 }
 
-static void begin_list(hdi_json *j, const char *key)
+static void page_trace_begin_list(hdi_json *j, const char *key)
 {
     hdi_json_key(j, key);
     hdi_json_array(j);
 }
 
-static void put_numbers(hdi_json *j, const char *key, const int64_t *values, int n)
+static void page_trace_put_numbers(hdi_json *j, const char *key, const int64_t *values, int n)
 {
-    begin_list(j, key);
+    page_trace_begin_list(j, key);
     for (int i = 0; i < n; i++) {
         hdi_json_integer(j, values[i]);
     }
     hdi_json_array_end(j);
 }
 
-static void put_tables(hdi_json *j, const trace *t)
+static void page_trace_put_tables(hdi_json *j, const trace *t)
 {
     size_t pieces = 0;
     hdi_json_key(j, "tables");
     hdi_json_object(j);
     for (int k = 0; k < COLUMNS; k++) {
         if (k == 0 || strcmp(columns[k].table, columns[k - 1].table) != 0) {
-            report_put_integer(j, columns[k].table, count_of(t, &columns[k]));
+            report_put_integer(j, columns[k].table, page_trace_count_of(t, &columns[k]));
         }
     }
     for (int d = 0; d < t->n_devices; d++) {
@@ -249,16 +250,16 @@ static void put_tables(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
-/* None of what was not seen. */
-static void put_delays(hdi_json *j, const trace_delays *d)
+/* Omits percentiles that no launch contributed to. */
+static void page_trace_put_delays(hdi_json *j, const trace_delays *d)
 {
-    put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
-    put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
-    put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
-    put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
+    page_trace_put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
+    page_trace_put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
+    page_trace_put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
+    page_trace_put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
 }
 
-static void put_device(hdi_json *j, const trace *t, const trace_device *d)
+static void page_trace_put_device(hdi_json *j, const trace *t, const trace_device *d)
 {
     hdi_json_object(j);
     report_put_string(j, "name", d->name);
@@ -267,79 +268,80 @@ static void put_device(hdi_json *j, const trace *t, const trace_device *d)
     report_put_integer(j, "memory", d->memory);
     report_put_integer(j, "in_use_most", d->in_use_most);
     report_put_integer(j, "in_use_rest", trace_has_rest(d) ? d->in_use_rest : 0);
-    put_signed(j, "begin", d->begin);
-    put_signed(j, "end", d->end);
-    put_signed(j, "compute", d->compute);
-    put_signed(j, "transfer", d->transfer);
-    put_signed(j, "idle", d->idle);
-    put_signed(j, "overlap", d->overlap);
-    put_numbers(j, "cause", d->cause, TRACE_CAUSES);
-    put_numbers(j, "for_device", d->for_device, t->n_devices);
+    page_trace_put_signed(j, "begin", d->begin);
+    page_trace_put_signed(j, "end", d->end);
+    page_trace_put_signed(j, "compute", d->compute);
+    page_trace_put_signed(j, "transfer", d->transfer);
+    page_trace_put_signed(j, "idle", d->idle);
+    page_trace_put_signed(j, "overlap", d->overlap);
+    page_trace_put_numbers(j, "cause", d->cause, TRACE_CAUSES);
+    page_trace_put_numbers(j, "for_device", d->for_device, t->n_devices);
     report_put_integer(j, "pieces", d->n_pieces);
-    put_signed(j, "clock_within", d->clock_within);
-    put_delays(j, &d->delays);
+    page_trace_put_signed(j, "clock_within", d->clock_within);
+    page_trace_put_delays(j, &d->delays);
     report_put_number(j, "queue_mean", d->queue_mean);
     report_put_integer(j, "queue_most", d->queue_most);
     hdi_json_object_end(j);
 }
 
-static void put_devices(hdi_json *j, const trace *t)
+static void page_trace_put_devices(hdi_json *j, const trace *t)
 {
-    begin_list(j, "devices");
+    report_put_integer(j, "lane_numbers", HDI_RECORD_LANES); /* for each device */
+    page_trace_begin_list(j, "devices");
     for (int i = 0; i < t->n_devices; i++) {
-        put_device(j, t, &t->devices[i]);
+        page_trace_put_device(j, t, &t->devices[i]);
     }
     hdi_json_array_end(j);
-    begin_list(j, "lanes");
+    page_trace_begin_list(j, "lanes");
     for (size_t i = 0; i < t->n_lanes; i++) {
         hdi_json_object(j);
         report_put_integer(j, "lane", t->lanes[i].lane);
         report_put_integer(j, "kind", t->lanes[i].kind);
         report_put_integer(j, "slots", t->lanes[i].slots);
-        put_signed(j, "first_op", t->lanes[i].first_op);
-        put_signed(j, "n_ops", t->lanes[i].n_ops);
+        page_trace_put_signed(j, "first_op", t->lanes[i].first_op);
+        page_trace_put_signed(j, "n_ops", t->lanes[i].n_ops);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void put_names(hdi_json *j, const trace *t)
+static void page_trace_put_names(hdi_json *j, const trace *t)
 {
-    begin_list(j, "names");
+    page_trace_begin_list(j, "names");
     for (size_t i = 0; i < t->n_names; i++) {
         hdi_json_string(j, t->names[i] ? t->names[i] : "");
     }
     hdi_json_array_end(j);
-    begin_list(j, "options");
+    page_trace_begin_list(j, "options");
     for (size_t i = 0; i < t->n_options; i++) {
         hdi_json_integer(j, t->options[i]);
     }
     hdi_json_array_end(j);
-    begin_list(j, "threads");
+    page_trace_begin_list(j, "threads");
     for (size_t i = 0; i < t->n_threads; i++) {
         hdi_json_object(j);
         report_put_integer(j, "thread", t->threads[i].thread);
-        put_signed(j, "name", t->threads[i].name);
+        page_trace_put_signed(j, "name", t->threads[i].name);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void put_finding(hdi_json *j, const trace_finding *f)
+static void page_trace_put_finding(hdi_json *j, const trace_finding *f)
 {
     hdi_json_object(j);
     report_put_string(j, "id", f->id);
-    put_signed(j, "device", f->device);
-    put_signed(j, "other", f->other);
-    put_signed(j, "first", f->first);
-    put_signed(j, "gain", f->gain);
-    put_signed(j, "op", f->op);
-    put_signed(j, "wait", f->wait);
+    page_trace_put_signed(j, "device", f->device);
+    page_trace_put_signed(j, "other", f->other);
+    page_trace_put_signed(j, "first", f->first);
+    page_trace_put_signed(j, "gain", f->gain);
+    page_trace_put_signed(j, "op", f->op);
+    page_trace_put_signed(j, "wait", f->wait);
     if (f->gap.part > 0) {
         hdi_json_key(j, "gap");
         hdi_json_object(j);
-        put_signed(j, "device", f->gap.device);
-        put_signed(j, "begin", f->gap.begin);
+        page_trace_put_signed(j, "device", f->gap.device);
+        page_trace_put_signed(j, "begin", f->gap.begin);
         hdi_json_object_end(j);
     }
     report_put_string(j, "title", f->title);
@@ -348,7 +350,7 @@ static void put_finding(hdi_json *j, const trace_finding *f)
     hdi_json_object_end(j);
 }
 
-static void put_link(hdi_json *j, const trace_link *l)
+static void page_trace_put_link(hdi_json *j, const trace_link *l)
 {
     hdi_json_object(j);
     report_put_integer(j, "way", l->way);
@@ -356,79 +358,79 @@ static void put_link(hdi_json *j, const trace_link *l)
     report_put_integer(j, "dst", l->dst);
     report_put_integer(j, "count", l->count);
     report_put_integer(j, "bytes", l->bytes);
-    put_signed(j, "busy", l->busy);
+    page_trace_put_signed(j, "busy", l->busy);
     report_put_number(j, "rate", l->rate);
     report_put_number(j, "best", l->best);
     report_put_number(j, "peak", l->peak);
-    put_signed(j, "p50", l->p50);
-    put_signed(j, "p99", l->p99);
+    page_trace_put_signed(j, "p50", l->p50);
+    page_trace_put_signed(j, "p99", l->p99);
     hdi_json_object_end(j);
 }
 
-static void put_launch(hdi_json *j, const trace_launch *l)
+static void page_trace_put_launch(hdi_json *j, const trace_launch *l)
 {
     hdi_json_object(j);
-    put_signed(j, "kernel", l->kernel);
+    page_trace_put_signed(j, "kernel", l->kernel);
     report_put_integer(j, "count", l->count);
     report_put_integer(j, "measured", l->measured);
-    put_signed(j, "total", l->total);
-    put_signed(j, "least", l->least);
-    put_signed(j, "median", l->median);
-    put_signed(j, "p99", l->p99);
-    put_signed(j, "most", l->most);
-    put_signed(j, "shared", l->shared);
+    page_trace_put_signed(j, "total", l->total);
+    page_trace_put_signed(j, "least", l->least);
+    page_trace_put_signed(j, "median", l->median);
+    page_trace_put_signed(j, "p99", l->p99);
+    page_trace_put_signed(j, "most", l->most);
+    page_trace_put_signed(j, "shared", l->shared);
     report_put_bool(j, "mixed", l->mixed);
-    put_signed(j, "begin_p50", l->submit_to_begin_p50);
-    put_signed(j, "begin_p99", l->submit_to_begin_p99);
-    put_delays(j, &l->delays);
+    page_trace_put_signed(j, "begin_p50", l->submit_to_begin_p50);
+    page_trace_put_signed(j, "begin_p99", l->submit_to_begin_p99);
+    page_trace_put_delays(j, &l->delays);
     hdi_json_object_end(j);
 }
 
-static void put_loss(hdi_json *j, const trace_loss *l)
+static void page_trace_put_loss(hdi_json *j, const trace_loss *l)
 {
     hdi_json_object(j);
-    put_signed(j, "time", l->time);
-    put_signed(j, "ended", l->ended);
+    page_trace_put_signed(j, "time", l->time);
+    page_trace_put_signed(j, "ended", l->ended);
     report_put_integer(j, "device", l->device);
-    put_signed(j, "code", l->code);
-    put_signed(j, "op", l->op);
+    page_trace_put_signed(j, "code", l->code);
+    page_trace_put_signed(j, "op", l->op);
     report_put_string(j, "message", l->message);
     hdi_json_object_end(j);
 }
 
-static void put_lists(hdi_json *j, const trace *t)
+static void page_trace_put_lists(hdi_json *j, const trace *t)
 {
-    begin_list(j, "findings");
+    page_trace_begin_list(j, "findings");
     for (size_t i = 0; i < t->n_findings; i++) {
-        put_finding(j, &t->findings[i]);
+        page_trace_put_finding(j, &t->findings[i]);
     }
     hdi_json_array_end(j);
-    begin_list(j, "links");
+    page_trace_begin_list(j, "links");
     for (size_t i = 0; i < t->n_links; i++) {
-        put_link(j, &t->links[i]);
+        page_trace_put_link(j, &t->links[i]);
     }
     hdi_json_array_end(j);
-    begin_list(j, "launches");
+    page_trace_begin_list(j, "launches");
     for (size_t i = 0; i < t->n_launches; i++) {
-        put_launch(j, &t->launches[i]);
+        page_trace_put_launch(j, &t->launches[i]);
     }
     hdi_json_array_end(j);
-    begin_list(j, "losses");
+    page_trace_begin_list(j, "losses");
     for (size_t i = 0; i < t->n_losses; i++) {
-        put_loss(j, &t->losses[i]);
+        page_trace_put_loss(j, &t->losses[i]);
     }
     hdi_json_array_end(j);
 }
 
-static void put_head(hdi_json *j, const trace *t)
+static void page_trace_put_head(hdi_json *j, const trace *t)
 {
     report_put_integer(j, "detail", (uint64_t)t->detail);
     report_put_integer(j, "placement", (uint64_t)t->placement);
     report_put_integer(j, "process", t->process);
-    put_signed(j, "seconds_since_1970", t->since_1970 / 1000000000);
-    put_signed(j, "length", t->length);
-    put_signed(j, "begin", t->begin);
-    put_signed(j, "end", t->end);
+    page_trace_put_signed(j, "seconds_since_1970", t->since_1970 / 1000000000);
+    page_trace_put_signed(j, "length", t->length);
+    page_trace_put_signed(j, "begin", t->begin);
+    page_trace_put_signed(j, "end", t->end);
     report_put_bool(j, "ended", t->ended);
     report_put_bool(j, "cut", t->cut);
     report_put_integer(j, "dropped", t->dropped);
@@ -438,8 +440,8 @@ static void put_head(hdi_json *j, const trace *t)
     report_put_integer(j, "unknown_ops", t->unknown_ops);
     report_put_integer(j, "unplaced", t->unplaced);
     report_put_integer(j, "spans_by_clock", t->spans_by_clock);
-    put_numbers(j, "along", t->along, TRACE_ALONG);
-    put_tables(j, t);
+    page_trace_put_numbers(j, "along", t->along, TRACE_ALONG);
+    page_trace_put_tables(j, t);
 }
 
 bool page_put_trace(FILE *out, const trace *t, const char *id)
@@ -453,16 +455,16 @@ bool page_put_trace(FILE *out, const trace *t, const char *id)
     hdi_json j;
     hdi_json_begin(&j, memory);
     hdi_json_object(&j);
-    put_head(&j, t);
-    put_devices(&j, t);
-    put_names(&j, t);
-    put_lists(&j, t);
+    page_trace_put_head(&j, t);
+    page_trace_put_devices(&j, t);
+    page_trace_put_names(&j, t);
+    page_trace_put_lists(&j, t);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
     bool ok = fclose(memory) == 0;
     if (ok) {
         page_put_json(out, id, text, bytes);
-        put_columns(out, t, id);
+        page_trace_put_columns(out, t, id);
     }
     free(text);
     return ok;

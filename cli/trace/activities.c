@@ -1,53 +1,63 @@
-/* activities.c - what CUPTI reported, as the times of operations. See model.h.
+/* activities.c - turns the activities that CUPTI reported into the times of operations. See
+ * model.h.
  *
- * An ACTIVITY has a stream and no lane. A stream is of the lane in whose stretches most of its activities lie. Within a stretch its
- * activities are compared with its operations, in order: as many of the same kinds are each other's. Else kernels are found by their names
- * and copies by their bytes. Where reports are missing, an activity may be of one of several operations. It is of none then.
- * A product or a call of the program launches any number of kernels: one then has all between its neighbours. Several of them share these
- * only if each one's are the same. CUPTI's correlation is of a call to the driver, which no other record has, so it is of no use here.
- * A stretch whose operations are all found becomes one stretch for each of them, so that the device's rests in between are seen.
- * What is left is of other libraries, and counts as work of the device.
+ * An ACTIVITY names a stream but no lane. A stream belongs to the lane whose stretches contain most
+ * of its activities. Within a stretch, activities are compared with operations in order. If numbers
+ * and kinds agree, they match one to one. Otherwise names identify kernels, and sizes identify
+ * copies. If reports are missing and an activity fits several operations, it stays unmatched. A
+ * product or a call of the program may launch any number of kernels. A single one takes all kernels
+ * between its neighbours. Several share them only if each would get the same ones. CUPTI's
+ * correlation refers to a driver call, which no other record names, so it is of no use here. If all
+ * operations of a stretch match, each becomes a stretch of its own, so that gaps between them show.
+ * Unmatched activities come from other libraries, and count as work of the device.
  *
  * Threads, Locks: see model.h.
- * Always: activities of a device are sorted by begin, and stretches by lane and begin. A product has the times of all its kernels or of none.
+ * Always: activities of a device are sorted by begin, and stretches by lane and begin. A product
+ * gets the times of all its kernels or of none.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "cli/trace/parts.h"
 
-/* So far may an activity lie in front of its stretch, since clocks are a little apart. A signal of the engine is no longer than that. */
+/* An activity may start this much before its stretch, because clocks differ a little. A signal
+ * of the engine is at most this large. */
 enum { EARLY_NS = 20000, SIGNAL_BYTES = 8 };
 
-/* An activity is not an operation's if it is farther away from the host's times than clocks ever are. */
+/* An activity this far from the host's times does not belong to the operation: clocks never
+ * differ so much. */
 enum { APART_NS = 100000 };
 
-/* An activity, by the lane of its stream. */
+/* An activity and the lane of its stream. */
 typedef struct seen {
     uint32_t lane;
     int32_t activity;
     int64_t begin;
 } seen;
 
-/* First one for each activity, then one for each stream and lane, with their number. */
+/* At first one for each activity, then one for each stream and lane, with the count. */
 typedef struct vote {
-    uint64_t stream; /* with its runtime */
+    uint64_t stream; /* includes its runtime */
     uint32_t lane;
-    uint32_t number; /* of the stream: counts from 0 */
+    uint32_t number; /* of the stream, from 0 */
     uint32_t n;
 } vote;
 
 typedef struct matcher {
     trace *t;
     const trace_source *s;
-    const trace_stretch *old; /* sorted by lane and begin; those of the trace are made of them */
-    size_t first, n;          /* the device's activities */
+    /* sorted by lane and begin; the trace's stretches are made from them */
+    const trace_stretch *old;
+    size_t first, n; /* the device's activities */
     vote *votes;
-    seen *list; /* those whose lane is known, sorted by lane and begin */
+    seen *list; /* activities whose lane is known, sorted by lane and begin */
     size_t n_votes, n_list;
     int32_t *early,
-        *late;      /* of each of list: the operation of the stretch that it is of at the earliest, at the latest */
-    uint8_t *names; /* of each name: NAME_* */
-    int32_t *found; /* of each operation of a stretch: its first activity, an index of list; TRACE_NONE */
+        /* by index of list: the earliest and the latest operation of the stretch that it can
+         * match */
+        *late;
+    uint8_t *names; /* by name: NAME_* */
+    /* by operation of a stretch: its first activity, an index of list, or TRACE_NONE */
+    int32_t *found;
     int32_t *last;
 } matcher;
 
@@ -56,20 +66,20 @@ bool trace_is_signal(const trace_activity *a)
     return a->kind == HDI_RECORD_ACTIVITY_FILL && a->bytes <= SIGNAL_BYTES;
 }
 
-/* Whether an activity may be of an operation of that kind. */
-static bool may_be(uint8_t op, uint8_t activity)
+/* True if an activity may come from that kind of operation. */
+static bool activity_may_be_op(uint8_t op, uint8_t activity)
 {
     bool copies = activity == HDI_RECORD_ACTIVITY_COPY;
     return op == HDI_RECORD_OP_COPY ? copies : op == HDI_RECORD_OP_CALL || !copies;
 }
 
-static bool is_flexible(const trace_op *op)
+static bool activity_op_is_flexible(const trace_op *op)
 {
     return op->kind == HDI_RECORD_OP_MATMUL || op->kind == HDI_RECORD_OP_CALL;
 }
 
-/* The lane's first stretch that ends at a time or behind it; `begin`, `end`: its stretches. */
-static size_t stretch_at(const trace_stretch *stretches, size_t begin, size_t end, int64_t time)
+/* The lane's first stretch that ends at or after a time, in [begin, end). */
+static size_t activity_stretch_at(const trace_stretch *stretches, size_t begin, size_t end, int64_t time)
 {
     while (begin < end) {
         size_t middle = begin + (end - begin) / 2;
@@ -82,58 +92,60 @@ static size_t stretch_at(const trace_stretch *stretches, size_t begin, size_t en
     return begin;
 }
 
-static uint64_t stream_of(const trace_activity *a)
+static uint64_t activity_stream_of(const trace_activity *a)
 {
     return (uint64_t)a->run << 32 | a->stream;
 }
 
-static int64_t middle_of(const trace_activity *a)
+static int64_t activity_middle_of(const trace_activity *a)
 {
     return a->begin + (a->end - a->begin) / 2;
 }
 
-/* ------------------------------------------------------------------------------------------------ lanes of streams -- */
+/* ---- lanes of streams ---- */
 
-static int compare_votes(const void *a, const void *b)
+static int activity_compare_votes(const void *a, const void *b)
 {
     const vote *x = a, *y = b;
     return x->stream != y->stream ? (x->stream < y->stream ? -1 : 1) : (x->lane > y->lane) - (x->lane < y->lane);
 }
 
-static int compare_seen(const void *a, const void *b)
+static int activity_compare_seen(const void *a, const void *b)
 {
     const seen *x = a, *y = b;
     return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1) : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Each activity that lies in one of a lane's stretches votes for it; of very many each `step`th. */
-static void vote_for(matcher *m, size_t begin, size_t end, size_t step)
+/* Each activity inside one of a lane's stretches votes for that lane. Of very many only each
+ * `step`th votes. */
+static void activity_vote_for(matcher *m, size_t begin, size_t end, size_t step)
 {
     for (size_t i = m->first; i < m->first + m->n; i += step) {
         const trace_activity *a = &m->t->activities[i];
-        int64_t time = middle_of(a);
-        size_t at = stretch_at(m->old, begin, end, time);
-        if (at < end && m->old[at].began - EARLY_NS <= time && !trace_is_signal(a) && may_be(m->old[at].op, a->kind)) {
-            m->votes[m->n_votes++] = (vote){.stream = stream_of(a), .lane = m->old[at].lane, .n = 1};
+        int64_t time = activity_middle_of(a);
+        size_t at = activity_stretch_at(m->old, begin, end, time);
+        if (at < end && m->old[at].began - EARLY_NS <= time && !trace_is_signal(a) &&
+            activity_may_be_op(m->old[at].op, a->kind)) {
+            m->votes[m->n_votes++] = (vote){.stream = activity_stream_of(a), .lane = m->old[at].lane, .n = 1};
         }
     }
 }
 
-static int compare_counts(const void *a, const void *b)
+static int activity_compare_counts(const void *a, const void *b)
 {
     const vote *x = a, *y = b;
     return (x->n < y->n) - (x->n > y->n);
 }
 
-/* Joins what is of one stream and one lane. Returns how many streams there are. */
-static uint32_t join_votes(matcher *m)
+/* Joins votes of one stream for one lane. Returns the number of streams. */
+static uint32_t activity_join_votes(matcher *m)
 {
     size_t kept = 0;
     uint32_t streams = 0;
-    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], compare_votes);
+    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], activity_compare_votes);
     for (size_t i = 0; i < m->n_votes; i++) {
         vote one = m->votes[i];
-        if (kept > 0 && compare_votes(&m->votes[kept - 1], &one) == 0) {
+        if (kept > 0 && activity_compare_votes(&m->votes[kept - 1], &one) == 0) {
             m->votes[kept - 1].n++;
             continue;
         }
@@ -145,19 +157,20 @@ static uint32_t join_votes(matcher *m)
     return streams;
 }
 
-/* Leaves one vote for each stream: the lane with the most that has so many operations left, since lanes run at the same time. False: no
- * memory. */
-static bool choose_lanes(matcher *m)
+/* Keeps one vote for each stream: the lane with the most votes that still has enough operations,
+ * because lanes run at the same time. False: out of memory. */
+static bool activity_choose_lanes(matcher *m)
 {
-    uint32_t streams = join_votes(m);
+    uint32_t streams = activity_join_votes(m);
     vote *chosen = trace_table(streams, sizeof *chosen);
     int64_t *left = trace_table(m->t->n_lanes, sizeof *left);
     bool ok = chosen && left;
     for (size_t i = 0; ok && i < m->t->n_lanes; i++) {
         left[i] = m->t->lanes[i].n_ops;
     }
-    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], compare_counts);
-    for (int pass = 0; ok && pass < 2; pass++) { /* the second one for what found no room */
+    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], activity_compare_counts);
+    /* the second pass takes streams that found no room */
+    for (int pass = 0; ok && pass < 2; pass++) {
         for (size_t i = 0; i < m->n_votes; i++) {
             const vote *one = &m->votes[i];
             int64_t *room = &left[m->t->lane_at[one->lane] - 1];
@@ -178,70 +191,73 @@ static bool choose_lanes(matcher *m)
     return ok;
 }
 
-static void list_activities(matcher *m)
+static void activity_list_all(matcher *m)
 {
     for (size_t i = m->first; i < m->first + m->n; i++) {
         const trace_activity *a = &m->t->activities[i];
         size_t low = 0, high = m->n_votes;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
-            if (m->votes[middle].stream < stream_of(a)) {
+            if (m->votes[middle].stream < activity_stream_of(a)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        if (low < m->n_votes && m->votes[low].stream == stream_of(a) && !trace_is_signal(a)) {
+        if (low < m->n_votes && m->votes[low].stream == activity_stream_of(a) && !trace_is_signal(a)) {
             m->list[m->n_list++] = (seen){m->votes[low].lane, (int32_t)i, a->begin};
         }
     }
-    trace_sort(m->list, m->n_list, sizeof m->list[0], compare_seen);
+    trace_sort(m->list, m->n_list, sizeof m->list[0], activity_compare_seen);
 }
 
-/* ------------------------------------------------------------------------------------------------------ a stretch -- */
+/* ---- a stretch ---- */
 
-static const trace_activity *activity_of(const matcher *m, size_t at)
+static const trace_activity *activity_at(const matcher *m, size_t at)
 {
     return &m->t->activities[m->list[at].activity];
 }
 
-/* What is known of a name. A launch is found by its name where CUPTI reports that name at all. */
+/* Who uses a name. A launch is matched by name only if CUPTI reports that name at all. */
 enum { NAME_OF_LAUNCH = 1, NAME_OF_REPORT = 2 };
 
-static bool is_named(const matcher *m, int32_t name, uint8_t what)
+static bool activity_is_named(const matcher *m, int32_t name, uint8_t what)
 {
     return name != TRACE_NONE && (m->names[name] & what) != 0;
 }
 
-/* Whether it may be that very operation's, by name or bytes. */
-static bool is_like(const matcher *m, const trace_op *op, const trace_activity *a)
+/* True if name or size fit the operation. */
+static bool activity_is_like_op(const matcher *m, const trace_op *op, const trace_activity *a)
 {
-    bool kernel = a->kind == HDI_RECORD_ACTIVITY_KERNEL, free_one = kernel && !is_named(m, a->name, NAME_OF_LAUNCH);
+    bool kernel = a->kind == HDI_RECORD_ACTIVITY_KERNEL,
+         free_one = kernel && !activity_is_named(m, a->name, NAME_OF_LAUNCH);
     if (op->kind == HDI_RECORD_OP_LAUNCH) {
-        return is_named(m, op->kernel, NAME_OF_REPORT) ? kernel && a->name == op->kernel : free_one;
+        return activity_is_named(m, op->kernel, NAME_OF_REPORT) ? kernel && a->name == op->kernel : free_one;
     }
-    return may_be(op->kind, a->kind) && (kernel ? free_one : is_flexible(op) || a->bytes == op->bytes);
+    return activity_may_be_op(op->kind, a->kind) &&
+           (kernel ? free_one : activity_op_is_flexible(op) || a->bytes == op->bytes);
 }
 
-/* The same, and the operation was given to the driver before the activity began, and not seen to be done before it ended. */
-static bool is_of(const matcher *m, const trace_op *op, size_t at)
+/* True if the times fit, too: the operation was issued before the activity began, and not done
+ * before it ended. */
+static bool activity_is_of_op(const matcher *m, const trace_op *op, size_t at)
 {
-    const trace_activity *a = activity_of(m, at);
-    return is_like(m, op, a) && (op->issued == TRACE_UNSEEN || a->begin >= op->issued - APART_NS) &&
+    const trace_activity *a = activity_at(m, at);
+    return activity_is_like_op(m, op, a) && (op->issued == TRACE_UNSEEN || a->begin >= op->issued - APART_NS) &&
            (op->done == TRACE_UNSEEN || a->end <= op->done + APART_NS);
 }
 
-/* As many activities as operations, of the same kinds: one for each. `complete`: no report is missing. */
-static bool match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
+/* Matches one to one if numbers and kinds agree. `complete`: no report is missing. */
+static bool activity_match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
 {
     size_t flexible = 0, calls = 0;
     bool fits = end - begin == n;
     for (size_t i = 0; fits && i < n; i++) {
         const trace_op *op = &m->t->ops[ops[i]];
-        const trace_activity *a = activity_of(m, begin + i);
-        fits = op->kind == HDI_RECORD_OP_LAUNCH ? is_like(m, op, a) : may_be(op->kind, a->kind);
-        flexible += is_flexible(op);
-        calls += op->kind == HDI_RECORD_OP_CALL; /* may give the driver nothing */
+        const trace_activity *a = activity_at(m, begin + i);
+        fits = op->kind == HDI_RECORD_OP_LAUNCH ? activity_is_like_op(m, op, a) : activity_may_be_op(op->kind, a->kind);
+        flexible += activity_op_is_flexible(op);
+        calls += op->kind == HDI_RECORD_OP_CALL; /* may pass no command to the driver */
     }
     fits = fits && (flexible == 0 || (complete && (calls == 0 || flexible == 1)));
     for (size_t i = 0; fits && i < n; i++) {
@@ -250,32 +266,33 @@ static bool match_all(const matcher *m, const int32_t *ops, size_t n, size_t beg
     return fits;
 }
 
-/* Gives each activity the first operation that it can be of behind those of the activities in front of it. `late`: the last one before
- * those of the activities behind it. Products and calls have any number of activities, and other operations one. */
-static void place_activities(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool late)
+/* Gives each activity the first possible operation behind those of the activities before it.
+ * `late`: the last possible one, from the other side. Products and calls take any number of
+ * activities, other operations one. */
+static void activity_place_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool late)
 {
     int32_t *put = late ? m->late : m->early;
-    size_t steps = 64 * (n + end - begin) + 4096,
-           used = 0; /* used: operations that are no longer free, from its side */
+    /* operations already used, counted from its side */
+    size_t steps = 64 * (n + end - begin) + 4096, used = 0;
     for (size_t k = 0; k < end - begin; k++) {
         size_t at = late ? end - 1 - k : begin + k, i = used;
         put[at] = TRACE_NONE;
         for (; i < n && steps > 0; i++, steps--) {
             const trace_op *op = &m->t->ops[ops[late ? n - 1 - i : i]];
-            if (is_of(m, op, at)) {
+            if (activity_is_of_op(m, op, at)) {
                 put[at] = (int32_t)(late ? n - 1 - i : i);
-                used = is_flexible(op) ? i : i + 1;
+                used = activity_op_is_flexible(op) ? i : i + 1;
                 break;
             }
         }
     }
 }
 
-/* Products of one kind have the same kernels in the same order. */
-static bool is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
+/* Products of one kind run the same kernels in the same order. */
+static bool activity_is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
 {
     for (size_t i = begin + period; i < end; i++) {
-        const trace_activity *a = activity_of(m, i), *before = activity_of(m, i - period);
+        const trace_activity *a = activity_at(m, i), *before = activity_at(m, i - period);
         if (a->kind != before->kind || a->name != before->name) {
             return false;
         }
@@ -283,13 +300,14 @@ static bool is_periodic(const matcher *m, size_t begin, size_t end, size_t perio
     return true;
 }
 
-/* Operations from i to j that have any number of activities each, and all of those from `begin` to `end` together. */
-static void share_activities(const matcher *m, const int32_t *ops, size_t i, size_t j, size_t begin, size_t end)
+/* Shares the activities [begin, end) among the operations [i, j), each of which takes any
+ * number. */
+static void activity_share_all(const matcher *m, const int32_t *ops, size_t i, size_t j, size_t begin, size_t end)
 {
     size_t n = j - i, each = begin < end ? (end - begin) / n : 0;
-    bool fits = each > 0 && each * n == end - begin && (n == 1 || is_periodic(m, begin, end, each));
+    bool fits = each > 0 && each * n == end - begin && (n == 1 || activity_is_periodic(m, begin, end, each));
     for (size_t k = begin; fits && k < end; k++) {
-        fits = is_of(m, &m->t->ops[ops[i + (k - begin) / each]], k);
+        fits = activity_is_of_op(m, &m->t->ops[ops[i + (k - begin) / each]], k);
     }
     for (size_t k = i; fits && k < j; k++) {
         m->found[k] = (int32_t)(begin + (k - i) * each);
@@ -297,34 +315,35 @@ static void share_activities(const matcher *m, const int32_t *ops, size_t i, siz
     }
 }
 
-/* An activity that can be of one operation only is that one's. Those in between are of the products and calls that stand there. */
-static void match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
+/* Matches activities that fit only one operation. The activities between those belong to the
+ * products and calls there. */
+static void activity_match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
 {
     for (size_t i = 0; i < n; i++) {
         m->found[i] = m->last[i] = TRACE_NONE;
     }
-    place_activities(m, ops, n, begin, end, false);
-    place_activities(m, ops, n, begin, end, true);
+    activity_place_all(m, ops, n, begin, end, false);
+    activity_place_all(m, ops, n, begin, end, true);
     for (size_t k = begin; k < end; k++) {
         int32_t i = m->early[k] == m->late[k] ? m->early[k] : TRACE_NONE;
-        if (i != TRACE_NONE && !is_flexible(&m->t->ops[ops[i]])) {
+        if (i != TRACE_NONE && !activity_op_is_flexible(&m->t->ops[ops[i]])) {
             m->found[i] = m->last[i] = (int32_t)k;
         }
     }
     for (size_t i = 0, j; complete && i < n; i = j) {
-        for (j = i; j < n && is_flexible(&m->t->ops[ops[j]]); j++) {
+        for (j = i; j < n && activity_op_is_flexible(&m->t->ops[ops[j]]); j++) {
         }
         bool both = j > i && (i == 0 || m->found[i - 1] != TRACE_NONE) && (j == n || m->found[j] != TRACE_NONE);
         if (both) {
-            share_activities(m, ops, i, j, i > 0 ? (size_t)m->last[i - 1] + 1 : begin,
-                             j < n ? (size_t)m->found[j] : end);
+            activity_share_all(m, ops, i, j, i > 0 ? (size_t)m->last[i - 1] + 1 : begin,
+                               j < n ? (size_t)m->found[j] : end);
         }
         j = j > i ? j : i + 1;
     }
 }
 
-/* Gives operations the times of their activities. True: all of them have some. */
-static bool take_times(matcher *m, const int32_t *ops, size_t n, bool approximate)
+/* Gives operations the times of their activities. Returns true if all have some. */
+static bool activity_take_times(matcher *m, const int32_t *ops, size_t n, bool approximate)
 {
     bool all = n > 0;
     for (size_t i = 0; i < n; i++) {
@@ -342,7 +361,8 @@ static bool take_times(matcher *m, const int32_t *ops, size_t n, bool approximat
             m->t->n_reported++;
         }
         int64_t late =
-            op->done == TRACE_UNSEEN ? 0 : trace_most(0, op->ended - op->done); /* CUPTI's clock is off by it */
+            /* error of CUPTI's clock */
+            op->done == TRACE_UNSEEN ? 0 : trace_most(0, op->ended - op->done);
         op->began -= late;
         op->ended -= late;
         op->measured = true;
@@ -351,9 +371,9 @@ static bool take_times(matcher *m, const int32_t *ops, size_t n, bool approximat
     return all;
 }
 
-/* ----------------------------------------------------------------------------------------------------- all of them -- */
+/* ---- all of them ---- */
 
-static void put_stretch(trace *t, size_t *n, trace_stretch one)
+static void activity_put_stretch(trace *t, size_t *n, trace_stretch one)
 {
     trace_stretch *before = *n > 0 && t->stretches[*n - 1].lane == one.lane ? &t->stretches[*n - 1] : NULL;
     one.began = before ? trace_most(one.began, before->began) : one.began;
@@ -366,16 +386,17 @@ static void put_stretch(trace *t, size_t *n, trace_stretch one)
     t->stretches[(*n)++] = one;
 }
 
-/* Whether no report of a stretch is missing, as far as that is known. `next`: behind its own in the list. */
-static bool is_complete(const matcher *m, const trace_stretch *x, size_t next)
+/* True if no report of a stretch is known to be missing. `next`: behind its activities in the
+ * list. */
+static bool activity_is_complete(const matcher *m, const trace_stretch *x, size_t next)
 {
     bool more = next < m->n_list && m->list[next].lane == x->lane;
     return x->began > m->s->incomplete_until[trace_lane_device(x->lane)] &&
            (more || (m->t->ended && !m->t->ended_early));
 }
 
-/* A stretch, and what becomes of it. `ops` has room for all of its operations. */
-static void match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
+/* Matches a stretch and adds what becomes of it. `ops` holds room for all its operations. */
+static void activity_match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
 {
     trace *t = m->t;
     size_t n = 0, begin = *next;
@@ -386,37 +407,38 @@ static void match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *
     }
     while (begin < m->n_list &&
            (m->list[begin].lane < one.lane ||
-            (m->list[begin].lane == one.lane && middle_of(activity_of(m, begin)) < one.began - EARLY_NS))) {
+            (m->list[begin].lane == one.lane && activity_middle_of(activity_at(m, begin)) < one.began - EARLY_NS))) {
         begin++;
     }
     size_t end = begin;
-    while (end < m->n_list && m->list[end].lane == one.lane && middle_of(activity_of(m, end)) <= one.ended) {
+    while (end < m->n_list && m->list[end].lane == one.lane && activity_middle_of(activity_at(m, end)) <= one.ended) {
         end++;
     }
     *next = end;
-    bool complete = is_complete(m, &one, end);
-    if (!match_all(m, ops, n, begin, end, complete)) {
-        match_some(m, ops, n, begin, end, complete);
+    bool complete = activity_is_complete(m, &one, end);
+    if (!activity_match_all(m, ops, n, begin, end, complete)) {
+        activity_match_some(m, ops, n, begin, end, complete);
     }
-    if (!take_times(m, ops, n, one.approximate)) {
-        put_stretch(t, n_out, one);
+    if (!activity_take_times(m, ops, n, one.approximate)) {
+        activity_put_stretch(t, n_out, one);
         return;
     }
     for (size_t i = 0; i < n; i++) {
         const trace_op *op = &t->ops[ops[i]];
-        put_stretch(t, n_out,
-                    (trace_stretch){.lane = one.lane,
-                                    .began = op->began,
-                                    .ended = op->ended,
-                                    .first_op = ops[i],
-                                    .last_op = ops[i],
-                                    .op = op->kind == HDI_RECORD_OP_COPY ? HDI_RECORD_OP_COPY : one.op,
-                                    .one = true});
+        activity_put_stretch(t, n_out,
+                             (trace_stretch){.lane = one.lane,
+                                             .began = op->began,
+                                             .ended = op->ended,
+                                             .first_op = ops[i],
+                                             .last_op = ops[i],
+                                             .op = op->kind == HDI_RECORD_OP_COPY ? HDI_RECORD_OP_COPY : one.op,
+                                             .one = true});
     }
 }
 
-/* The device's activities; the lanes of its stretches from `begin` to `end` vote. False: no memory. */
-static bool find_lanes(matcher *m, int device, size_t begin, size_t end)
+/* Finds the device's activities, and lets the stretches in [begin, end) vote for lanes. False:
+ * out of memory. */
+static bool activity_find_lanes(matcher *m, int device, size_t begin, size_t end)
 {
     enum { VOTES_MOST = 1 << 22 };
     size_t lanes = 0;
@@ -440,17 +462,17 @@ static bool find_lanes(matcher *m, int device, size_t begin, size_t end)
     for (size_t i = begin, next; i < end; i = next) {
         for (next = i; next < end && m->old[next].lane == m->old[i].lane; next++) {
         }
-        vote_for(m, i, next, step);
+        activity_vote_for(m, i, next, step);
     }
-    if (!choose_lanes(m)) {
+    if (!activity_choose_lanes(m)) {
         return false;
     }
-    list_activities(m);
+    activity_list_all(m);
     return true;
 }
 
-/* Which names launches and reports have. */
-static uint8_t *read_names(const trace *t)
+/* Which names occur in launches and in reports. */
+static uint8_t *activity_read_names(const trace *t)
 {
     uint8_t *names = trace_table(t->n_names, 1);
     for (size_t i = 0; names && i < t->n_ops; i++) {
@@ -475,7 +497,7 @@ bool trace_match_activities(trace_source *s)
     }
     trace_stretch *old = t->stretches;
     t->stretches = trace_table(n_old + t->n_ops, sizeof t->stretches[0]);
-    matcher m = {.t = t, .s = s, .old = old, .names = read_names(t)};
+    matcher m = {.t = t, .s = s, .old = old, .names = activity_read_names(t)};
     m.found = trace_table(t->n_ops, sizeof m.found[0]);
     m.last = trace_table(t->n_ops, sizeof m.last[0]);
     int32_t *ops = trace_table(t->n_ops, sizeof *ops);
@@ -486,10 +508,10 @@ bool trace_match_activities(trace_source *s)
         }
         m.first = m.n = m.n_votes = m.n_list = 0;
         m.votes = NULL, m.list = NULL, m.early = m.late = NULL;
-        ok = find_lanes(&m, device, begin, end);
+        ok = activity_find_lanes(&m, device, begin, end);
         size_t next = 0;
         for (size_t i = begin; ok && i < end; i++) {
-            match_stretch(&m, old[i], &next, ops, &n);
+            activity_match_stretch(&m, old[i], &next, ops, &n);
         }
         free(m.votes);
         free(m.list);

@@ -1,17 +1,21 @@
-/* estimate.c - when operations without a device time ran, by those of their kind that have one. See model.h.
+/* estimate.c - estimates when operations without a device time ran, from measured ones of their
+ * kind. See model.h.
  *
- * Of such an operation the host saw the issue and, often much later and together with others, that it was done. It is taken to begin when
- * it was issued and all that it waits for had ended, and to take the mean of its kind. A kind is the same work of about the same size on a
- * device. Operations of several lanes that the host saw done at once so keep their order, and what ran beside each other does here.
+ * For such an operation the host saw the issue, and that it was done, often much later and together
+ * with others. The estimate begins when it was issued and all its waits had ended, and takes the
+ * mean time of its kind. A kind is the same work of about the same size on a device. So operations
+ * of several lanes that the host saw done at once keep their order, and concurrent ones still
+ * overlap.
  *
  * Threads, Locks: see model.h.
- * Always: an estimate ends no later than the host saw its operation done, and no later than the lane's next span begins. Where less than
- * MEASURED_LEAST operations of the kind were measured there is none.
+ * Always: an estimate ends no later than the host saw its operation done, and no later than the
+ * lane's next span begins. A kind with fewer than MEASURED_LEAST measured operations gives no
+ * estimate.
  */
 #include <stdlib.h>
 #include "cli/trace/parts.h"
 
-/* What spans have of a kind. */
+/* The sum of the spans of a kind. */
 typedef struct kind_time {
     uint64_t kind;
     int64_t sum;
@@ -19,47 +23,49 @@ typedef struct kind_time {
 } kind_time;
 
 enum { NEW, OPEN, READY };
-enum { MEASURED_LEAST = 8 }; /* operations of a kind: the mean of fewer shows little */
+enum { MEASURED_LEAST = 8 }; /* minimum number of operations: the mean of fewer is too uncertain */
 
 typedef struct estimator {
     const trace_source *s;
-    trace_estimate *out; /* of each operation */
+    trace_estimate *out; /* by operation */
     kind_time *kinds;    /* sorted */
     size_t n_kinds;
-    uint8_t *state; /* of each operation */
+    uint8_t *state; /* by operation */
     int32_t *stack;
     size_t n;
 } estimator;
 
-static uint64_t size_class(uint64_t size)
+static uint64_t estimate_size_class(uint64_t size)
 {
     return size > 0 ? 64 - (uint64_t)__builtin_clzll(size) : 0;
 }
 
-static uint64_t kind_of(const trace_op *op)
+static uint64_t estimate_kind_of(const trace_op *op)
 {
     bool launch = op->kind == HDI_RECORD_OP_LAUNCH;
     uint64_t size = launch ? (uint64_t)op->blocks * op->threads : op->bytes;
     uint64_t which = (uint32_t)(launch ? op->kernel : op->way);
-    return (uint64_t)trace_lane_device(op->lane) << 48 | (uint64_t)op->kind << 40 | size_class(size) << 32 | which;
+    return (uint64_t)trace_lane_device(op->lane) << 48 | (uint64_t)op->kind << 40 | estimate_size_class(size) << 32 |
+           which;
 }
 
-static int compare_kinds(const void *a, const void *b)
+static int estimate_compare_kinds(const void *a, const void *b)
 {
     const kind_time *x = a, *y = b;
     return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-/* The operations of a span. Each gets its time; where all are of one kind, that kind does. Returns the one behind them. */
-static size_t note_span(estimator *e, const trace_run *span, size_t op, size_t end)
+/* Sets the times of a span's operations. If all are of one kind, adds the span to that kind.
+ * Returns the first operation behind them. */
+static size_t estimate_note_span(estimator *e, const trace_run *span, size_t op, size_t end)
 {
     const trace *t = e->s->t;
     kind_time k = {.count = 0};
     bool one_kind = true;
     for (; op < end && t->ops[op].position <= span->position; op++) {
         if (trace_is_work(t->ops[op].kind)) {
-            one_kind = one_kind && (k.count == 0 || k.kind == kind_of(&t->ops[op]));
-            k.kind = kind_of(&t->ops[op]);
+            one_kind = one_kind && (k.count == 0 || k.kind == estimate_kind_of(&t->ops[op]));
+            k.kind = estimate_kind_of(&t->ops[op]);
             k.count++;
             e->out[op] = (trace_estimate){span->began, span->ended};
             e->state[op] = READY;
@@ -72,8 +78,9 @@ static size_t note_span(estimator *e, const trace_run *span, size_t op, size_t e
     return op;
 }
 
-/* What each lane's spans have. An operation in none ends before it was seen done, and before the next span. */
-static void note_spans(estimator *e)
+/* Reads all spans by lane. An operation without one ends by the time it was seen done, and by
+ * the begin of the next span. */
+static void estimate_note_spans(estimator *e)
 {
     const trace *t = e->s->t;
     size_t span = 0;
@@ -90,7 +97,7 @@ static void note_spans(estimator *e)
                     e->out[op].ended = trace_least(done, r->began);
                 }
             }
-            op = r && trace_is_work(r->op) ? note_span(e, r, op, end) : op;
+            op = r && trace_is_work(r->op) ? estimate_note_span(e, r, op, end) : op;
         }
         while (span < e->s->n_spans && e->s->spans[span].lane == lane->lane) {
             span++;
@@ -98,11 +105,11 @@ static void note_spans(estimator *e)
     }
 }
 
-/* One row for each kind. */
-static void sum_kinds(estimator *e)
+/* Joins the rows of each kind. */
+static void estimate_sum_kinds(estimator *e)
 {
     size_t n = 0;
-    trace_sort(e->kinds, e->n_kinds, sizeof *e->kinds, compare_kinds);
+    trace_sort(e->kinds, e->n_kinds, sizeof *e->kinds, estimate_compare_kinds);
     for (size_t i = 0; i < e->n_kinds; i++) {
         if (n > 0 && e->kinds[n - 1].kind == e->kinds[i].kind) {
             trace_add(&e->kinds[n - 1].sum, e->kinds[i].sum);
@@ -114,15 +121,17 @@ static void sum_kinds(estimator *e)
     e->n_kinds = n;
 }
 
-/* What all it waits for has its time. A mark ends with that, a claim when the program ends it. */
-static void estimate(estimator *e, int32_t at)
+/* Requires that all its waits have a time. A mark ends with them, a claim when the program ends
+ * it. */
+static void estimate_op(estimator *e, int32_t at)
 {
     const trace_op *op = &e->s->t->ops[at];
     trace_estimate *out = &e->out[at];
     if (op->kind == HDI_RECORD_OP_CLAIM || out->ended == TRACE_UNSEEN || op->failed) {
         return;
     }
-    int64_t ready = op->issued != TRACE_UNSEEN ? op->issued : op->submitted; /* TRACE_UNSEEN is before all times */
+    /* TRACE_UNSEEN is less than any time */
+    int64_t ready = op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
     ready = op->before != TRACE_NONE ? trace_most(ready, e->out[op->before].ended) : ready;
     for (uint32_t i = 0; i < op->n_waits; i++) {
         int32_t other = e->s->t->waits[op->first_wait + i].other;
@@ -133,22 +142,23 @@ static void estimate(estimator *e, int32_t at)
         out->ended = ready;
         return;
     }
-    kind_time key = {.kind = kind_of(op)};
-    const kind_time *k = bsearch(&key, e->kinds, e->n_kinds, sizeof *e->kinds, compare_kinds);
+    kind_time key = {.kind = estimate_kind_of(op)};
+    const kind_time *k = bsearch(&key, e->kinds, e->n_kinds, sizeof *e->kinds, estimate_compare_kinds);
     if (k && k->count >= MEASURED_LEAST) {
         out->began = ready;
         out->ended = trace_least(out->ended, ready + k->sum / k->count);
     }
 }
 
-static void push(estimator *e, int32_t op)
+static void estimate_push_op(estimator *e, int32_t op)
 {
     if (op != TRACE_NONE && e->state[op] == NEW) {
         e->stack[e->n++] = op;
     }
 }
 
-/* The operation on top has an estimate once what it waits for has. In a circle, which no recorder writes, one of them comes first. */
+/* Estimates the top operation once its waits are estimated. A cycle, which no recorder writes,
+ * is broken at one of them. */
 static void estimate_top(estimator *e)
 {
     int32_t at = e->stack[e->n - 1];
@@ -156,15 +166,15 @@ static void estimate_top(estimator *e)
     if (e->state[at] == NEW) {
         e->state[at] = OPEN;
         for (uint32_t i = 0; i < op->n_waits; i++) {
-            push(e, e->s->t->waits[op->first_wait + i].other);
+            estimate_push_op(e, e->s->t->waits[op->first_wait + i].other);
         }
-        push(e, op->before);
+        estimate_push_op(e, op->before);
         return;
     }
     e->n--;
     if (e->state[at] == OPEN) {
         e->state[at] = READY;
-        estimate(e, at);
+        estimate_op(e, at);
     }
 }
 
@@ -178,11 +188,11 @@ trace_estimate *trace_estimates(const trace_source *s)
                    .stack = trace_table(2 * t->n_ops + t->n_waits, sizeof e.stack[0])};
     bool ok = e.out && e.kinds && e.state && e.stack;
     if (ok) {
-        note_spans(&e);
-        sum_kinds(&e);
+        estimate_note_spans(&e);
+        estimate_sum_kinds(&e);
     }
     for (size_t i = 0; ok && i < t->n_ops; i++) {
-        push(&e, (int32_t)i);
+        estimate_push_op(&e, (int32_t)i);
         while (e.n > 0) {
             estimate_top(&e);
         }

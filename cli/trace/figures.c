@@ -1,8 +1,8 @@
-/* figures.c - figures of transfers: what `heddle trace` prints as tables. See model.h. Those of launches are of launches.c, those of memory
- * of memory.c.
+/* figures.c - figures of transfers for the tables of `heddle trace`. See model.h. launches.c and
+ * memory.c compute the other tables.
  *
- * A path is a way with its source and destination. What engines copied is taken from operations. What passed through chunks or was
- * copied by the host is taken from the program's calls.
+ * A path is a way with its source and destination. Operations describe the copies by engines. The
+ * program's calls describe bytes that passed through chunks or that the host copied.
  *
  * Threads, Locks: see model.h.
  */
@@ -14,21 +14,21 @@
 #include "cli/process.h"
 #include "cli/trace/parts.h"
 
-/* A transfer's rate counts as its path's best from so many bytes on. */
+/* Minimum size of a transfer whose rate can count as its path's best. */
 #define LARGE_BYTES (UINT64_C(1) << 20)
 
-/* ---------------------------------------------------------------------------------------------------- transfers -- */
+/* ---- transfers ---- */
 
-/* Bytes that moved on a path in a time. */
+/* Bytes that moved on a path within a period. */
 typedef struct move {
     uint8_t way, src, dst;
-    int64_t asked, began, ended; /* TRACE_UNSEEN */
+    int64_t asked, began, ended; /* or TRACE_UNSEEN */
     uint64_t bytes, count;
-    int64_t off; /* it may have taken so much longer, at most; TRACE_UNSEEN: that is not known */
-    bool part;   /* a piece of a copy that passes through the library's chunks */
+    int64_t off; /* it took at most so much longer; TRACE_UNSEEN: no bound is known */
+    bool part;   /* belongs to a copy through the library's chunks */
 } move;
 
-static int compare_moves(const void *a, const void *b)
+static int figures_compare_moves(const void *a, const void *b)
 {
     const move *x = a, *y = b;
     if (x->way != y->way || x->src != y->src || x->dst != y->dst) {
@@ -38,13 +38,14 @@ static int compare_moves(const void *a, const void *b)
     return (x->began > y->began) - (x->began < y->began);
 }
 
-static bool same_path(const move *a, const move *b)
+static bool figures_same_path(const move *a, const move *b)
 {
     return a->way == b->way && a->src == b->src && a->dst == b->dst;
 }
 
-/* Copies of one path in one stretch are one move, since only their sum was measured. Sorted by lane and position as operations are. */
-static size_t moves_of_ops(const trace *t, move *out)
+/* Joins copies of one path in one stretch, because only their sum was measured. The operations
+ * are sorted by lane and position. */
+static size_t figures_moves_of_ops(const trace *t, move *out)
 {
     size_t n = 0;
     int32_t stretch = TRACE_NONE;
@@ -65,8 +66,8 @@ static size_t moves_of_ops(const trace *t, move *out)
                     .bytes = op->bytes,
                     .count = 1,
                     .part = op->leg || op->chunk};
-        if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch && same_path(&out[n - 1], &one) &&
-            out[n - 1].part == one.part) {
+        if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch &&
+            figures_same_path(&out[n - 1], &one) && out[n - 1].part == one.part) {
             trace_count(&out[n - 1].bytes, op->bytes);
             out[n - 1].count++;
             out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
@@ -78,8 +79,8 @@ static size_t moves_of_ops(const trace *t, move *out)
     return n;
 }
 
-/* What the program moved through chunks, or the host within the call. */
-static size_t moves_of_transfers(const trace *t, move *out)
+/* Adds the program's transfers through chunks, and those that the host copied within the call. */
+static size_t figures_moves_of_transfers(const trace *t, move *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n_transfers; i++) {
@@ -98,7 +99,7 @@ static size_t moves_of_transfers(const trace *t, move *out)
     return n;
 }
 
-static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t *spare)
+static trace_link figures_sum_moves(const move *list, size_t n, int64_t *values, int64_t *spare)
 {
     trace_link l = {.way = list[0].way, .src = list[0].src, .dst = list[0].dst};
     int64_t covered = INT64_MIN, own_covered = INT64_MIN;
@@ -122,8 +123,8 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t
             own_covered = trace_most(own_covered, m->ended);
         }
         values[seen++] = trace_most(0, m->ended - m->asked);
-        if (took > 0 && m->bytes >= LARGE_BYTES &&
-            m->off != TRACE_UNSEEN) { /* the path has shown that it can do this */
+        /* the path has reached this rate */
+        if (took > 0 && m->bytes >= LARGE_BYTES && m->off != TRACE_UNSEEN) {
             double rate = (double)m->bytes * 1e9 / ((double)took + (double)m->off);
             l.best = rate > l.best ? rate : l.best;
         }
@@ -136,25 +137,25 @@ static trace_link sum_moves(const move *list, size_t n, int64_t *values, int64_t
     return l;
 }
 
-static bool sum_all_moves(trace *t)
+static bool figures_sum_all_moves(trace *t)
 {
     size_t most = t->n_ops + t->n_transfers, paths = 0;
     move *list = trace_table(most, sizeof *list);
     int64_t *values = trace_table(2 * most, sizeof *values);
-    size_t n = list ? moves_of_ops(t, list) : 0;
-    n += list ? moves_of_transfers(t, list + n) : 0;
+    size_t n = list ? figures_moves_of_ops(t, list) : 0;
+    n += list ? figures_moves_of_transfers(t, list + n) : 0;
     if (list) {
-        trace_sort(list, n, sizeof *list, compare_moves);
+        trace_sort(list, n, sizeof *list, figures_compare_moves);
     }
     for (size_t i = 0; i < n; i++) {
-        paths += i == 0 || !same_path(&list[i - 1], &list[i]);
+        paths += i == 0 || !figures_same_path(&list[i - 1], &list[i]);
     }
     t->links = trace_table(paths, sizeof t->links[0]);
     bool ok = list && values && t->links;
     for (size_t i = 0, end; ok && i < n; i = end) {
-        for (end = i; end < n && same_path(&list[end], &list[i]); end++) {
+        for (end = i; end < n && figures_same_path(&list[end], &list[i]); end++) {
         }
-        t->links[t->n_links++] = sum_moves(list + i, end - i, values, values + most);
+        t->links[t->n_links++] = figures_sum_moves(list + i, end - i, values, values + most);
     }
     free(list);
     free(values);
@@ -167,7 +168,7 @@ typedef struct one_copy {
     int32_t op;
 } one_copy;
 
-static int compare_copies(const void *a, const void *b)
+static int figures_compare_copies(const void *a, const void *b)
 {
     const one_copy *x = a, *y = b;
     if (x->thread != y->thread) {
@@ -180,11 +181,11 @@ static int compare_copies(const void *a, const void *b)
 typedef struct copies {
     one_copy *list;
     size_t n;
-    uint32_t *taken; /* at the first copy of each thread: up to where its copies are of calls that were looked at */
+    uint32_t *taken; /* at a thread's first copy: the end of its copies that earlier calls took */
 } copies;
 
-/* The first copy of a thread at a time or behind it. */
-static size_t copy_at(const copies *c, uint32_t thread, int64_t time)
+/* The first copy of a thread at or after a time. */
+static size_t figures_copy_at(const copies *c, uint32_t thread, int64_t time)
 {
     size_t low = 0, high = c->n;
     while (low < high) {
@@ -199,11 +200,13 @@ static size_t copy_at(const copies *c, uint32_t thread, int64_t time)
     return low;
 }
 
-/* A transfer of the program's has the copies that its thread submitted in the call, up to its own last one. Calls of a thread follow each
- * other, so each copy is looked at once. It began with the first of them. */
-static void time_transfer(trace_transfer *x, trace *t, const copies *c)
+/* A transfer of the program takes the copies that its thread submitted during the call, up to
+ * its own last one. A thread's calls follow each other, so each copy is visited once. The
+ * transfer began with the first copy. */
+static void figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
 {
-    size_t first = copy_at(c, x->thread, INT64_MIN), at = copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
+    size_t first = figures_copy_at(c, x->thread, INT64_MIN),
+           at = figures_copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
     x->ended = t->ops[x->op].ended;
     x->began = t->ops[x->op].began;
     if (first == c->n) {
@@ -225,7 +228,7 @@ static void time_transfer(trace_transfer *x, trace *t, const copies *c)
     c->taken[first] = (uint32_t)at;
 }
 
-static bool time_transfers(trace *t)
+static bool figures_time_transfers(trace *t)
 {
     size_t most = t->n_transfers > 0 ? t->n_ops : 0;
     copies c = {.list = trace_table(most, sizeof c.list[0]), .taken = trace_table(most, sizeof c.taken[0])};
@@ -236,11 +239,11 @@ static bool time_transfers(trace *t)
         }
     }
     if (ok) {
-        trace_sort(c.list, c.n, sizeof c.list[0], compare_copies);
+        trace_sort(c.list, c.n, sizeof c.list[0], figures_compare_copies);
     }
     for (size_t i = 0; ok && i < t->n_transfers; i++) {
         if (t->transfers[i].op != TRACE_NONE) {
-            time_transfer(&t->transfers[i], t, &c);
+            figures_time_transfer(&t->transfers[i], t, &c);
         }
     }
     free(c.list);
@@ -248,10 +251,10 @@ static bool time_transfers(trace *t)
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- peaks -- */
+/* ---- peaks ---- */
 
-/* A number of a matrix of `heddle p2p --json`, in GB/s; 0: it has none. */
-static double matrix_value(const hdi_json_value *values, int row, int column)
+/* A number in a matrix of `heddle p2p --json`, in GB/s; 0: missing. */
+static double figures_matrix_value(const hdi_json_value *values, int row, int column)
 {
     const hdi_json_value *at = values && values->kind == HDI_JSON_ARRAY ? values->first : NULL;
     for (int i = 0; at && i < row; i++) {
@@ -266,7 +269,7 @@ static double matrix_value(const hdi_json_value *values, int row, int column)
     return at && at->kind == HDI_JSON_NUMBER && at->number > 0 ? at->number : 0;
 }
 
-static const hdi_json_value *find_figure(const hdi_json_value *root, const char *list, const char *id)
+static const hdi_json_value *figures_find_figure(const hdi_json_value *root, const char *list, const char *id)
 {
     const hdi_json_value *all = hdi_json_member(root, list);
     for (const hdi_json_value *f = all && all->kind == HDI_JSON_ARRAY ? all->first : NULL; f; f = f->next) {
@@ -278,28 +281,28 @@ static const hdi_json_value *find_figure(const hdi_json_value *root, const char 
     return NULL;
 }
 
-static double link_peak(const hdi_json_value *root, const trace_link *l)
+static double figures_link_peak(const hdi_json_value *root, const trace_link *l)
 {
     bool to_device = l->way == HDI_RECORD_WAY_TO_DEVICE || l->way == HDI_RECORD_WAY_WRITE;
     bool to_host = l->way == HDI_RECORD_WAY_TO_HOST || l->way == HDI_RECORD_WAY_READ;
     double best = 0;
     if (to_device && l->dst < TRACE_DEVICES) {
-        best = matrix_value(find_figure(root, "links", "to_device_ce"), l->dst, -1);
+        best = figures_matrix_value(figures_find_figure(root, "links", "to_device_ce"), l->dst, -1);
     } else if (to_host && l->src < TRACE_DEVICES) {
-        best = matrix_value(find_figure(root, "links", "to_host_ce"), l->src, -1);
+        best = figures_matrix_value(figures_find_figure(root, "links", "to_host_ce"), l->src, -1);
     } else if (l->way == HDI_RECORD_WAY_ON_DEVICE && l->src < TRACE_DEVICES) {
-        best = matrix_value(find_figure(root, "links", "local_ce"), l->src, -1);
+        best = figures_matrix_value(figures_find_figure(root, "links", "local_ce"), l->src, -1);
     } else if (l->way == HDI_RECORD_WAY_STAGED && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
-        best = matrix_value(find_figure(root, "figures", "heddle_staged"), l->src, l->dst);
+        best = figures_matrix_value(figures_find_figure(root, "figures", "heddle_staged"), l->src, l->dst);
     } else if (l->way == HDI_RECORD_WAY_PEER && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
-        double write = matrix_value(find_figure(root, "figures", "ce_write"), l->src, l->dst);
-        double read = matrix_value(find_figure(root, "figures", "ce_read"), l->dst, l->src);
+        double write = figures_matrix_value(figures_find_figure(root, "figures", "ce_write"), l->src, l->dst);
+        double read = figures_matrix_value(figures_find_figure(root, "figures", "ce_read"), l->dst, l->src);
         best = write > read ? write : read;
     }
     return best * 1e9;
 }
 
-static bool read_peaks(trace *t, const trace_peaks *peaks, char error[512])
+static bool figures_read_peaks(trace *t, const trace_peaks *peaks, char error[512])
 {
     hdi_json_tree tree = {0};
     bool ok = hdi_json_read(peaks->text, peaks->bytes, &tree);
@@ -313,7 +316,7 @@ static bool read_peaks(trace *t, const trace_peaks *peaks, char error[512])
                  peaks->file);
     }
     for (size_t i = 0; ok && i < t->n_links; i++) {
-        t->links[i].peak = link_peak(tree.root, &t->links[i]);
+        t->links[i].peak = figures_link_peak(tree.root, &t->links[i]);
     }
     hdi_json_release(&tree);
     return ok;
@@ -321,5 +324,6 @@ static bool read_peaks(trace *t, const trace_peaks *peaks, char error[512])
 
 bool trace_figures(trace *t, const trace_peaks *peaks, char error[512])
 {
-    return time_transfers(t) && sum_all_moves(t) && trace_sum_memory(t) && (!peaks || read_peaks(t, peaks, error));
+    return figures_time_transfers(t) && figures_sum_all_moves(t) && trace_sum_memory(t) &&
+           (!peaks || figures_read_peaks(t, peaks, error));
 }

@@ -1,9 +1,13 @@
-/* findings.c - each finding of a trace: what is worth a person's time, ranked by what the window may be shorter by at most. See model.h.
+/* findings.c - finds the problems in a trace that are worth a person's time, ranked by how much the
+ * window may shrink. See model.h.
  *
- * A finding needs a share of the window and a time, so that a program without a fault has none. Its gain is an upper bound. The work of
- * the busiest device still has to be done, so filling the idle time of one cannot make the window shorter than that. Only work that goes
- * to another device can, which is what the imbalance is about. So devices that wait for a slow one are no finding of their own.
- * Idle time without submitted work is taken apart in findings_host.c, by what the program's threads did meanwhile.
+ * A finding of a trace needs both a share of the window and an absolute time, so a healthy program
+ * has none.
+ * Its gain is an upper bound. The busiest device still must do its work, so filling the idle time
+ * of a device shortens the window only down to that. Only moving work to another device can do
+ * more, which is what imbalance is about. So devices that wait for a slow one are not findings by
+ * themselves. The file findings_host.c divides idle time without submitted work by what the
+ * program's threads did meanwhile.
  *
  * Threads, Locks: see model.h.
  */
@@ -63,9 +67,10 @@ void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t pa
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* ------------------------------------------------------------------------------------------------ idle, by cause -- */
+/* ---- idle, by cause ---- */
 
-/* What the gaps of one cause are about: how many, the longest one, and the buffer and the holder that most of it is for. */
+/* The gaps of one cause: their number, the longest, and the buffer and the holder with most of
+ * the time. */
 typedef struct gaps {
     uint64_t count;
     trace_gap longest;
@@ -73,7 +78,7 @@ typedef struct gaps {
     int64_t label_ns;
 } gaps;
 
-static gaps look_at(const finder *f, int device, trace_cause cause, int other)
+static gaps finding_gaps_of(const finder *f, int device, trace_cause cause, int other)
 {
     const trace *t = f->t;
     gaps g = {.op = TRACE_NONE, .holder = TRACE_NONE, .wait = TRACE_NONE, .label = TRACE_NONE};
@@ -102,20 +107,22 @@ static gaps look_at(const finder *f, int device, trace_cause cause, int other)
     return g;
 }
 
-/* The window can get shorter by idle time only as far as the work of the busiest device allows. To divide that anew is another remedy. */
+/* Removing idle time shrinks the window at most to the work of the busiest device. Dividing that
+ * work anew is another remedy. */
 int64_t finding_bound(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->most_busy);
 }
 
-/* By copies only as far as computing allows, since all of them can run beside it. */
-static int64_t bound_copies(const finder *f, int64_t ns)
+/* Removing copies shrinks the window at most to the computing time, because all copies can
+ * overlap it. */
+static int64_t finding_bound_copies(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->most_compute);
 }
 
-/* " for the buffer 'x' (80 % of it)", "". */
-static const char *of_buffer(const trace *t, const gaps *g, int64_t all, char out[TRACE_TEXT])
+/* ", 80 % of it for the buffer 'x'", or "". */
+static const char *finding_of_buffer(const trace *t, const gaps *g, int64_t all, char out[TRACE_TEXT])
 {
     out[0] = 0;
     if (g->label != TRACE_NONE) {
@@ -125,7 +132,7 @@ static const char *of_buffer(const trace *t, const gaps *g, int64_t all, char ou
     return out;
 }
 
-static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t all)
+static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t all)
 {
     char name[TRACE_TEXT], holder[TRACE_TEXT], buffer[TRACE_TEXT], longest[HDI_AMOUNT_BYTES];
     one->op = g->op;
@@ -134,9 +141,9 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
     one->gap = g->longest;
     bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
     bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
-    /* other work may have ended the gap, so the one that waited did not need to be next */
+    /* other work may have ended the gap, so the waiting operation need not be the next one */
     PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
-        of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
+        finding_of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
         g->op == TRACE_NONE ? ""
         : waits             ? ", in which "
                             : ", before ",
@@ -144,8 +151,8 @@ static void put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t 
         waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
-/* Many devices, for none of which it waited long. `other`: the one that it waited longest for. */
-static void put_many(finder *f, int d, int other, int n, int64_t ns)
+/* Waited for many devices, for none of them long. `other`: the one it waited for longest. */
+static void finding_put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
     int64_t gain = finding_bound(f, ns);
@@ -153,8 +160,8 @@ static void put_many(finder *f, int d, int other, int n, int64_t ns)
         return;
     }
     trace_finding *one = finding_add(f, "idle-for-device", d, other, gain);
-    gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
-    put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
+    gaps g = finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
+    finding_put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
     PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
         trace_time_text(ns, time), finding_percent(ns, f->window), n);
     PUT(one->remedy,
@@ -164,7 +171,7 @@ static void put_many(finder *f, int d, int other, int n, int64_t ns)
         d);
 }
 
-static void idle_for_devices(finder *f, int d)
+static void finding_idle_for_devices(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
     int64_t rest = 0;
@@ -180,15 +187,15 @@ static void idle_for_devices(finder *f, int d)
         char time[HDI_AMOUNT_BYTES];
         bool turns = finding_counts(f, back, 3) && finding_counts(f, trace_least(ns, back), 15);
         if (turns && e < d) {
-            continue; /* once for both */
+            continue; /* report a pair once */
         }
         int64_t gain = finding_bound(f, turns ? trace_least(ns, back) : ns);
         if (!finding_counts(f, gain, 3)) {
-            continue; /* the one that it waits for is the busiest, or waits for that one itself */
+            continue; /* the other device is the busiest, or waits for the busiest */
         }
         trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
-        gaps g = look_at(f, d, TRACE_CAUSE_DEVICE, e);
-        put_gaps(one, f->t, &g, ns);
+        gaps g = finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, e);
+        finding_put_gaps(one, f->t, &g, ns);
         if (turns) {
             PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
                 trace_time_text(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
@@ -205,32 +212,32 @@ static void idle_for_devices(finder *f, int d)
         }
     }
     if (others > 1 && finding_counts(f, rest, 3)) {
-        put_many(f, d, most, others, rest);
+        finding_put_many(f, d, most, others, rest);
     }
 }
 
-/* Whether a piece is a copy that runs while the device computes nothing, or the way of one. */
-static bool is_copy_alone(const trace *t, const trace_piece *p)
+/* True if a piece is a copy without concurrent computing, or a copy on its way. */
+static bool finding_is_copy_alone(const trace *t, const trace_piece *p)
 {
     return p->state == TRACE_TRANSFER || (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD &&
                                           p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY);
 }
 
-/* Time of a device that calls with the program's own memory take. */
+/* Device time that calls with the program's own memory take. */
 typedef struct own_time {
     int64_t idle;      /* within such a call, or for one of its copies */
-    trace_gap longest; /* the longest piece of it */
-    int64_t waits;     /* the part of it with the cause `copy` */
+    trace_gap longest; /* its longest piece */
+    int64_t waits;     /* the part whose cause is `copy` */
     uint64_t gaps, calls, bytes;
 } own_time;
 
-/* A piece of hd_write, hd_read or their boxes. */
-static bool is_own(const trace *t, int32_t op)
+/* True for a part of hd_write, hd_read or their box calls. */
+static bool finding_op_is_own(const trace *t, int32_t op)
 {
     return op != TRACE_NONE && t->ops[op].chunk && !t->ops[op].leg;
 }
 
-static own_time sum_own(const trace *t, int device)
+static own_time finding_sum_own(const trace *t, int device)
 {
     own_time own = {0};
     const trace_device *d = &t->devices[device];
@@ -238,7 +245,7 @@ static own_time sum_own(const trace *t, int device)
         const trace_piece *p = &d->pieces[i];
         bool waits = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY;
         bool way = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD;
-        if ((waits && p->op == p->holder) || ((waits || way) && is_own(t, p->holder))) {
+        if ((waits && p->op == p->holder) || ((waits || way) && finding_op_is_own(t, p->holder))) {
             int64_t ns = p->end - p->begin;
             own.gaps++;
             own.idle += ns;
@@ -257,13 +264,13 @@ static own_time sum_own(const trace *t, int device)
     return own;
 }
 
-/* `alone`: how long its copies ran while the device computed nothing. */
-static void put_own(finder *f, int d, const own_time *own, int64_t alone)
+/* `alone`: how long its copies ran without concurrent computing. */
+static void finding_put_own(finder *f, int d, const own_time *own, int64_t alone)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], calls[128] = "";
     int64_t all = own->idle;
     trace_add(&all, alone);
-    trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, bound_copies(f, all));
+    trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound_copies(f, all));
     all = trace_least(all, f->window);
     f->own_stated[d] = true;
     one->gap = own->longest;
@@ -280,22 +287,24 @@ static void put_own(finder *f, int d, const own_time *own, int64_t alone)
         "at once. The content of a pinned buffer needs no copy: hd_map gives it.");
 }
 
-/* Copies that ran while the device computed nothing count where computing could have hidden them, and their path is not the reason. */
-static void idle_for_copies(finder *f, int d)
+/* Counts copies that ran alone, if computing could have hidden them and their path is not the
+ * cause. */
+static void finding_idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
-    own_time own = sum_own(f->t, d);
-    int64_t hides = device->compute - device->overlap; /* so much of copies could computing have hidden */
+    own_time own = finding_sum_own(f->t, d);
+    /* time of copies that computing could have hidden */
+    int64_t hides = device->compute - device->overlap;
     int64_t own_alone = trace_least(f->own_moved[d], hides);
     own_alone = finding_counts(f, own_alone, 10) ? own_alone : 0;
     int64_t all = own.idle;
     trace_add(&all, own_alone);
     if (finding_counts(f, all, 3)) {
-        put_own(f, d, &own, own_alone);
+        finding_put_own(f, d, &own, own_alone);
         hides -= own_alone;
     }
-    gaps g = look_at(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
-    /* what the findings about paths explain is not shown twice */
+    gaps g = finding_gaps_of(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
+    /* do not repeat what findings about paths explain */
     int64_t way = f->ways_stated[d] ? 0 : f->copy_way[d];
     int64_t ran = device->transfer - (f->own_stated[d] ? f->own_moved[d] : 0);
     int64_t moved = trace_most(ran + way - f->slow[d], 0);
@@ -308,16 +317,16 @@ static void idle_for_copies(finder *f, int d)
         return;
     }
     char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
-    trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, bound_copies(f, gain));
+    trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, finding_bound_copies(f, gain));
     gain = trace_least(gain, f->window);
-    put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
+    finding_put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
     PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d, trace_time_text(gain, time),
         finding_percent(gain, f->window));
     if (alone > 0) {
         f->ways_stated[d] = true;
         for (size_t i = 0; i < device->n_pieces; i++) {
             const trace_piece *p = &device->pieces[i];
-            finding_longer(&one->gap, d, p, is_copy_alone(f->t, p) ? p->end - p->begin : 0);
+            finding_longer(&one->gap, d, p, finding_is_copy_alone(f->t, p) ? p->end - p->begin : 0);
         }
         PUT(one->evidence,
             "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
@@ -328,8 +337,8 @@ static void idle_for_copies(finder *f, int d)
                      "lanes of their own, so the two overlap.");
 }
 
-/* The device in whose lanes most of that room was missing, if it is another one; else TRACE_NONE. */
-static int full_elsewhere(const trace *t, int d)
+/* The device whose lanes lacked most of that room, if it is another one; else TRACE_NONE. */
+static int finding_device_full_elsewhere(const trace *t, int d)
 {
     int64_t by[TRACE_DEVICES] = {0};
     int most = d;
@@ -344,7 +353,7 @@ static int full_elsewhere(const trace *t, int d)
     return most == d ? TRACE_NONE : most;
 }
 
-static void idle_for_rest(finder *f, int d)
+static void finding_idle_for_rest(finder *f, int d)
 {
     static const struct {
         trace_cause cause;
@@ -372,10 +381,10 @@ static void idle_for_rest(finder *f, int d)
         }
         char time[HDI_AMOUNT_BYTES];
         trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, finding_bound(f, ns));
-        gaps g = look_at(f, d, kinds[i].cause, TRACE_NONE);
-        put_gaps(one, f->t, &g, ns);
+        gaps g = finding_gaps_of(f, d, kinds[i].cause, TRACE_NONE);
+        finding_put_gaps(one, f->t, &g, ns);
         char where[24] = "";
-        int other = kinds[i].cause == TRACE_CAUSE_RING ? full_elsewhere(f->t, d) : TRACE_NONE;
+        int other = kinds[i].cause == TRACE_CAUSE_RING ? finding_device_full_elsewhere(f->t, d) : TRACE_NONE;
         if (other != TRACE_NONE) {
             PUT(where, " of device %d", other);
         }
@@ -385,9 +394,9 @@ static void idle_for_rest(finder *f, int d)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- losses -- */
+/* ---- losses ---- */
 
-static void find_losses(finder *f)
+static void finding_find_losses(finder *f)
 {
     const trace *t = f->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -407,7 +416,7 @@ static void find_losses(finder *f)
         int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
         trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
         one->op = first->op;
-        one->gap = look_at(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
+        one->gap = finding_gaps_of(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
         PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
             trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
@@ -415,12 +424,13 @@ static void find_losses(finder *f)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ failures -- */
+/* ---- failures ---- */
 
 #define FAILED_ID "failed-operations"
 
-/* Other figures are those of a program that did not do its work, so this one is the first. What a loss ended is that finding's. */
-static void find_failed(finder *f)
+/* Comes first, because all other figures then describe a program that did not do its work.
+ * Operations that a loss ended belong to the finding about losses. */
+static void finding_find_failed(finder *f)
 {
     const trace *t = f->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -451,17 +461,17 @@ static void find_failed(finder *f)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- transfers -- */
+/* ---- transfers ---- */
 
 /* "device 1", "the host". */
-static const char *place(uint8_t device, char out[32])
+static const char *finding_place_text(uint8_t device, char out[32])
 {
     snprintf(out, 32, device < TRACE_DEVICES ? "device %d" : "the host", device);
     return out;
 }
 
 /* The operation of a path's longest transfer. */
-static int32_t longest_transfer(const trace *t, const trace_link *l)
+static int32_t finding_longest_transfer(const trace *t, const trace_link *l)
 {
     int64_t most = 0;
     int32_t op = TRACE_NONE;
@@ -473,7 +483,7 @@ static int32_t longest_transfer(const trace *t, const trace_link *l)
             op = x->op;
         }
     }
-    for (size_t i = 0; i < t->n_ops; i++) { /* copies that have no transfer of their own */
+    for (size_t i = 0; i < t->n_ops; i++) { /* copies without a transfer of their own */
         const trace_op *x = &t->ops[i];
         bool of_path = x->kind == HDI_RECORD_OP_COPY && x->way == l->way && x->src == l->src && x->dst == l->dst;
         if (of_path && x->began != TRACE_UNSEEN && x->ended != TRACE_UNSEEN && x->ended - x->began > most) {
@@ -484,11 +494,11 @@ static int32_t longest_transfer(const trace *t, const trace_link *l)
     return op;
 }
 
-/* Where copies are so small, each one's way to the device counts as time of the path. */
+/* For smaller copies, the way of each to the device counts as time of the path. */
 #define SMALL_BYTES (UINT64_C(512) << 10)
 
-/* `way`: the part of `busy` in which copies were on their way. */
-static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
+/* `way`: the part of `busy` during which copies were on their way. */
+static void finding_put_slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
 {
     char src[32], dst[32], mean[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
     uint64_t each = l->bytes / l->count;
@@ -496,9 +506,9 @@ static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, 
     int device = l->dst < TRACE_DEVICES ? l->dst : l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     int other = l->dst < TRACE_DEVICES && l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     trace_finding *one = finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
-    one->op = longest_transfer(f->t, l);
-    PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), place(l->src, src), place(l->dst, dst),
-        l->rate / 1e9, peak / 1e9);
+    one->op = finding_longest_transfer(f->t, l);
+    PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), finding_place_text(l->src, src),
+        finding_place_text(l->dst, dst), l->rate / 1e9, peak / 1e9);
     PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s%s%s; %s", l->count,
         trace_bytes_text(each, mean), trace_time_text(l->busy - way, busy),
         way > 0 ? ", and were on their way for " : "", way > 0 ? TRACE_NS(way) : "",
@@ -513,8 +523,8 @@ static void slow_link(finder *f, const trace_link *l, double peak, int64_t way, 
     }
 }
 
-/* The path without pieces of copies that pass through chunks. */
-static trace_link own_part(const trace_link *l)
+/* The path without copies through chunks. */
+static trace_link finding_own_part_of_link(const trace_link *l)
 {
     trace_link own = *l;
     own.count = l->own_count, own.bytes = l->own_bytes, own.busy = l->own_busy;
@@ -522,29 +532,31 @@ static trace_link own_part(const trace_link *l)
     return own;
 }
 
-static int compare_paths(const void *a, const void *b)
+static int finding_compare_paths(const void *a, const void *b)
 {
     const trace_link *x = a, *y = b;
     int p = x->way << 16 | x->src << 8 | x->dst, q = y->way << 16 | y->src << 8 | y->dst;
     return p - q;
 }
 
-/* Idle time in which copies of each path were on their way to the device; of each link, NULL: no memory. The links are sorted. */
-static int64_t *ways_of_copies(finder *f)
+/* Idle time, by link, while its copies were on their way to the device. NULL: out of memory. The
+ * links are sorted. */
+static int64_t *finding_ways_of_copies(finder *f)
 {
     const trace *t = f->t;
     int64_t *ways = trace_table(t->n_links, sizeof *ways);
     for (int d = 0; ways && d < t->n_devices; d++) {
         for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
             const trace_piece *p = &t->devices[d].pieces[i];
-            const trace_op *op = p->holder != TRACE_NONE ? &t->ops[p->holder] : NULL; /* the one on its way */
+            /* the operation on its way */
+            const trace_op *op = p->holder != TRACE_NONE ? &t->ops[p->holder] : NULL;
             if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || !op || op->kind != HDI_RECORD_OP_COPY ||
                 op->leg || op->chunk) {
                 continue;
             }
             f->copy_way[d] += p->end - p->begin;
             const trace_link key = {.way = op->way, .src = op->src, .dst = op->dst};
-            const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
+            const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, finding_compare_paths);
             if (link) {
                 trace_add(&ways[link - t->links], p->end - p->begin);
             }
@@ -557,14 +569,14 @@ typedef struct period {
     int64_t begin, end;
 } period;
 
-static int compare_periods(const void *a, const void *b)
+static int finding_compare_periods(const void *a, const void *b)
 {
     const period *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* How much of sorted periods, without what they overlap, lies in a device's time of transfer. */
-static int64_t within_transfer(const trace_device *d, const period *list, size_t n)
+/* How much of a device's transfer time lies within sorted periods, counted once. */
+static int64_t finding_within_transfer(const trace_device *d, const period *list, size_t n)
 {
     int64_t sum = 0, covered = INT64_MIN;
     size_t at = 0;
@@ -583,8 +595,9 @@ static int64_t within_transfer(const trace_device *d, const period *list, size_t
     return sum;
 }
 
-/* For how long copies of the program's own memory ran on each device while it computed nothing. False: no memory. */
-static bool sum_own_moved(finder *f)
+/* How long copies of the program's own memory ran on each device without concurrent computing.
+ * False: out of memory. */
+static bool finding_sum_own_moved(finder *f)
 {
     const trace *t = f->t;
     period *list = trace_table(t->n_ops, sizeof *list);
@@ -592,20 +605,20 @@ static bool sum_own_moved(finder *f)
         size_t n = 0;
         for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
             const trace_op *op = &t->ops[i];
-            if (is_own(t, (int32_t)i) && op->began != TRACE_UNSEEN && op->ended != TRACE_UNSEEN) {
+            if (finding_op_is_own(t, (int32_t)i) && op->began != TRACE_UNSEEN && op->ended != TRACE_UNSEEN) {
                 list[n++] = (period){op->began, op->ended};
             }
         }
-        trace_sort(list, n, sizeof *list, compare_periods);
-        f->own_moved[d] = within_transfer(&t->devices[d], list, n);
+        trace_sort(list, n, sizeof *list, finding_compare_periods);
+        f->own_moved[d] = finding_within_transfer(&t->devices[d], list, n);
     }
     bool ok = list != NULL;
     free(list);
     return ok;
 }
 
-/* What staged copies to each device are in all, and how long it stood still for their halves. */
-static void sum_staged(finder *f)
+/* Sums up staged copies to each device, and the idle time for their halves. */
+static void finding_sum_staged(finder *f)
 {
     const trace *t = f->t;
     for (size_t i = 0; i < t->n_links; i++) {
@@ -625,16 +638,18 @@ static void sum_staged(finder *f)
     }
 }
 
-/* Copies of the same pair, in the same direction, that went without the host's memory. */
-static uint64_t count_direct(const trace *t, const trace_link *staged)
+/* The number of copies of the same pair and direction that did not pass through the host's
+ * memory. */
+static uint64_t finding_count_direct(const trace *t, const trace_link *staged)
 {
     const trace_link key = {.way = HDI_RECORD_WAY_PEER, .src = staged->src, .dst = staged->dst};
-    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, compare_paths);
+    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, finding_compare_paths);
     return link ? link->count : 0;
 }
 
-/* The path is in use from its first half on, on the way to the device too, which idle time for its halves shows. */
-static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
+/* A path is in use from its first half on. That includes the way to the device, which shows as
+ * idle time for its halves. */
+static void finding_find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
     double part = f->staged[device] > 0 ? (double)l->bytes / (double)f->staged[device] : 0;
@@ -645,14 +660,15 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
         return;
     }
     trace_add(&f->slow[device], gain);
-    if (l->src < t->n_devices) { /* the first half of the way */
+    if (l->src < t->n_devices) { /* first half of the way */
         trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
     }
-    trace_finding *one = finding_add(f, "staged-peer", device, l->src, bound_copies(f, gain));
-    one->op = longest_transfer(t, l);
+    trace_finding *one = finding_add(f, "staged-peer", device, l->src, finding_bound_copies(f, gain));
+    one->op = finding_longest_transfer(t, l);
     one->gap = f->longest_staged[device];
-    PUT(one->title, "copies from %s to %s pass through the host's memory", place(l->src, src), place(l->dst, dst));
-    uint64_t direct = count_direct(t, l);
+    PUT(one->title, "copies from %s to %s pass through the host's memory", finding_place_text(l->src, src),
+        finding_place_text(l->dst, dst));
+    uint64_t direct = finding_count_direct(t, l);
     char others[64] = "";
     if (direct > 0) {
         PUT(others, "; %" PRIu64 " other%s of this pair went directly", direct, direct == 1 ? "" : "s");
@@ -669,10 +685,10 @@ static void find_staged(finder *f, const trace_link *l, uint8_t device, int64_t 
 }
 
 /* A path whose copies are far below its peak. */
-static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64_t open, int64_t way)
+static void finding_find_slow_path(finder *f, const trace_link *l, uint8_t device, int64_t open, int64_t way)
 {
     double peak = l->peak > 0 ? l->peak : l->best;
-    trace_link path = own_part(l);
+    trace_link path = finding_own_part_of_link(l);
     bool small = path.count > 0 && path.bytes / path.count < SMALL_BYTES;
     if (small) {
         trace_add(&open, way);
@@ -684,19 +700,20 @@ static void find_slow_path(finder *f, const trace_link *l, uint8_t device, int64
     if (slow && finding_counts(f, gain, 5)) {
         trace_add(&f->slow[device], trace_most(0, gain - (small ? way : 0)));
         f->ways_stated[device] = f->ways_stated[device] || small;
-        slow_link(f, &path, peak, small ? way : 0, bound_copies(f, gain));
+        finding_put_slow_link(f, &path, peak, small ? way : 0, finding_bound_copies(f, gain));
     }
 }
 
-/* Only what a copy leaves idle can be gained. That halves of staged copies are slow is a matter of the staging. */
-static bool find_slow_paths(finder *f)
+/* Only time that a copy leaves idle can be gained. Slow halves of staged copies belong to the
+ * finding about staging. */
+static bool finding_find_slow_paths(finder *f)
 {
     const trace *t = f->t;
-    int64_t *ways = ways_of_copies(f);
+    int64_t *ways = finding_ways_of_copies(f);
     if (!ways) {
         return false;
     }
-    sum_staged(f);
+    finding_sum_staged(f);
     for (size_t i = 0; i < t->n_links; i++) {
         const trace_link *l = &t->links[i];
         uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;
@@ -708,18 +725,18 @@ static bool find_slow_paths(finder *f)
         int64_t open = d->transfer;
         trace_add(&open, d->cause[TRACE_CAUSE_COPY]);
         if (l->way == HDI_RECORD_WAY_STAGED) {
-            find_staged(f, l, device, open);
+            finding_find_staged(f, l, device, open);
             continue;
         }
-        find_slow_path(f, l, device, open, ways[i]);
+        finding_find_slow_path(f, l, device, open, ways[i]);
     }
     free(ways);
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------- imbalance -- */
+/* ---- imbalance ---- */
 
-static void find_imbalance(finder *f)
+static void finding_find_imbalance(finder *f)
 {
     const trace *t = f->t;
     int most = TRACE_NONE, least = TRACE_NONE;
@@ -735,7 +752,8 @@ static void find_imbalance(finder *f)
     }
     const trace_device *light = &t->devices[least];
     int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
-    bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2; /* work, and nothing else */
+    /* it lacks work, nothing else */
+    bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2;
     if (!lacks) {
         return;
     }
@@ -758,9 +776,9 @@ static void find_imbalance(finder *f)
         "that whichever device is free takes next.");
 }
 
-/* --------------------------------------------------------------------------------------------------------- whole -- */
+/* ---- whole ---- */
 
-static void prepare(finder *f)
+static void finding_prepare_finder(finder *f)
 {
     const trace *t = f->t;
     for (size_t i = 0; i < t->n_lanes; i++) {
@@ -778,16 +796,16 @@ static void prepare(finder *f)
     f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
 }
 
-static bool is_failure(const trace_finding *x)
+static bool finding_is_failure(const trace_finding *x)
 {
     return strcmp(x->id, FAILED_ID) == 0;
 }
 
-static int compare_findings(const void *a, const void *b)
+static int finding_compare_findings(const void *a, const void *b)
 {
     const trace_finding *x = a, *y = b;
-    if (is_failure(x) != is_failure(y)) {
-        return is_failure(x) ? -1 : 1;
+    if (finding_is_failure(x) != finding_is_failure(y)) {
+        return finding_is_failure(x) ? -1 : 1;
     }
     if (x->gain != y->gain) {
         return x->gain > y->gain ? -1 : 1;
@@ -796,11 +814,11 @@ static int compare_findings(const void *a, const void *b)
     return by_id != 0 ? by_id : x->device - y->device;
 }
 
-/* Findings of one id follow each other by `next`, in the order of the table. */
-static void group(trace *t)
+/* Links the findings of one id by `next`, in the order of the table. */
+static void finding_group_by_id(trace *t)
 {
-    int32_t last[TRACE_FINDING_IDS]; /* of each id */
-    memset(last, 0xff, sizeof last); /* TRACE_NONE */
+    int32_t last[TRACE_FINDING_IDS]; /* by id */
+    memset(last, 0xff, sizeof last); /* sets TRACE_NONE */
     for (size_t i = 0; i < t->n_findings; i++) {
         trace_finding *one = &t->findings[i];
         int id = trace_finding_number(one->id);
@@ -824,30 +842,30 @@ bool trace_find(trace *t)
     f->by_name = trace_table(t->n_names + 1, sizeof *f->by_name);
     bool ok = f->by_name != NULL;
     if (ok) {
-        prepare(f);
-        find_failed(f);
-        find_losses(f);
-        ok = sum_own_moved(f) && find_slow_paths(f) && finding_memory(f);
+        finding_prepare_finder(f);
+        finding_find_failed(f);
+        finding_find_losses(f);
+        ok = finding_sum_own_moved(f) && finding_find_slow_paths(f) && finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
-                idle_for_devices(f, d);
-                idle_for_copies(f, d);
-                idle_for_rest(f, d);
+                finding_idle_for_devices(f, d);
+                finding_idle_for_copies(f, d);
+                finding_idle_for_rest(f, d);
                 ok = ok && finding_idle_host(f, d);
             }
         }
-        find_imbalance(f);
+        finding_find_imbalance(f);
         ok = ok && !f->failed;
         size_t kept = 0;
-        for (size_t i = 0; i < t->n_findings; i++) { /* what gains nothing is none */
+        for (size_t i = 0; i < t->n_findings; i++) { /* drop findings without gain */
             if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0 ||
-                is_failure(&t->findings[i])) {
+                finding_is_failure(&t->findings[i])) {
                 t->findings[kept++] = t->findings[i];
             }
         }
         t->n_findings = kept;
-        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], compare_findings);
-        group(t);
+        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], finding_compare_findings);
+        finding_group_by_id(t);
     }
     free(f->by_name);
     free(f);

@@ -1,4 +1,4 @@
-/* findings.h - what the files that make findings share.
+/* findings.h - shared by the files that make findings.
  *
  * Threads, Locks: see model.h.
  */
@@ -10,57 +10,63 @@
 typedef struct finder {
     trace *t;
     int64_t window;
-    int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute; /* mean: of the devices that are used */
+    /* mean: over the devices in use */
+    int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute;
     int64_t slow[TRACE_DEVICES];       /* time of copies that findings about paths explain */
     int64_t memory[TRACE_DEVICES];     /* idle time for memory that finding_memory explains */
-    int64_t copy_way[TRACE_DEVICES];   /* idle time in which copies were on their way */
-    bool ways_stated[TRACE_DEVICES];   /* a finding about copies has that time */
-    uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to it */
+    int64_t copy_way[TRACE_DEVICES];   /* idle time while copies were on their way */
+    bool ways_stated[TRACE_DEVICES];   /* a finding about copies reports that time */
+    uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to the device */
     int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
     trace_gap longest_staged[TRACE_DEVICES];
-    int64_t own_moved[TRACE_DEVICES]; /* time of transfer in which copies of the program's own memory ran */
-    bool own_stated[TRACE_DEVICES];   /* a finding has the time of these copies, and of their way */
+    int64_t own_moved[TRACE_DEVICES]; /* transfer time of copies of the program's own memory */
+    /* a finding reports the time of these copies, and of their way */
+    bool own_stated[TRACE_DEVICES];
     bool used[TRACE_DEVICES];
-    bool lacks_work[TRACE_DEVICES]; /* work of it failed or was lost: that it has less is no imbalance */
+    /* some of its work failed or was lost, so less work is no imbalance */
+    bool lacks_work[TRACE_DEVICES];
     int n_used;
-    int64_t *by_name; /* room for a sum of each name */
+    int64_t *by_name; /* room for a sum by name */
     size_t room;
-    bool failed;         /* no memory */
-    trace_finding spare; /* written, and shown by none, then */
+    bool failed;         /* out of memory */
+    trace_finding spare; /* written if memory ran out, never shown */
 } finder;
 
-/* Adds one, which is valid until the next; gain: what the window may be shorter by, at most. */
+/* Adds a finding. The pointer is valid until the next call. gain: the window may shrink by this
+ * much at most. */
 trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain);
-/* Whether so much time of a device is worth a finding: a share of the window, and a time. */
+/* True if this much time of a device is worth a finding: both a share of the window and an
+ * absolute time. */
 bool finding_counts(const finder *f, int64_t ns, int percent);
 
 int finding_percent(int64_t part, int64_t of);
 
-/* A device's idle time of one cause, before each of its pieces. */
+/* A device's idle time of one cause, summed up before each of its pieces. */
 typedef struct measure {
     const trace_device *d;
     trace_cause cause;
     int64_t *before; /* n_pieces + 1; the owner frees it */
-    int64_t last;    /* what is behind that comes before no work: waiting there holds nothing up */
+    int64_t last;    /* time after this precedes no work, so waiting there delays nothing */
 } measure;
 
-/* False: no memory. */
+/* False: out of memory. */
 bool finding_measure(const trace_device *d, trace_cause cause, measure *out);
-/* How much of it lies from `begin` to `end`. */
+/* The measured time between `begin` and `end`. */
 int64_t finding_within(const measure *m, int64_t begin, int64_t end);
 
-/* Makes it `p` if more of that is what the finding is about. */
+/* Keeps `p` as the gap if more of it concerns the finding. */
 void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
-/* The same of all pieces of the measure from `begin` to `end`. */
+/* The same for all pieces of the measure between `begin` and `end`. */
 void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
 
-/* What the window can get shorter by, of so much idle time. */
+/* How much the window can shrink if this much idle time goes. */
 int64_t finding_bound(const finder *f, int64_t ns);
 
-/* Findings on memory that is full or moved; sets `memory`. False: no memory. */
+/* Finds full or moved memory, and sets `memory`. False: out of memory. */
 bool finding_memory(finder *f);
 
-/* Idle time of a device without work that could not go: nothing was submitted, or it was on its way. False: no memory. */
+/* Findings on idle time without ready work: nothing was submitted, or work was on its way.
+ * False: out of memory. */
 bool finding_idle_host(finder *f, int device);
 
 #endif

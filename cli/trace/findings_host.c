@@ -1,12 +1,14 @@
-/* findings_host.c - findings on idle time that is the program's threads' to shorten: nothing was submitted, or it came too late.
+/* findings_host.c - findings on idle time that the program's threads cause: nothing was submitted,
+ * or too late.
  *
- * Idle time without submitted work is taken apart by what the threads did that submit to the device:
- *    loading code           a kernel or a library was used for the first time; its launch may be long on its way for that, too
- *    slow functions         a function of hd_lane_call held up the engine, which gives the device its work
- *    waiting elsewhere      they waited for another device's work: devices take turns
- *    waiting here           they waited for the operation before, and submitted the next one only then
- *    between launches       gaps shorter than launches take
- *    the rest               the program did something else
+ * Idle time without submitted work is divided by the activity of the threads that submit to the
+ * device:
+ *    loading code       a kernel or library is used for the first time; its launch may be slow
+ *    slow functions     a function of hd_lane_call holds up the engine, which feeds the device
+ *    waiting elsewhere  they wait for another device's work: devices take turns
+ *    waiting here       they wait for the previous operation before they submit the next one
+ *    between launches   gaps shorter than launches take
+ *    the rest           the program does something else
  *
  * Threads, Locks: see model.h.
  */
@@ -16,21 +18,24 @@
 #include <string.h>
 #include "cli/trace/findings.h"
 
-/* After a wait of a thread longer than that, the program did something else before it submitted. */
+/* If a thread submits later than this after a wait, it did something else first. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
-/* Operations that compute that long are not too short: no driver takes a twentieth of it for each. */
+/* Operations that compute this long are not too short: no driver takes a twentieth of it for
+ * each. */
 enum { LONG_OPERATION_NS = 1000000 };
 
-/* Another device that works for so much of the time without work may be why: of threads with a lock, for example, nothing shows it. */
+/* If another device works for this share of the idle time, it may be the cause. For example,
+ * nothing else shows threads that share a lock. */
 enum { TURNS_PERCENT = 80 };
 
-/* Every program has first launches. Those of a short one without a fault take it a few milliseconds, which are a large part of it. */
+/* Every program has first launches. In a short, healthy program they take a few milliseconds,
+ * which is a large share. */
 enum { LONG_WAYS_NS = 5000000, LONG_WAYS_PERCENT = 5 };
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* A thread waited. device: for whose work. */
+/* A wait of a thread. device: whose work it waited for. */
 typedef struct stay {
     int64_t begin, end;
     int device;
@@ -39,21 +44,21 @@ typedef struct stay {
 typedef struct sums {
     int64_t code, here, brief, rest;
     trace_gap code_gap, here_gap, brief_gap, rest_gap, way_gap, call_gap, first_gap, turns_gap[TRACE_DEVICES];
-    int64_t way;               /* work was on its way, as long as is usual */
-    int64_t call;              /* of that, what the driver's calls for launches took */
-    int64_t first, first_most; /* first launches: what they took beyond that; the longest way of one */
-    int32_t first_op, n_first; /* that one; how many they are */
-    int32_t call_op, way_op;   /* whose call, or way, the longest piece is of */
-    int64_t held;              /* of `way`: within long functions of hd_lane_call */
-    trace_gap held_gap;        /* the longest piece of that */
+    int64_t way;               /* work was on its way, for a normal time */
+    int64_t call;              /* the part of it in the driver's launch calls */
+    int64_t first, first_most; /* first launches: the time beyond normal; the longest way of one */
+    int32_t first_op, n_first; /* the longest one; their number */
+    int32_t call_op, way_op;   /* the operation whose call, or way, has the longest piece */
+    int64_t held;              /* part of `way` within long functions of hd_lane_call */
+    trace_gap held_gap;        /* its longest piece */
     int64_t held_most;         /* the longest of those functions */
-    int32_t held_op;           /* that one */
-    uint64_t n_held;           /* how many they are */
+    int32_t held_op;           /* its operation */
+    uint64_t n_held;           /* their number */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
 
-static bool is_empty(const trace_piece *p)
+static bool finding_host_piece_is_empty(const trace_piece *p)
 {
     return p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_NOTHING;
 }
@@ -70,8 +75,8 @@ bool finding_measure(const trace_device *d, trace_cause cause, measure *out)
     return out->before != NULL;
 }
 
-/* The first piece that ends behind the time. */
-static size_t piece_at(const measure *m, int64_t time)
+/* The first piece that ends after the time. */
+static size_t finding_host_piece_at(const measure *m, int64_t time)
 {
     size_t low = 0, high = m->d->n_pieces;
     while (low < high) {
@@ -85,10 +90,10 @@ static size_t piece_at(const measure *m, int64_t time)
     return low;
 }
 
-/* How much of it lies before a time. */
-static int64_t measured_before(const measure *m, int64_t time)
+/* The measured time before a time. */
+static int64_t finding_host_measured_before(const measure *m, int64_t time)
 {
-    size_t low = piece_at(m, time);
+    size_t low = finding_host_piece_at(m, time);
     if (low == m->d->n_pieces) {
         return m->before[low];
     }
@@ -99,12 +104,12 @@ static int64_t measured_before(const measure *m, int64_t time)
 
 int64_t finding_within(const measure *m, int64_t begin, int64_t end)
 {
-    return begin < end ? measured_before(m, end) - measured_before(m, begin) : 0;
+    return begin < end ? finding_host_measured_before(m, end) - finding_host_measured_before(m, begin) : 0;
 }
 
 void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end)
 {
-    for (size_t i = begin < end ? piece_at(m, begin) : m->d->n_pieces; i < m->d->n_pieces; i++) {
+    for (size_t i = begin < end ? finding_host_piece_at(m, begin) : m->d->n_pieces; i < m->d->n_pieces; i++) {
         const trace_piece *p = &m->d->pieces[i];
         if (p->begin >= end) {
             break;
@@ -114,7 +119,7 @@ void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin
     }
 }
 
-static bool feeds(const trace *t, uint32_t thread, int device)
+static bool finding_host_thread_feeds(const trace *t, uint32_t thread, int device)
 {
     for (size_t i = 0; i < t->n_threads; i++) {
         if (t->threads[i].thread == thread) {
@@ -124,31 +129,33 @@ static bool feeds(const trace *t, uint32_t thread, int device)
     return false;
 }
 
-/* Whether a thread feeds the device; the last answer is kept, since neighbours are mostly of one thread. */
+/* The last answer of finding_host_thread_feeds, because neighbours mostly come from one thread. */
 typedef struct feeder {
     uint32_t thread;
     bool valid, feeds;
 } feeder;
 
-static bool asks(feeder *last, const trace *t, uint32_t thread, int device)
+static bool finding_host_thread_asks(feeder *last, const trace *t, uint32_t thread, int device)
 {
     if (!last->valid || last->thread != thread) {
-        *last = (feeder){thread, true, feeds(t, thread, device)};
+        *last = (feeder){thread, true, finding_host_thread_feeds(t, thread, device)};
     }
     return last->feeds;
 }
 
-/* Adds what a pause has beyond earlier ones of its kind, which end at `until`: several threads may pause at once. */
-static void add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until, int64_t *sum,
-                      trace_gap *gap)
+/* Adds the part of a pause that earlier ones of its kind, up to `until`, do not cover. Several
+ * threads may pause at once. */
+static void finding_host_add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until,
+                                   int64_t *sum, trace_gap *gap)
 {
     finding_longest(gap, device, m, trace_most(begin, *until), end);
     trace_add(sum, finding_within(m, trace_most(begin, *until), end));
     *until = trace_most(*until, end);
 }
 
-/* Waits of the device's threads, pauses first and then reads, which wait for their bytes. */
-static size_t collect(const trace *t, int device, const measure *m, sums *s, stay *out)
+/* Collects the waits of the device's threads: first pauses, then reads, which wait for their
+ * bytes. */
+static size_t finding_host_collect_waits(const trace *t, int device, const measure *m, sums *s, stay *out)
 {
     size_t n = 0;
     feeder last = {0, false, false};
@@ -158,14 +165,14 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
     }
     for (size_t i = 0; i < t->n_pauses; i++) { /* sorted by begin */
         const trace_pause *p = &t->pauses[i];
-        bool mine = asks(&last, t, p->thread, device);
+        bool mine = finding_host_thread_asks(&last, t, p->thread, device);
         if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
-            add_pause(m, device, p->begin, p->end, &code, &s->code, &s->code_gap);
+            finding_host_add_pause(m, device, p->begin, p->end, &code, &s->code, &s->code_gap);
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                add_pause(m, device, p->begin, trace_least(p->end, m->last), &turns[other], &s->turns[other],
-                          &s->turns_gap[other]);
+                finding_host_add_pause(m, device, p->begin, trace_least(p->end, m->last), &turns[other],
+                                       &s->turns[other], &s->turns_gap[other]);
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -173,29 +180,30 @@ static size_t collect(const trace *t, int device, const measure *m, sums *s, sta
     }
     for (size_t i = 0; i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
-        if (x->way == HDI_RECORD_WAY_READ && asks(&last, t, x->thread, device)) {
+        if (x->way == HDI_RECORD_WAY_READ && finding_host_thread_asks(&last, t, x->thread, device)) {
             out[n++] = (stay){x->called, x->returned, device};
         }
     }
     return n;
 }
 
-static int compare_stays(const void *a, const void *b)
+static int finding_host_compare_stays(const void *a, const void *b)
 {
     const stay *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Each gap by itself: whether a thread had waited when it began, and submitted soon afterwards. */
-static void take_apart(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
+/* Classifies each gap: had a thread waited when it began, and did it submit soon afterwards? */
+static void finding_host_classify_gaps(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
 {
     size_t at = 0;
-    int64_t waited = INT64_MIN; /* the latest end of waits that began before the gap */
+    int64_t waited = INT64_MIN; /* latest end of the waits that began before the gap */
     int64_t started = INT64_MIN;
-    int64_t within = d->clock_within + TRACE_THREADS_NS; /* so far may the device's times be off the thread's */
+    /* largest difference between device times and thread times */
+    int64_t within = d->clock_within + TRACE_THREADS_NS;
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        if (!is_empty(p)) {
+        if (!finding_host_piece_is_empty(p)) {
             continue;
         }
         for (; at < n && stays[at].begin <= p->begin + within; at++) {
@@ -223,8 +231,8 @@ static void take_apart(const trace_device *d, int device, const stay *stays, siz
     }
 }
 
-/* The range of the program in which most of the idle time lies, with how much. */
-static int32_t find_range(const finder *f, int device, const measure *m, int64_t *ns)
+/* The program's range with most of the idle time, and how much. */
+static int32_t finding_host_find_range(const finder *f, int device, const measure *m, int64_t *ns)
 {
     const trace *t = f->t;
     int32_t best = TRACE_NONE;
@@ -233,11 +241,12 @@ static int32_t find_range(const finder *f, int device, const measure *m, int64_t
     *ns = 0;
     for (size_t i = 0; i < t->n_ranges; i++) {
         const trace_range *r = &t->ranges[i];
-        if (r->name == TRACE_NONE || !asks(&last, t, r->thread, device)) {
+        if (r->name == TRACE_NONE || !finding_host_thread_asks(&last, t, r->thread, device)) {
             continue;
         }
         trace_add(&f->by_name[r->name], finding_within(m, r->begin, r->end));
-        if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) { /* of nested ones the inner one */
+        /* of nested ranges, the inner one */
+        if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) {
             *ns = f->by_name[r->name];
             best = r->name;
         }
@@ -245,21 +254,22 @@ static int32_t find_range(const finder *f, int device, const measure *m, int64_t
     return best;
 }
 
-/* Threads do one thing at a time; several threads may do several. What is counted twice is left out of the rest. */
-static int64_t share(int64_t *left, int64_t ns)
+/* A thread does one thing at a time, but several threads overlap. The rest excludes time that is
+ * counted twice. */
+static int64_t finding_host_take_share(int64_t *left, int64_t ns)
 {
     ns = trace_least(ns, *left);
     *left -= ns;
     return ns;
 }
 
-static bool is_long(const finder *f, int64_t ways)
+static bool finding_host_is_long(const finder *f, int64_t ways)
 {
     return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
 }
 
-/* `n`: how many devices it waited for; e: one of them. */
-static void put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
+/* `n`: number of devices that it waited for; e: one of them. */
+static void finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
     trace_finding *one = finding_add(f, "serialized-devices", d, e, finding_bound(f, ns));
@@ -278,15 +288,15 @@ static void put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_ga
         "waits on the devices for the bytes that it uses.");
 }
 
-/* Time for devices for none of which it is long counts together. */
-static void take_turns(finder *f, int d, const sums *s, int64_t *left)
+/* Short waits for several devices count together. */
+static void finding_host_take_turns(finder *f, int d, const sums *s, int64_t *left)
 {
     int64_t rest = 0;
     int others = 0, most = TRACE_NONE;
     for (int e = 0; e < f->t->n_devices; e++) {
-        int64_t ns = share(left, s->turns[e]);
+        int64_t ns = finding_host_take_share(left, s->turns[e]);
         if (finding_counts(f, ns, 3)) {
-            put_turns(f, d, e, 1, ns, &s->turns_gap[e]);
+            finding_host_put_turns(f, d, e, 1, ns, &s->turns_gap[e]);
         } else if (ns > 0) {
             rest += ns;
             others++;
@@ -294,11 +304,11 @@ static void take_turns(finder *f, int d, const sums *s, int64_t *left)
         }
     }
     if (others > 1 && finding_counts(f, rest, 3)) {
-        put_turns(f, d, most, others, rest, &s->turns_gap[most]);
+        finding_host_put_turns(f, d, most, others, rest, &s->turns_gap[most]);
     }
 }
 
-static void put_host_wait(finder *f, int d, int64_t ns, const sums *s)
+static void finding_host_put_host_wait(finder *f, int d, int64_t ns, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     uint64_t n = s->n_here;
@@ -313,7 +323,7 @@ static void put_host_wait(finder *f, int d, int64_t ns, const sums *s)
         "hd_done.");
 }
 
-static uint64_t count_operations(const trace *t, int d)
+static uint64_t finding_host_count_operations(const trace *t, int d)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < t->n_lanes; i++) {
@@ -322,8 +332,8 @@ static uint64_t count_operations(const trace *t, int d)
     return count;
 }
 
-/* Those that compute: see trace_moves. */
-static uint64_t count_computing(const trace *t, int d)
+/* The operations that compute: see trace_moves. */
+static uint64_t finding_host_count_computing(const trace *t, int d)
 {
     uint64_t count = 0;
     for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
@@ -332,27 +342,29 @@ static uint64_t count_computing(const trace *t, int d)
     return count;
 }
 
-static bool are_long(const trace *t, int d)
+static bool finding_host_are_long(const trace *t, int d)
 {
-    uint64_t n = count_computing(t, d);
+    uint64_t n = finding_host_count_computing(t, d);
     return n > 0 && t->devices[d].compute / (int64_t)n >= LONG_OPERATION_NS;
 }
 
-/* `ns`: with short gaps before submits. `on_the_way`: without the functions that held operations up. */
-static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const sums *s)
+/* `ns`: includes short gaps before submits. `on_the_way`: excludes functions that held
+ * operations up. */
+static void finding_host_put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const sums *s)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
-    uint64_t launches = count_computing(t, d);
+    uint64_t launches = finding_host_count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
         finding_percent(ns, f->window));
     if (launches > 0) {
         snprintf(computing, sizeof computing, "%" PRIu64 " operations with %s of computing each", launches,
                  trace_time_text(t->devices[d].compute / (int64_t)launches, each));
     } else {
-        snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes", count_operations(t, d));
+        snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes",
+                 finding_host_count_operations(t, d));
     }
     PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
         trace_time_text(on_the_way, way), s->n_brief);
@@ -361,12 +373,13 @@ static void put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const
         "where one cannot keep up, and leave the option chains on.");
 }
 
-/* Of operations that are long, some of whose ways are, too. `ns`: with short gaps before submits. */
-static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
+/* For long operations, some of which took long to reach the device. `ns`: includes short gaps
+ * before submits. */
+static void finding_host_put_long_ways(finder *f, int d, const sums *s, int64_t ns)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], name[TRACE_TEXT], way[TRACE_TEXT + 64];
-    uint64_t launches = count_computing(t, d);
+    uint64_t launches = finding_host_count_computing(t, d);
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
     one->op = s->way_op;
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
@@ -380,11 +393,11 @@ static void put_long_ways(finder *f, int d, const sums *s, int64_t ns)
     PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
         launches, trace_time_text(t->devices[d].compute / (int64_t)launches, each), s->n_brief, way);
     PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
-                     "while the device computes. `--all` has how long launches take to the device.");
+                     "while the device computes. `--all` shows how long launches take to reach the device.");
 }
 
-/* Of few operations, whose calls of the driver are slow. */
-static void put_ways(finder *f, int d, const sums *s)
+/* For few operations with slow driver calls. */
+static void finding_host_put_ways(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
     trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, s->call));
@@ -392,15 +405,17 @@ static void put_ways(finder *f, int d, const sums *s)
     one->gap = s->call_gap;
     PUT(one->title, "device %d waited %s (%d %%) while the driver took operations", d, trace_time_text(s->call, time),
         finding_percent(s->call, f->window));
-    PUT(one->evidence, "%" PRIu64 " operations; the longest call was for %s: %s", count_operations(f->t, d),
-        trace_op_name(f->t, s->call_op, name), trace_time_text(s->call_gap.part, most));
+    PUT(one->evidence, "%" PRIu64 " operations; the longest call was for %s: %s",
+        finding_host_count_operations(f->t, d), trace_op_name(f->t, s->call_op, name),
+        trace_time_text(s->call_gap.part, most));
     PUT(one->remedy,
-        "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` has how long "
-        "launches take to the device.");
+        "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` shows how long "
+        "launches take to reach the device.");
 }
 
-/* The device that worked for most of another one's time without work, and for how long; TRACE_NONE: there is none. */
-static int find_other(const trace *t, const measure *m, int64_t *most)
+/* The device that worked longest during another one's time without work, and for how long; or
+ * TRACE_NONE. */
+static int finding_host_find_other(const trace *t, const measure *m, int64_t *most)
 {
     int other = TRACE_NONE;
     *most = 0;
@@ -416,11 +431,11 @@ static int find_other(const trace *t, const measure *m, int64_t *most)
     return other;
 }
 
-static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
+static void finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
     char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "", turns[64] = "";
     int64_t within;
-    int32_t name = find_range(f, d, m, &within);
+    int32_t name = finding_host_find_range(f, d, m, &within);
     trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, finding_bound(f, ns));
     if (name != TRACE_NONE) {
         PUT(range, "; %d %% of it within the range '%.80s'",
@@ -431,7 +446,7 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
         finding_percent(ns, f->window));
     one->gap = s->rest_gap;
     int64_t worked, all = m->before[m->d->n_pieces];
-    int other = find_other(f->t, m, &worked);
+    int other = finding_host_find_other(f->t, m, &worked);
     if (other != TRACE_NONE && finding_percent(worked, all) >= TURNS_PERCENT) {
         PUT(turns, "; device %d worked for %d %% of that time", other, finding_percent(worked, all));
     }
@@ -442,8 +457,8 @@ static void put_rest(finder *f, int d, const sums *s, int64_t ns, const measure 
         "and hd_range_pop name what the program does meanwhile.");
 }
 
-/* `first`: how much of it is of first launches. */
-static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
+/* `first`: the part of it from first launches. */
+static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], most[48] = "";
@@ -469,8 +484,8 @@ static void put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
         "loads its own code. With the option modules=all (HEDDLE_MODULES) hd_module_load loads the code of modules.");
 }
 
-/* Returns how much of the way to the device it has. */
-static int64_t put_functions(finder *f, int d, const sums *s)
+/* Returns the part of the way to the device that it explains. */
+static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
     if (!finding_counts(f, s->held, 3)) {
@@ -488,52 +503,55 @@ static int64_t put_functions(finder *f, int d, const sums *s)
     return s->held;
 }
 
-static void put_all(finder *f, int d, const sums *s, const measure *m)
+static void finding_host_put_all(finder *f, int d, const sums *s, const measure *m)
 {
-    int64_t left = m->before[m->d->n_pieces], code = share(&left, s->code);
-    int64_t first = is_long(f, s->first) ? s->first : 0; /* none of it is in `left`, which has another cause */
+    int64_t left = m->before[m->d->n_pieces], code = finding_host_take_share(&left, s->code);
+    /* `left` does not include it, because its cause differs */
+    int64_t first = finding_host_is_long(f, s->first) ? s->first : 0;
     trace_add(&code, first);
     if (finding_counts(f, code, 3)) {
-        put_code(f, d, s, code, first);
+        finding_host_put_code(f, d, s, code, first);
     }
-    take_turns(f, d, s, &left);
-    int64_t here = share(&left, s->here), brief = share(&left, s->brief);
+    finding_host_take_turns(f, d, s, &left);
+    int64_t here = finding_host_take_share(&left, s->here), brief = finding_host_take_share(&left, s->brief);
     if (finding_counts(f, here, 3)) {
-        put_host_wait(f, d, here, s);
+        finding_host_put_host_wait(f, d, here, s);
     }
-    int64_t launch = brief, way = s->way - put_functions(f, d, s);
+    int64_t launch = brief, way = s->way - finding_host_put_functions(f, d, s);
     trace_add(&launch, way);
-    if (count_operations(f->t, d) < MANY_OPERATIONS) {
-        if (is_long(f, s->call)) {
-            put_ways(f, d, s);
+    if (finding_host_count_operations(f->t, d) < MANY_OPERATIONS) {
+        if (finding_host_is_long(f, s->call)) {
+            finding_host_put_ways(f, d, s);
         }
-    } else if (finding_counts(f, launch, 5) && are_long(f->t, d)) {
-        put_long_ways(f, d, s, launch);
+    } else if (finding_counts(f, launch, 5) && finding_host_are_long(f->t, d)) {
+        finding_host_put_long_ways(f, d, s, launch);
     } else if (finding_counts(f, launch, 5)) {
-        put_launches(f, d, launch, way, s);
+        finding_host_put_launches(f, d, launch, way, s);
     }
     if (finding_counts(f, left, 3) && finding_counts(f, finding_bound(f, left), 3)) {
-        put_rest(f, d, s, left, m);
+        finding_host_put_rest(f, d, s, left, m);
     }
 }
 
-/* Where the table of first launches has an operation: at its kernel, or behind all for products. */
-static size_t row_of(const trace *t, const trace_op *op)
+/* The index of an operation in the table of first launches: its kernel, or the last entry for
+ * products. */
+static size_t finding_host_row_of(const trace *t, const trace_op *op)
 {
     return op->kind == HDI_RECORD_OP_LAUNCH && op->kernel != TRACE_NONE ? (size_t)op->kernel
            : op->kind == HDI_RECORD_OP_MATMUL                           ? t->n_names
                                                                         : SIZE_MAX;
 }
 
-/* The first launch of each kernel on a device, and the first product: they load code. Returns how many launches and products are later. */
-static uint64_t find_first(const trace *t, int device, int32_t *first)
+/* Finds the first launch of each kernel on a device, and the first product: they load code.
+ * Returns the number of later launches and products. */
+static uint64_t finding_host_find_first(const trace *t, int device, int32_t *first)
 {
     uint64_t later = 0;
     for (size_t i = 0; i <= t->n_names; i++) {
         first[i] = TRACE_NONE;
     }
     for (size_t i = trace_first_op(t, device), end = trace_first_op(t, device + 1); i < end; i++) {
-        size_t row = row_of(t, &t->ops[i]);
+        size_t row = finding_host_row_of(t, &t->ops[i]);
         if (row == SIZE_MAX) {
             continue;
         }
@@ -545,26 +563,26 @@ static uint64_t find_first(const trace *t, int device, int32_t *first)
     return later;
 }
 
-/* A function of hd_lane_call ran. */
+/* A run of a function of hd_lane_call. */
 typedef struct function {
     int64_t begin, end;
     int32_t op;
 } function;
 
-/* The long ones of a device, sorted; `at`: the first one that ends behind what was asked last. */
+/* A device's long functions, sorted; `at`: the first one that ends after the last query. */
 typedef struct functions {
     function *list;
     size_t n, at;
 } functions;
 
-static int compare_functions(const void *a, const void *b)
+static int finding_host_compare_functions(const void *a, const void *b)
 {
     const function *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* False: no memory. */
-static bool find_functions(const trace *t, int device, functions *out)
+/* False: out of memory. */
+static bool finding_host_find_functions(const trace *t, int device, functions *out)
 {
     size_t first = trace_first_op(t, device), end = trace_first_op(t, device + 1);
     *out = (functions){.list = trace_table(end - first, sizeof(function))};
@@ -576,13 +594,14 @@ static bool find_functions(const trace *t, int device, functions *out)
         }
     }
     if (out->list) {
-        trace_sort(out->list, out->n, sizeof *out->list, compare_functions);
+        trace_sort(out->list, out->n, sizeof *out->list, finding_host_compare_functions);
     }
     return out->list != NULL;
 }
 
-/* Adds the part of a piece that lies within such functions. An engine runs one at a time. Pieces come in their order. */
-static void add_functions(sums *s, int device, const trace_piece *p, functions *all)
+/* Adds the part of a piece that lies within such functions. An engine runs one at a time. Call
+ * it in the order of pieces. */
+static void finding_host_add_functions(sums *s, int device, const trace_piece *p, functions *all)
 {
     int64_t sum = 0;
     while (all->at < all->n && all->list[all->at].end <= p->begin) {
@@ -598,8 +617,9 @@ static void add_functions(sums *s, int device, const trace_piece *p, functions *
     finding_longer(&s->held_gap, device, p, trace_least(sum, p->end - p->begin));
 }
 
-/* Of an operation that was on its way: from the driver's call on. Before it the engine gave other work to the driver, or had no processor. */
-static void add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
+/* Adds an operation's way from the driver's call on. Before it, the engine gave other work to
+ * the driver, or got no processor. */
+static void finding_host_add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
 {
     int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY && op->kind != HDI_RECORD_OP_CALL
                      ? trace_most(0, p->end - trace_most(p->begin, op->issued))
@@ -609,40 +629,42 @@ static void add_call(sums *s, int device, const trace_piece *p, const trace_op *
     finding_longer(&s->call_gap, device, p, ns);
 }
 
-/* Whether a finding about copies has the way of that operation. */
-static bool is_stated(const finder *f, int device, const trace_op *op)
+/* True if a finding about copies already reports that operation's way. */
+static bool finding_host_is_stated(const finder *f, int device, const trace_op *op)
 {
     bool own = op->chunk && !op->leg;
     return op->kind == HDI_RECORD_OP_COPY && (own ? f->own_stated[device] : f->ways_stated[device]);
 }
 
-/* What work took on its way to the device, divided: first launches load code, as far as they take longer than later ones do.
- * The ways of copies are left out where another finding has them. `first` has room for each name and one more. */
-static void sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
+/* Divides the time of work on its way to the device. First launches load code if they take
+ * longer than later ones. Ways of copies that another finding reports are left out. `first`
+ * holds one entry for each name and one more. */
+static void finding_host_sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
-    uint64_t later = find_first(t, device, first);
-    int64_t launches = 0; /* of later ones */
+    uint64_t later = finding_host_find_first(t, device, first);
+    int64_t launches = 0; /* time of later ones */
     memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
         if (p->state != TRACE_IDLE || p->cause != TRACE_CAUSE_OVERHEAD || p->holder == TRACE_NONE) {
             continue;
         }
-        const trace_op *op = &t->ops[p->holder]; /* the one that was on its way: others may have waited for it */
-        size_t row = row_of(t, op);
+        /* the operation on its way, for which others may have waited */
+        const trace_op *op = &t->ops[p->holder];
+        size_t row = finding_host_row_of(t, op);
         int64_t ns = p->end - p->begin;
         if (row != SIZE_MAX && first[row] == p->holder) {
             f->by_name[row] += ns;
             finding_longer(&s->first_gap, device, p, ns);
-        } else if (!is_stated(f, device, op)) {
+        } else if (!finding_host_is_stated(f, device, op)) {
             s->way += ns;
             s->way_op = ns > s->way_gap.part ? p->holder : s->way_op;
             launches += row != SIZE_MAX ? ns : 0;
-            add_call(s, device, p, op);
+            finding_host_add_call(s, device, p, op);
             finding_longer(&s->way_gap, device, p, ns);
-            add_functions(s, device, p, all);
+            finding_host_add_functions(s, device, p, all);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -667,18 +689,18 @@ bool finding_idle_host(finder *f, int device)
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     functions all;
-    ok = find_functions(t, device, &all) && ok && stays && first;
+    ok = finding_host_find_functions(t, device, &all) && ok && stays && first;
     if (ok) {
         sums s = {.first_op = TRACE_NONE,
                   .call_op = TRACE_NONE,
                   .way_op = TRACE_NONE,
                   .held_op = TRACE_NONE,
                   .n_held = all.n};
-        sum_ways(f, device, first, &all, &s);
-        size_t n = collect(t, device, &m, &s, stays);
-        trace_sort(stays, n, sizeof *stays, compare_stays);
-        take_apart(d, device, stays, n, &s);
-        put_all(f, device, &s, &m);
+        finding_host_sum_ways(f, device, first, &all, &s);
+        size_t n = finding_host_collect_waits(t, device, &m, &s, stays);
+        trace_sort(stays, n, sizeof *stays, finding_host_compare_stays);
+        finding_host_classify_gaps(d, device, stays, n, &s);
+        finding_host_put_all(f, device, &s, &m);
     }
     free(all.list);
     free(first);

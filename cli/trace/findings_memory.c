@@ -1,7 +1,8 @@
-/* findings_memory.c - findings on memory that is full, and on memory that is moved. See findings.h.
+/* findings_memory.c - findings on full memory and on moved memory. See findings.h.
  *
- * Pauses of threads have the reason, and idle time within them is what it costs. A pause for memory of one device may leave another one
- * without work, since a thread may feed several. The idle time that a finding here explains is left out of `memory-pauses`.
+ * The pauses of threads give the reason, and the idle time within them is the cost. A pause for
+ * memory of one device may leave another one without work, because a thread may feed several.
+ * `memory-pauses` excludes idle time that a finding here explains.
  *
  * Threads, Locks: see model.h.
  */
@@ -11,26 +12,26 @@
 
 typedef enum reason { FULL, MOVED, REASONS } reason;
 
-/* By the device whose memory it is. */
+/* By the device of the memory. */
 typedef struct reasons {
     int64_t paused[TRACE_DEVICES][REASONS];
-    int64_t gain[TRACE_DEVICES][REASONS]; /* the most idle time that one device had within these pauses */
+    int64_t gain[TRACE_DEVICES][REASONS]; /* largest idle time of one device within these pauses */
     trace_gap gap[TRACE_DEVICES][REASONS];
     bool stated[TRACE_DEVICES][REASONS];
 } reasons;
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* REASONS: it has none of them. */
-static reason reason_of(const trace *t, const trace_pause *p)
+/* REASONS: neither. */
+static reason finding_memory_reason_of(const trace *t, const trace_pause *p)
 {
     bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;
     bool waits = p->kind == HDI_RECORD_PAUSE_MEMORY || p->kind == HDI_RECORD_PAUSE_CALLBACK;
     return p->device >= t->n_devices ? REASONS : moves ? MOVED : waits ? FULL : REASONS;
 }
 
-/* Idle time for memory within pauses of each reason. What several threads were held up by at once counts once. */
-static void measure_device(const trace *t, int device, const measure *m, reasons *r)
+/* Idle time for memory within pauses of each reason. Overlapping pauses of threads count once. */
+static void finding_memory_measure(const trace *t, int device, const measure *m, reasons *r)
 {
     int64_t idle[TRACE_DEVICES][REASONS] = {{0}}, until[TRACE_DEVICES][REASONS];
     for (int d = 0; d < t->n_devices; d++) {
@@ -38,7 +39,7 @@ static void measure_device(const trace *t, int device, const measure *m, reasons
     }
     for (size_t i = 0; i < t->n_pauses; i++) { /* sorted by begin */
         const trace_pause *p = &t->pauses[i];
-        reason why = reason_of(t, p);
+        reason why = finding_memory_reason_of(t, p);
         if (why != REASONS) {
             int64_t *end = &until[p->device][why];
             finding_longest(&r->gap[p->device][why], device, m, trace_most(p->begin, *end), p->end);
@@ -53,12 +54,12 @@ static void measure_device(const trace *t, int device, const measure *m, reasons
     }
 }
 
-static int64_t explained(const trace *t, const measure *m, const reasons *r)
+static int64_t finding_memory_explained_ns(const trace *t, const measure *m, const reasons *r)
 {
     int64_t sum = 0, until = INT64_MIN;
     for (size_t i = 0; i < t->n_pauses; i++) {
         const trace_pause *p = &t->pauses[i];
-        reason why = reason_of(t, p);
+        reason why = finding_memory_reason_of(t, p);
         if (why != REASONS && r->stated[p->device][why]) {
             sum += finding_within(m, trace_most(p->begin, until), p->end);
             until = trace_most(until, p->end);
@@ -67,8 +68,8 @@ static int64_t explained(const trace *t, const measure *m, const reasons *r)
     return sum;
 }
 
-/* What labels do not have is named, so that their sum is understood. */
-static void put_use(trace_finding *one, const trace_device *d, uint64_t most, uint64_t limit)
+/* Names memory without a label, so that the sum adds up. */
+static void finding_memory_put_use(trace_finding *one, const trace_device *d, uint64_t most, uint64_t limit)
 {
     bool rest = trace_has_rest(d);
     PUT(one->evidence, "buffers had up to %s%s%s%s%s%s", TRACE_BYTES(most), limit > 0 ? " of " : "",
@@ -76,7 +77,7 @@ static void put_use(trace_finding *one, const trace_device *d, uint64_t most, ui
         rest ? " of it " TRACE_REST_TEXT : "");
 }
 
-static void state(finder *f, int d, reasons *r)
+static void finding_memory_put(finder *f, int d, reasons *r)
 {
     const trace *t = f->t;
     uint64_t most = 0, limit = 0;
@@ -93,7 +94,7 @@ static void state(finder *f, int d, reasons *r)
         one->gap = r->gap[d][FULL];
         PUT(one->title, "memory of device %d was full: threads waited %s for it", d,
             trace_time_text(r->paused[d][FULL], time));
-        put_use(one, &t->devices[d], most, limit);
+        finding_memory_put_use(one, &t->devices[d], most, limit);
         PUT(one->remedy, "Free what is not needed, give a callback with hd_memory_on_reclaim, or raise memory_limit. "
                          "`heddle trace --all` has the holders by label.");
     }
@@ -103,13 +104,13 @@ static void state(finder *f, int d, reasons *r)
         one->gap = r->gap[d][MOVED];
         PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
             trace_time_text(r->paused[d][MOVED], time));
-        put_use(one, &t->devices[d], most, 0);
+        finding_memory_put_use(one, &t->devices[d], most, 0);
         PUT(one->remedy, "Allocate the large and lasting buffers first, and keep sizes alike.");
     }
 }
 
 /* By device, reason and thread, then by begin. */
-static int compare_pauses(const void *a, const void *b)
+static int finding_memory_compare_pauses(const void *a, const void *b)
 {
     const trace_pause *x = a, *y = b;
     bool p = x->kind == HDI_RECORD_PAUSE_MAP, q = y->kind == HDI_RECORD_PAUSE_MAP;
@@ -122,24 +123,26 @@ static int compare_pauses(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* How long threads were held up within the window. A thread's pauses lie within each other: for memory it asks the program, too. Its time counts once. */
-static bool sum_pauses(const trace *t, reasons *r, bool *any)
+/* How long threads were held up within the window. A thread's pauses may nest, for example if
+ * memory runs out and it asks the program. Its time counts once. */
+static bool finding_memory_sum_pauses(const trace *t, reasons *r, bool *any)
 {
     trace_pause *list = trace_table(t->n_pauses, sizeof *list);
     size_t n = 0;
     for (size_t i = 0; list && i < t->n_pauses; i++) {
-        if (reason_of(t, &t->pauses[i]) != REASONS) {
+        if (finding_memory_reason_of(t, &t->pauses[i]) != REASONS) {
             list[n++] = t->pauses[i];
         }
     }
     if (list) {
-        trace_sort(list, n, sizeof *list, compare_pauses);
+        trace_sort(list, n, sizeof *list, finding_memory_compare_pauses);
     }
     int64_t until = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
         const trace_pause *p = &list[i];
-        reason why = reason_of(t, p);
-        bool goes_on = i > 0 && p->device == p[-1].device && p->thread == p[-1].thread && why == reason_of(t, p - 1);
+        reason why = finding_memory_reason_of(t, p);
+        bool goes_on = i > 0 && p->device == p[-1].device && p->thread == p[-1].thread &&
+                       why == finding_memory_reason_of(t, p - 1);
         int64_t from = trace_most(goes_on ? trace_most(p->begin, until) : p->begin, t->begin);
         trace_add(&r->paused[p->device][why], trace_most(0, trace_least(p->end, t->end) - from));
         until = goes_on ? trace_most(until, p->end) : p->end;
@@ -153,20 +156,21 @@ bool finding_memory(finder *f)
 {
     const trace *t = f->t;
     reasons r = {.paused = {{0}}};
-    bool any = false, ok = sum_pauses(t, &r, &any);
-    for (int pass = 0; any && ok && pass < 2; pass++) { /* first what counts, then what that explains */
+    bool any = false, ok = finding_memory_sum_pauses(t, &r, &any);
+    /* first the findings, then the time that they explain */
+    for (int pass = 0; any && ok && pass < 2; pass++) {
         for (int d = 0; ok && d < t->n_devices; d++) {
             measure m;
             ok = finding_measure(&t->devices[d], TRACE_CAUSE_MEMORY, &m);
             if (ok && pass == 0) {
-                measure_device(t, d, &m, &r);
+                finding_memory_measure(t, d, &m, &r);
             } else if (ok) {
-                f->memory[d] = explained(t, &m, &r);
+                f->memory[d] = finding_memory_explained_ns(t, &m, &r);
             }
             free(m.before);
         }
         for (int d = 0; ok && pass == 0 && d < t->n_devices; d++) {
-            state(f, d, &r);
+            finding_memory_put(f, d, &r);
         }
     }
     return ok;

@@ -1,27 +1,27 @@
-/* launches.c - figures of launches: by kernel, their way to the device, and how much work was queued there. See model.h.
+/* launches.c - figures of launches: by kernel, their way to the device, and the queue of a device.
+ * See model.h.
  *
  * Threads, Locks: see model.h.
  */
 #include <stdlib.h>
 #include "cli/trace/parts.h"
 
-/* Tables that every sum uses. */
+/* Tables for all sums. */
 typedef struct summer {
     trace *t;
-    uint32_t *launches,
-        *places; /* indices of launches, those of a kernel behind each other; where those of each kernel end */
+    uint32_t *launches, *places; /* indices of launches, grouped by kernel; the end of each group */
     struct stretch_count *counts;
-    int64_t *times, *spare; /* room for a time of each operation */
+    int64_t *times, *spare; /* room for one time for each operation */
 } summer;
 
-/* How many launches a stretch has of how many kernels. */
+/* The launches in a stretch, and their kernel. */
 typedef struct stretch_count {
     uint32_t n;
     int32_t kernel;
     bool mixed;
 } stretch_count;
 
-static void count_stretches(const summer *s)
+static void launches_count_stretches(const summer *s)
 {
     for (size_t i = 0; i < s->t->n_ops; i++) {
         const trace_op *op = &s->t->ops[i];
@@ -35,21 +35,22 @@ static void count_stretches(const summer *s)
     }
 }
 
-/* Whether its length is none of the device's. */
-static bool is_guess(const trace_stretch *stretch)
+/* True if its length does not come from the device. */
+static bool launches_stretch_is_guess(const trace_stretch *stretch)
 {
     return stretch->approximate || stretch->coarse;
 }
 
-/* Whether the operation has a begin of its own. */
-static bool has_begin(const trace *t, int32_t index)
+/* True if the operation has a begin of its own. */
+static bool launches_op_has_begin(const trace *t, int32_t index)
 {
     const trace_op *op = &t->ops[index];
     const trace_stretch *stretch = op->stretch != TRACE_NONE ? &t->stretches[op->stretch] : NULL;
-    return op->began != TRACE_UNSEEN && (op->measured || (stretch && stretch->first_op == index && !is_guess(stretch)));
+    return op->began != TRACE_UNSEEN &&
+           (op->measured || (stretch && stretch->first_op == index && !launches_stretch_is_guess(stretch)));
 }
 
-static trace_delays sum_delays(const summer *s, const uint32_t *list, size_t n)
+static trace_delays launches_sum_delays(const summer *s, const uint32_t *list, size_t n)
 {
     trace_delays d = {.issued = 0};
     for (size_t i = 0; i < n; i++) {
@@ -62,7 +63,7 @@ static trace_delays sum_delays(const summer *s, const uint32_t *list, size_t n)
     d.issue_p50 = trace_quantile(s->times, d.issued, 0.5), d.issue_p99 = trace_quantile(s->times, d.issued, 0.99);
     for (size_t i = 0; i < n; i++) {
         const trace_op *op = &s->t->ops[list[i]];
-        if (op->issued != TRACE_UNSEEN && has_begin(s->t, (int32_t)list[i])) {
+        if (op->issued != TRACE_UNSEEN && launches_op_has_begin(s->t, (int32_t)list[i])) {
             s->times[d.begun++] = trace_most(0, op->began - op->issued);
         }
     }
@@ -71,7 +72,7 @@ static trace_delays sum_delays(const summer *s, const uint32_t *list, size_t n)
     return d;
 }
 
-static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
+static trace_launch launches_sum_kernel(const summer *s, const uint32_t *list, size_t n)
 {
     const trace *t = s->t;
     trace_launch l = {.kernel = t->ops[list[0]].kernel, .count = n};
@@ -84,12 +85,12 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
         }
         const trace_stretch *stretch = &t->stretches[op->stretch];
         const stretch_count *c = &s->counts[op->stretch];
-        if (op->measured || (c->n == 1 && !is_guess(stretch))) {
+        if (op->measured || (c->n == 1 && !launches_stretch_is_guess(stretch))) {
             s->times[l.measured++] = op->ended - op->began;
             trace_add(&l.total, op->ended - op->began);
         } else {
             trace_add(&l.shared, (stretch->ended - stretch->began) / c->n);
-            l.mixed = l.mixed || c->mixed || is_guess(stretch);
+            l.mixed = l.mixed || c->mixed || launches_stretch_is_guess(stretch);
         }
     }
     trace_sort_times(s->times, l.measured, s->spare);
@@ -97,7 +98,7 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
         l.least = s->times[0], l.most = s->times[l.measured - 1];
         l.median = trace_quantile(s->times, l.measured, 0.5), l.p99 = trace_quantile(s->times, l.measured, 0.99);
     }
-    for (size_t i = 0; i < n; i++) { /* the first of a stretch begins when it does */
+    for (size_t i = 0; i < n; i++) { /* the first operation of a stretch begins with it */
         const trace_op *op = &t->ops[list[i]];
         if (op->stretch != TRACE_NONE && t->stretches[op->stretch].first_op == (int32_t)list[i]) {
             s->times[seen++] = trace_most(0, op->began - op->submitted);
@@ -106,11 +107,11 @@ static trace_launch sum_kernel(const summer *s, const uint32_t *list, size_t n)
     trace_sort_times(s->times, seen, s->spare);
     l.submit_to_begin_p50 = trace_quantile(s->times, seen, 0.5);
     l.submit_to_begin_p99 = trace_quantile(s->times, seen, 0.99);
-    l.delays = sum_delays(s, list, n);
+    l.delays = launches_sum_delays(s, list, n);
     return l;
 }
 
-static int compare_sums(const void *a, const void *b)
+static int launches_compare_sums(const void *a, const void *b)
 {
     const trace_launch *x = a, *y = b;
     int64_t p = 0, q = 0;
@@ -119,8 +120,8 @@ static int compare_sums(const void *a, const void *b)
     return p != q ? (p < q ? 1 : -1) : (x->kernel > y->kernel) - (x->kernel < y->kernel);
 }
 
-/* Launches by kernel, those without a name first. */
-static bool sum_kernels(summer *s)
+/* Groups launches by kernel, those without a name first. */
+static bool launches_sum_kernels(summer *s)
 {
     trace *t = s->t;
     size_t kernels = 0, sum = 0;
@@ -145,17 +146,17 @@ static bool sum_kernels(summer *s)
     for (size_t k = 0; k <= t->n_names; k++) {
         size_t begin = k > 0 ? s->places[k - 1] : 0;
         if (s->places[k] > begin) {
-            t->launches[t->n_launches++] = sum_kernel(s, s->launches + begin, s->places[k] - begin);
+            t->launches[t->n_launches++] = launches_sum_kernel(s, s->launches + begin, s->places[k] - begin);
         }
     }
-    trace_sort(t->launches, t->n_launches, sizeof t->launches[0], compare_sums);
+    trace_sort(t->launches, t->n_launches, sizeof t->launches[0], launches_compare_sums);
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- devices -- */
+/* ---- devices ---- */
 
-/* The queue of a device: how long it was on average, and at most. */
-static void sum_queue(const summer *s, trace_device *d, size_t first, size_t end)
+/* Computes the mean and the largest length of a device's queue. */
+static void launches_sum_queue(const summer *s, trace_device *d, size_t first, size_t end)
 {
     const trace *t = s->t;
     int64_t *ends = s->spare, *begins = s->times;
@@ -173,7 +174,8 @@ static void sum_queue(const summer *s, trace_device *d, size_t first, size_t end
     }
     trace_sort_times(begins, n, s->spare + t->n_ops);
     trace_sort_times(ends, n, s->spare + t->n_ops);
-    for (size_t b = 0, e = 0; b < n; b++) { /* what ends when another one is submitted has left the queue */
+    /* an operation that ends when another is submitted has left the queue */
+    for (size_t b = 0, e = 0; b < n; b++) {
         while (ends[e] <= begins[b] && e < b) {
             e++;
         }
@@ -182,7 +184,7 @@ static void sum_queue(const summer *s, trace_device *d, size_t first, size_t end
     d->queue_mean = t->end > t->begin ? sum / (double)(t->end - t->begin) : 0;
 }
 
-static void sum_devices(const summer *s)
+static void launches_sum_devices(const summer *s)
 {
     trace *t = s->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -192,8 +194,8 @@ static void sum_devices(const summer *s)
                 s->launches[n++] = (uint32_t)i;
             }
         }
-        t->devices[d].delays = sum_delays(s, s->launches, n);
-        sum_queue(s, &t->devices[d], first, end);
+        t->devices[d].delays = launches_sum_delays(s, s->launches, n);
+        launches_sum_queue(s, &t->devices[d], first, end);
     }
 }
 
@@ -209,11 +211,11 @@ bool trace_launches(trace *t)
     };
     bool ok = s.launches && s.places && s.counts && s.times && s.spare;
     if (ok) {
-        count_stretches(&s);
-        ok = sum_kernels(&s);
+        launches_count_stretches(&s);
+        ok = launches_sum_kernels(&s);
     }
     if (ok) {
-        sum_devices(&s);
+        launches_sum_devices(&s);
     }
     free(s.launches);
     free(s.places);

@@ -1,22 +1,25 @@
-/* memory.c - what buffers took, and under which label: allocations, frees and labels, joined by buffer, and sums by label. See model.h.
+/* memory.c - joins allocations, frees and labels by buffer, and sums memory up by label. See
+ * model.h.
  *
- * A buffer's number is free for another one as soon as it has ended, and two threads' times may be out of order.
- * So a thread's rows get the order of its records. A number that is given anew before it is free is given a little later.
- * Runtimes in one file have the same numbers, so a buffer is known by its number and its runtime.
- * A buffer that gets another label has two more rows. It leaves the sum of the old label, and comes to that of the new one.
+ * A buffer's number can be reused as soon as the buffer is gone, and times of two threads may be
+ * out of order. So each thread's rows keep the order of its records. If a number seems to be reused
+ * before its free, the allocation is moved a little later. Runtimes in one file use the same
+ * numbers, so number and runtime together identify a buffer. A new label adds two rows: the bytes
+ * leave the sum of the old label, and join that of the new one.
  *
  * Threads, Locks: see model.h.
- * Always: of a buffer's rows that count, the first one adds and the next one takes away, in turn.
+ * Always: the rows of a buffer that count alternate: the first one adds bytes, the next one removes
+ * them.
  */
 #include <stdlib.h>
 #include "cli/trace/parts.h"
 
-static bool failed(const trace_memory *m)
+static bool trace_memory_has_failed(const trace_memory *m)
 {
     return m->is_alloc && (m->rungs & HDI_RECORD_RUNG_FAILED) != 0;
 }
 
-static trace_memory *add_row(trace *t, const trace_memory *row)
+static trace_memory *trace_memory_add_row(trace *t, const trace_memory *row)
 {
     t->memory[t->n_memory] = *row;
     return &t->memory[t->n_memory++];
@@ -48,29 +51,29 @@ void trace_read_memory(trace_source *s, const hdi_record *r)
         .label = trace_label_of(s, r->alloc.label, time),
         .other = TRACE_NONE,
     };
-    add_row(s->t, &row);
+    trace_memory_add_row(s->t, &row);
     if (row.renames) {
-        add_row(s->t, &row)->is_alloc = true;
+        trace_memory_add_row(s->t, &row)->is_alloc = true;
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- joined -- */
+/* ---- joined ---- */
 
-/* A row, by its thread or its buffer. */
+/* A row, with its thread or its buffer as key. */
 typedef struct reference {
     uint64_t key;
-    uint32_t run; /* of a buffer */
+    uint32_t run; /* of the buffer */
     int64_t time;
     int32_t index;
 } reference;
 
-static int compare_places(const void *a, const void *b)
+static int trace_memory_compare_places(const void *a, const void *b)
 {
     const reference *x = a, *y = b;
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
 }
 
-static int compare_references(const void *a, const void *b)
+static int trace_memory_compare_references(const void *a, const void *b)
 {
     const reference *x = a, *y = b;
     if (x->key != y->key) {
@@ -82,19 +85,19 @@ static int compare_references(const void *a, const void *b)
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
 }
 
-static int compare_rows(const void *a, const void *b)
+static int trace_memory_compare_rows(const void *a, const void *b)
 {
     const trace_memory *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-/* Rows stand as their records do: those of a thread in their order. */
-static void straighten_threads(trace *t, reference *list)
+/* Rows follow the file's order, so each thread's rows keep theirs. */
+static void trace_memory_straighten_threads(trace *t, reference *list)
 {
     for (size_t i = 0; i < t->n_memory; i++) {
         list[i] = (reference){t->memory[i].thread, 0, 0, (int32_t)i};
     }
-    trace_sort(list, t->n_memory, sizeof *list, compare_places);
+    trace_sort(list, t->n_memory, sizeof *list, trace_memory_compare_places);
     for (size_t i = 1; i < t->n_memory; i++) {
         int64_t *time = &t->memory[list[i].index].time, before = t->memory[list[i - 1].index].time;
         if (list[i].key == list[i - 1].key) {
@@ -103,29 +106,30 @@ static void straighten_threads(trace *t, reference *list)
     }
 }
 
-static bool is_same(const reference *a, const reference *b)
+static bool trace_memory_is_same_buffer(const reference *a, const reference *b)
 {
     return a->key == b->key && a->run == b->run;
 }
 
-static void sort_by_buffer(const trace *t, reference *list)
+static void trace_memory_sort_by_buffer(const trace *t, reference *list)
 {
     for (size_t i = 0; i < t->n_memory; i++) {
         list[i] = (reference){t->memory[i].buffer, t->memory[i].run, t->memory[i].time, (int32_t)i};
     }
-    trace_sort(list, t->n_memory, sizeof *list, compare_references);
+    trace_sort(list, t->n_memory, sizeof *list, trace_memory_compare_references);
 }
 
-/* A number that one thread gets before another one has freed it: the free comes first. */
-static void straighten_buffers(trace *t, reference *list)
+/* If one thread gets a number before another thread's free of it, the free comes first. */
+static void trace_memory_straighten_buffers(trace *t, reference *list)
 {
     bool live = false;
-    sort_by_buffer(t, list);
+    trace_memory_sort_by_buffer(t, list);
     for (size_t i = 0; i < t->n_memory; i++) {
         trace_memory *m = &t->memory[list[i].index];
-        trace_memory *next =
-            i + 1 < t->n_memory && is_same(&list[i + 1], &list[i]) ? &t->memory[list[i + 1].index] : NULL;
-        live = live && i > 0 && is_same(&list[i - 1], &list[i]);
+        trace_memory *next = i + 1 < t->n_memory && trace_memory_is_same_buffer(&list[i + 1], &list[i])
+                                 ? &t->memory[list[i + 1].index]
+                                 : NULL;
+        live = live && i > 0 && trace_memory_is_same_buffer(&list[i - 1], &list[i]);
         if (live && m->is_alloc && !m->renames && next && !next->is_alloc && !next->renames &&
             next->time <= m->time + TRACE_THREADS_NS) {
             m->time = next->time + 1;
@@ -138,8 +142,8 @@ static void straighten_buffers(trace *t, reference *list)
     }
 }
 
-/* The row behind an ALLOC in its buffer. */
-static void join_row(trace *t, int32_t alloc, int32_t end)
+/* Joins an ALLOC with the next row of its buffer. */
+static void trace_memory_join_row(trace *t, int32_t alloc, int32_t end)
 {
     trace_memory *a = &t->memory[alloc], *e = &t->memory[end];
     int32_t label = e->label;
@@ -149,13 +153,13 @@ static void join_row(trace *t, int32_t alloc, int32_t end)
     e->kind = a->kind, e->device = a->device, e->since = a->since;
     e->bytes = a->bytes, e->address = a->address;
     if (a->label == TRACE_NONE && !a->renames && !e->renames) {
-        a->label = label; /* only its end has it */
+        a->label = label; /* only the end names it */
     }
     e->label = a->label;
 }
 
-/* The new label's row gets what the old one's has. */
-static void rename_row(trace *t, int32_t old, int32_t renamed)
+/* Copies the old label's row to the new label's row. */
+static void trace_memory_rename_row(trace *t, int32_t old, int32_t renamed)
 {
     const trace_memory *from = &t->memory[old];
     trace_memory *to = &t->memory[renamed];
@@ -166,19 +170,20 @@ static void rename_row(trace *t, int32_t old, int32_t renamed)
     to->thread = from->counts ? t->memory[from->other].thread : to->thread;
 }
 
-/* An allocation that failed has no buffer. Without its ALLOC a buffer's bytes are not known to have come, so its rows do not count. */
-static void join_buffers(trace *t, reference *list)
+/* A failed allocation has no buffer. Without its ALLOC, a buffer's bytes are not known to have
+ * been added, so its rows do not count. */
+static void trace_memory_join_buffers(trace *t, reference *list)
 {
-    sort_by_buffer(t, list);
+    trace_memory_sort_by_buffer(t, list);
     for (size_t i = 0; i < t->n_memory; i++) {
         trace_memory *m = &t->memory[list[i].index];
-        bool follows = i > 0 && is_same(&list[i - 1], &list[i]) && list[i].key != 0;
+        bool follows = i > 0 && trace_memory_is_same_buffer(&list[i - 1], &list[i]) && list[i].key != 0;
         const trace_memory *before = follows ? &t->memory[list[i - 1].index] : NULL;
-        m->counts = m->is_alloc && !m->renames && !failed(m);
+        m->counts = m->is_alloc && !m->renames && !trace_memory_has_failed(m);
         if (before && before->is_alloc && !m->is_alloc) {
-            join_row(t, list[i - 1].index, list[i].index);
+            trace_memory_join_row(t, list[i - 1].index, list[i].index);
         } else if (before && m->is_alloc && m->renames) {
-            rename_row(t, list[i - 1].index, list[i].index);
+            trace_memory_rename_row(t, list[i - 1].index, list[i].index);
         }
     }
 }
@@ -187,29 +192,29 @@ bool trace_join_memory(trace *t)
 {
     reference *list = trace_table(t->n_memory, sizeof *list);
     if (list) {
-        straighten_threads(t, list);
-        straighten_buffers(t, list);
-        trace_sort(t->memory, t->n_memory, sizeof t->memory[0], compare_rows);
-        join_buffers(t, list);
+        trace_memory_straighten_threads(t, list);
+        trace_memory_straighten_buffers(t, list);
+        trace_sort(t->memory, t->n_memory, sizeof t->memory[0], trace_memory_compare_rows);
+        trace_memory_join_buffers(t, list);
     }
     free(list);
     return list != NULL;
 }
 
-/* --------------------------------------------------------------------------------------------------------- labels -- */
+/* ---- labels ---- */
 
-static int compare_keys(const trace_label *x, const trace_label *y)
+static int trace_memory_compare_keys(const trace_label *x, const trace_label *y)
 {
     int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
     return p != q ? (p < q ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
 }
 
-static int compare_labels(const void *a, const void *b)
+static int trace_memory_compare_labels(const void *a, const void *b)
 {
-    return compare_keys(a, b);
+    return trace_memory_compare_keys(a, b);
 }
 
-static int compare_peaks(const void *a, const void *b)
+static int trace_memory_compare_peaks(const void *a, const void *b)
 {
     const trace_label *x = a, *y = b;
     int64_t p = (int64_t)x->kind << 8 | x->device, q = (int64_t)y->kind << 8 | y->device;
@@ -219,12 +224,12 @@ static int compare_peaks(const void *a, const void *b)
     return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : (x->label > y->label) - (x->label < y->label);
 }
 
-static trace_label key_of(const trace_memory *m)
+static trace_label trace_memory_key_of(const trace_memory *m)
 {
     return (trace_label){.kind = m->kind, .device = m->kind == 0 ? m->device : HDI_RECORD_NO_DEVICE, .label = m->label};
 }
 
-static void note_memory(trace_label *l, const trace_memory *m)
+static void trace_memory_note_memory(trace_label *l, const trace_memory *m)
 {
     if (!m->is_alloc) {
         l->frees += !m->renames;
@@ -237,13 +242,13 @@ static void note_memory(trace_label *l, const trace_memory *m)
     l->peak = l->left > l->peak ? l->left : l->peak;
 }
 
-/* The labels of a device with the most that it held in all: what each had at that time. */
-static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
+/* Computes each label's bytes at the time of its device's peak. */
+static void trace_memory_note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kind, uint8_t device)
 {
     uint64_t held = 0, most = 0;
     size_t when = 0;
     for (size_t i = 0; i < t->n_memory; i++) {
-        trace_label key = key_of(&t->memory[i]);
+        trace_label key = trace_memory_key_of(&t->memory[i]);
         if (key.kind != kind || key.device != device || !t->memory[i].counts) {
             continue;
         }
@@ -252,16 +257,16 @@ static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kin
         } else {
             held = held > t->memory[i].bytes ? held - t->memory[i].bytes : 0;
         }
-        /* a label that a buffer gets at its peak is the one to name */
+        /* if a buffer gets a label at the peak, that label counts */
         if (held > most || (held == most && t->memory[i].renames && t->memory[i].is_alloc)) {
             most = held;
             when = i + 1;
         }
     }
     for (size_t i = 0; i < when; i++) {
-        trace_label key = key_of(&t->memory[i]);
+        trace_label key = trace_memory_key_of(&t->memory[i]);
         trace_label *l = key.kind == kind && key.device == device && t->memory[i].counts
-                             ? bsearch(&key, labels, n, sizeof key, compare_labels)
+                             ? bsearch(&key, labels, n, sizeof key, trace_memory_compare_labels)
                              : NULL;
         if (l && t->memory[i].is_alloc) {
             trace_count(&l->at_peak, t->memory[i].bytes);
@@ -271,7 +276,7 @@ static void note_peak(trace_label *labels, size_t n, const trace *t, uint8_t kin
     }
 }
 
-static bool sum_labels(trace *t)
+static bool trace_memory_sum_labels(trace *t)
 {
     t->labels = trace_table(t->n_memory, sizeof t->labels[0]);
     if (!t->labels) {
@@ -279,44 +284,44 @@ static bool sum_labels(trace *t)
     }
     size_t rows = 0;
     for (size_t i = 0; i < t->n_memory; i++) {
-        if (t->memory[i].counts || failed(&t->memory[i])) {
-            t->labels[rows++] = key_of(&t->memory[i]);
+        if (t->memory[i].counts || trace_memory_has_failed(&t->memory[i])) {
+            t->labels[rows++] = trace_memory_key_of(&t->memory[i]);
         }
     }
-    trace_sort(t->labels, rows, sizeof t->labels[0], compare_labels);
+    trace_sort(t->labels, rows, sizeof t->labels[0], trace_memory_compare_labels);
     for (size_t i = 0; i < rows; i++) {
-        if (t->n_labels == 0 || compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
+        if (t->n_labels == 0 || trace_memory_compare_keys(&t->labels[t->n_labels - 1], &t->labels[i]) != 0) {
             t->labels[t->n_labels++] = t->labels[i];
         }
     }
     for (size_t i = 0; i < t->n_memory; i++) {
         const trace_memory *m = &t->memory[i];
-        trace_label key = key_of(m);
-        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, compare_labels);
+        trace_label key = trace_memory_key_of(m);
+        trace_label *l = bsearch(&key, t->labels, t->n_labels, sizeof key, trace_memory_compare_labels);
         if (m->counts) {
-            note_memory(l, m);
+            trace_memory_note_memory(l, m);
         }
         if (m->is_alloc && !m->renames && m->rungs > HDI_RECORD_RUNG_ARENA) {
             l->beyond++;
             trace_add(&l->paused, m->took);
         }
     }
-    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few */
+    for (size_t i = 0; i < t->n_labels; i++) { /* once for each device; there are few labels */
         if (i == 0 || t->labels[i].kind != t->labels[i - 1].kind || t->labels[i].device != t->labels[i - 1].device) {
-            note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
+            trace_memory_note_peak(t->labels, t->n_labels, t, t->labels[i].kind, t->labels[i].device);
         }
     }
-    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], compare_peaks);
+    trace_sort(t->labels, t->n_labels, sizeof t->labels[0], trace_memory_compare_peaks);
     return true;
 }
 
-/* What a device's buffers take while its rows are gone through. */
+/* The bytes in buffers of a device, row by row. */
 typedef struct use {
-    uint64_t seen, rest; /* of the rows that count; beside them */
+    uint64_t seen, rest; /* by rows that count; everything else */
 } use;
 
-/* A buffer that is older than the trace takes nothing any more once it is freed. */
-static void take_row(use *u, const trace_memory *m)
+/* Freeing a buffer that is older than the trace reduces the rest. */
+static void trace_memory_take_row(use *u, const trace_memory *m)
 {
     bool older = !m->is_alloc && !m->renames && !m->counts;
     if (m->counts && m->is_alloc) {
@@ -328,12 +333,13 @@ static void take_row(use *u, const trace_memory *m)
     }
 }
 
-/* The next row or figure, whichever is first: both are sorted. A figure holds until the next one. */
-static void take_next(const trace *t, int device, size_t *figure, size_t *row, use *u)
+/* Takes the next row or figure, whichever is earlier. Both tables are sorted. A figure holds
+ * until the next one. */
+static void trace_memory_take_next(const trace *t, int device, size_t *figure, size_t *row, use *u)
 {
     bool is_row = *figure == t->n_figures || (*row < t->n_memory && t->memory[*row].time <= t->figures[*figure].time);
     if (is_row && t->memory[*row].kind == 0 && t->memory[*row].device == device) {
-        take_row(u, &t->memory[*row]);
+        trace_memory_take_row(u, &t->memory[*row]);
     } else if (!is_row && t->figures[*figure].device == device) {
         uint64_t in_use = t->figures[*figure].in_use;
         u->rest = in_use > u->seen ? in_use - u->seen : 0;
@@ -342,9 +348,9 @@ static void take_next(const trace *t, int device, size_t *figure, size_t *row, u
     *figure += !is_row;
 }
 
-/* What a device's buffers took at least at their most, by figures and by rows, and what of it the rows do not have. Of times when it was about
- * as much that is the one that lacks least. */
-static void sum_rest(trace *t, int device)
+/* Computes the peak of a device's buffers by figures and rows, and the part of it that no row
+ * explains. Among times near the peak it takes the one with the smallest such part. */
+static void trace_memory_sum_rest(trace *t, int device)
 {
     trace_device *d = &t->devices[device];
     for (size_t i = 0; i < t->n_figures; i++) {
@@ -353,13 +359,13 @@ static void sum_rest(trace *t, int device)
     }
     use u = {0, 0};
     for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) {
-        take_next(t, device, &f, &m, &u);
+        trace_memory_take_next(t, device, &f, &m, &u);
         d->in_use_most = u.seen > d->in_use_most ? u.seen : d->in_use_most;
     }
     d->in_use_rest = d->in_use_most;
     u = (use){0, 0};
     for (size_t f = 0, m = 0; f < t->n_figures || m < t->n_memory;) {
-        take_next(t, device, &f, &m, &u);
+        trace_memory_take_next(t, device, &f, &m, &u);
         uint64_t sum = u.seen;
         trace_count(&sum, u.rest);
         uint64_t lacks = d->in_use_most - u.seen < u.rest ? d->in_use_most - u.seen : u.rest;
@@ -371,7 +377,7 @@ static void sum_rest(trace *t, int device)
 bool trace_sum_memory(trace *t)
 {
     for (int d = 0; d < t->n_devices; d++) {
-        sum_rest(t, d);
+        trace_memory_sum_rest(t, d);
     }
-    return sum_labels(t);
+    return trace_memory_sum_labels(t);
 }

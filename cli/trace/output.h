@@ -1,4 +1,4 @@
-/* output.h - what becomes of a trace's model: text, JSON, rules that are checked, files for other tools.
+/* output.h - output of a trace's model: text, JSON, checked rules, files for other tools.
  *
  * Threads, Locks: see model.h. Nothing here changes the model.
  */
@@ -8,27 +8,29 @@
 #include <stdio.h>
 #include "cli/trace/model.h"
 
-/* At most TRACE_LINES lines, unless all are wanted. */
+/* At most TRACE_LINES lines, unless `all` is set. */
 enum { TRACE_LINES = 40 };
 void trace_put_text(const trace *t, bool all, FILE *out);
 void trace_put_json(const trace *t, FILE *out);
 
-/* The chain of waits behind the operation "DEVICE.LANE:POSITION". False: `error` has why not. */
+/* Prints the chain of waits behind the operation "DEVICE.LANE:POSITION". False: `error` explains
+ * why not. */
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]);
 
-/* Checks the rules of a text, and prints each broken one with its value. The exit status: CLI_OK, CLI_FAILED, or CLI_USAGE for a rule that
- * makes no sense, with `error`; then nothing was checked. */
+/* Checks the rules of a text, and prints each broken one with its value. Returns CLI_OK,
+ * CLI_FAILED, or CLI_USAGE for an invalid rule, with `error`; then nothing is checked. */
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512]);
 
-/* Chrome's JSON, which Perfetto opens. */
+/* Chrome's JSON format, which Perfetto opens. */
 void trace_export_chrome(const trace *t, FILE *out);
-/* One device for HTA, which needs the times of every operation, and does not read a file without work. */
+/* One device for HTA, which needs the times of every operation and cannot read a file without
+ * work. */
 bool trace_hta_has(const trace *t, int device);
 void trace_export_hta(const trace *t, int device, FILE *out);
-/* PyTorch's memory snapshot: a pickle. */
+/* PyTorch's memory snapshot, a pickle. */
 void trace_export_snapshot(const trace *t, FILE *out);
 
-/* Where a thread was: the innermost range of the program at a time, TRACE_NONE. */
+/* The innermost range of the thread at a time, or TRACE_NONE. */
 int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time);
 
 #endif

@@ -1,7 +1,8 @@
-/* parts.h - what the files that make a trace's model share among themselves. model.h is what others see.
+/* parts.h - shared by the files that build a trace's model. Others include model.h.
  *
  * Threads: one at a time. Locks: none.
- * Always: a function that returns false has found no memory; the rest of a file's trouble is counted in the trace.
+ * Always: a function returns false only if memory runs out. Other faults of a file are counted in
+ * the trace.
  */
 #ifndef CLI_TRACE_PARTS_H
 #define CLI_TRACE_PARTS_H
@@ -10,37 +11,43 @@
 #include "base/text.h"
 #include "cli/trace/model.h"
 
-/* Beyond this many ns from the trace's beginning a time is no time: 52 days. Differences and a few sums stay far from the type's limits. */
+/* A time more than 52 days from the trace's beginning is invalid. Differences and sums of a few
+ * times stay far from the type's limits. */
 #define TRACE_TIME_MOST (INT64_C(1) << 52)
 
-/* Two times of threads may be out of order by so much, since each is within 200 ns of the clock. */
+/* Times of two threads may be out of order by this much, because each is within 200 ns of the
+ * clock. */
 #define TRACE_THREADS_NS 400
 
 enum { TRACE_DEVICES = 32, TRACE_LANE_NUMBERS = TRACE_DEVICES * HDI_RECORD_LANES };
 
-/* Where the rows of each lane are put in a table: lanes behind each other, each one's rows as they come. */
+/* The range of each lane's rows in a table. Lanes follow each other, and each lane's rows keep
+ * the file's order. */
 typedef struct trace_places {
-    uint32_t begin[TRACE_LANE_NUMBERS], end[TRACE_LANE_NUMBERS]; /* end: of those that were put */
+    /* end: behind the last row stored */
+    uint32_t begin[TRACE_LANE_NUMBERS], end[TRACE_LANE_NUMBERS];
 } trace_places;
 
 typedef enum trace_row { TRACE_ROW_SUBMIT, TRACE_ROW_ISSUE, TRACE_ROW_SPAN, TRACE_ROW_DONE, TRACE_ROWS } trace_row;
 
-/* Operations of a lane from behind `before` up to `position`, as ISSUE, SPAN and DONE have them. */
+/* Operations of a lane, after `before` up to `position`, from an ISSUE, SPAN or DONE record. */
 typedef struct trace_run {
     uint32_t lane;
     uint8_t kind, op;
-    uint8_t by_clock; /* of SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in the device's own time */
-    uint32_t way;     /* of SPAN: from the return of the call to the begin on a device at rest */
+    uint8_t by_clock; /* SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in device time */
+    uint32_t way;     /* SPAN: ns from the call's return to the begin on an idle device */
     uint64_t before, position;
-    int64_t time, began, ended; /* of SPAN the device's own times */
-    int64_t off; /* of SPAN, of the clock: it may have taken so much longer than its ends show, at most */
-    bool coarse; /* of SPAN: its ends are of two clocks, whose comparison is too far off for its length */
+    int64_t time, began, ended; /* SPAN: device times */
+    /* SPAN, in ns of the clock: it took at most so much longer than its ends show */
+    int64_t off;
+    /* SPAN: its ends come from two clocks, whose offset is too uncertain for its length */
+    bool coarse;
 } trace_run;
 
 typedef struct trace_clock {
     uint8_t device;
     uint64_t run;
-    uint64_t era; /* in which the device's own time has one zero point: of the run, and since its last restart */
+    uint64_t era; /* the period with one zero of the device time: by runtime and last restart */
     int64_t time, own, within;
 } trace_clock;
 
@@ -49,33 +56,35 @@ typedef struct trace_restart {
     int64_t time;
 } trace_restart;
 
-/* A NAME: what a number stands for from a time on. */
+/* A NAME: the meaning of a number from a time on. */
 typedef struct trace_naming {
     uint8_t kind;
     uint64_t number;
-    uint64_t run; /* numbers are a runtime's own; of a thread 0, since those are the system's */
+    /* the runtime that numbers it; 0 for a thread, whose number comes from the system */
+    uint64_t run;
     int64_t time;
     size_t order;
     char *text; /* until the names are interned */
     int32_t name;
 } trace_naming;
 
-/* A file while it is being read. */
+/* A file during reading. */
 typedef struct trace_source {
     const uint8_t *bytes;
     size_t n; /* whole records */
-    /* The file had no room for all. Records from first_partial up to last_partial are of a time that others are missing of. They are not
-     * read, and the trace is as long as the records before them. */
+    /* The file ran out of room. Others are missing between the records from first_partial up to
+     * last_partial. Those are not read, and the trace ends before them. */
     bool is_full;
     size_t first_partial, last_partial;
     trace *t;
-    int64_t begin;                    /* of hdi_clock_ns: the trace's beginning */
-    uint64_t run;                     /* which runtime's records these are; counts from 0 */
-    uint32_t run_process, run_number; /* of that runtime, as its TRACE has them */
+    int64_t begin;                    /* the trace's beginning, in hdi_clock_ns */
+    uint64_t run;                     /* runtime of the current records, counted from 0 */
+    uint32_t run_process, run_number; /* of that runtime, from its TRACE record */
     size_t count[HDI_RECORD_TYPES];
-    trace_places *places; /* of each trace_row */
+    trace_places *places; /* for each trace_row */
     uint32_t *waits_at,
-        *others; /* indices of WAIT and TRACE records; of those that are neither WAIT nor of a trace_row */
+        /* indices of WAIT and TRACE records; of records that are neither WAIT nor a trace_row */
+        *others;
     size_t n_waits_at, n_others;
     trace_run *issues, *spans, *dones; /* sorted by lane and position */
     size_t n_issues, n_spans, n_dones;
@@ -84,8 +93,9 @@ typedef struct trace_source {
     size_t n_clocks, n_restarts;
     trace_naming *namings;
     size_t n_namings;
-    int64_t last; /* the last record's time */
-    /* Of each device: reports of work that began before may be missing. INT64_MAX: or operations, at any time */
+    int64_t last; /* time of the last record */
+    /* By device: reports of work that began before may be missing. INT64_MAX: at any time,
+     * operations too. */
     int64_t incomplete_until[TRACE_DEVICES];
 } trace_source;
 
@@ -95,87 +105,91 @@ static inline hdi_record trace_record(const trace_source *s, size_t index)
     memcpy(&r, s->bytes + index * HDI_RECORD_BYTES, sizeof r);
     return r;
 }
-/* The text behind a record, with nothing in it that a terminal could take for more than text. */
+/* The text behind a record, without control characters for a terminal. */
 void trace_text(const trace_source *s, size_t index, char *out, size_t room);
-/* A time of the clock, since the beginning; TRACE_UNSEEN, and counted as ignored: it is none. */
+/* Converts a clock time to ns since the beginning. TRACE_UNSEEN, counted as ignored, if it is
+ * invalid. */
 int64_t trace_time(trace_source *s, int64_t clock);
-/* The device of a lane, TRACE_NONE: there can be none of that number. */
+/* The device of a lane, or TRACE_NONE for an invalid number. */
 int trace_lane_device(uint32_t lane);
 uint64_t trace_position(const trace_source *s, uint64_t position);
 
-/* Before a pass over records: the first ones are of the first runtime. */
+/* Before each pass over the records: starts with the first runtime. */
 void trace_first_run(trace_source *s);
-/* Whether it is a TRACE record that begins those of another runtime; then they are of the next run. */
+/* True if a TRACE record starts another runtime's records; `run` then advances. */
 bool trace_next_run(trace_source *s, const hdi_record *r);
-/* The run of a position that has it. */
+/* The runtime in a position. */
 static inline uint64_t trace_run_of(uint64_t position)
 {
     return position >> TRACE_POSITION_BITS;
 }
 
-/* records.c: names, and the tables that stand alone. */
+/* records.c: names, and the tables without lanes. */
 bool trace_read_names(trace_source *s);
-/* What a number stands for in the runtime whose records these are. */
+/* The meaning of a number in the current runtime. */
 int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time);
 bool trace_read_tables(trace_source *s);
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time);
 
-/* memory.c: ALLOC, FREE and LABEL; afterwards each buffer's rows are joined. */
+/* memory.c: reads ALLOC, FREE and LABEL, and joins the rows of each buffer afterwards. */
 void trace_read_memory(trace_source *s, const hdi_record *r);
 bool trace_join_memory(trace *t);
 bool trace_sum_memory(trace *t);
 
-/* estimate.c: when an operation ran, as far as its kind shows. */
+/* estimate.c: when an operation ran, estimated from others of its kind. */
 typedef struct trace_estimate {
-    int64_t began, ended; /* began TRACE_UNSEEN: there is no estimate, and `ended` is no later than the end was seen */
+    int64_t began, ended; /* began TRACE_UNSEEN: no estimate, and `ended` is an upper bound */
 } trace_estimate;
-/* Of each operation. Issues, ends that the host saw and spans are noted. NULL: no memory. The caller frees it. */
+/* One for each operation. Needs the issues, the ends that the host saw, and the spans. NULL: out
+ * of memory. The caller frees it. */
 trace_estimate *trace_estimates(const trace_source *s);
 
 /* times.c */
 bool trace_place(trace_source *s);
 
-/* activities.c: gives operations the times that CUPTI reported, and parts stretches where all of their operations have them. */
+/* activities.c: gives operations the times from CUPTI, and divides stretches whose operations
+ * all have one. */
 bool trace_match_activities(trace_source *s);
-/* Whether it is so short a fill that the engine may have made it to see the end of work. */
+/* True for a fill so short that the engine may have made it to see the end of work. */
 bool trace_is_signal(const trace_activity *a);
 
 bool trace_split(trace *t);
-/* Whether work of that kind moves bytes: copies, and the kernels that do it in lanes for copies. Else it computes; fills do, wherever they
- * run, since a stretch may have them among launches. */
+/* True if work of that kind moves bytes: copies, and kernels in copy lanes. Everything else
+ * computes. Fills compute in any lane, because a stretch may mix them with launches. */
 bool trace_moves(const trace *t, uint32_t lane, uint8_t kind);
 bool trace_path(trace *t);
 bool trace_launches(trace *t);
 bool trace_figures(trace *t, const trace_peaks *peaks, char error[512]);
 bool trace_find(trace *t);
 
-/* "12.9 ms": rounded to tenths of its unit, as the page rounds. */
+/* "12.9 ms": rounded to a tenth of the unit, as on the page. */
 const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES]);
 const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_NS(ns) trace_time_text(ns, (char[HDI_AMOUNT_BYTES]){0})
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
-/* The number of an id among those that findings have, TRACE_NONE. */
+/* The number of a finding's id, or TRACE_NONE. */
 enum { TRACE_FINDING_IDS = 21 };
 int trace_finding_number(const char *id);
 
-/* What a device's `in_use_rest` is. */
+/* Describes a device's `in_use_rest`. */
 #define TRACE_REST_TEXT "older than the trace, unified, the library's own, or freed and kept for the next buffers"
 
-/* calloc of at least one item; NULL: no memory. */
+/* calloc of at least one item; NULL: out of memory. */
 void *trace_table(size_t n, size_t item);
 
-/* As qsort. Items that are equal stay in their order, and a table of a few sorted rows takes little time. */
+/* Like qsort, but stable, and fast for a table of a few sorted runs. */
 void trace_sort(void *items, size_t n, size_t item, int (*compare)(const void *a, const void *b));
 /* `spare` has room for n times. */
 void trace_sort_times(int64_t *times, size_t n, int64_t *spare);
-/* The value at or below which a share of the sorted times lies; 0: there are none. */
+/* The value at or below which a share of the sorted times lies; 0 for none. */
 int64_t trace_quantile(const int64_t *times, size_t n, double share);
 
-/* A device's operations, from its first one on: those of devices follow each other. */
+/* The first operation of the device, or of a later one. Operations are sorted by device. */
 size_t trace_first_op(const trace *t, int device);
 
-/* The first operation of a lane that ends behind a position; the end of the lane's operations where there is none. */
+/* The first operation of a lane that ends behind a position, or the end of the lane's
+ * operations. */
 size_t trace_op_behind(const trace *t, const trace_lane *lane, uint64_t position);
 
 static inline int64_t trace_most(int64_t a, int64_t b)
@@ -188,13 +202,13 @@ static inline int64_t trace_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Both are times of one thread, and the second one is no earlier but for what they are off. */
+/* The end, but not before `begin`: times of one thread may only be slightly out of order. */
 static inline int64_t trace_end_of(int64_t begin, int64_t end)
 {
     return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;
 }
 
-/* Sums of many times may not fit. */
+/* Adds without overflow. */
 static inline void trace_add(int64_t *sum, int64_t ns)
 {
     if (__builtin_add_overflow(*sum, ns, sum)) {
@@ -209,7 +223,7 @@ static inline void trace_count(uint64_t *sum, uint64_t amount)
     }
 }
 
-/* Whether the operation gives the device something to do. */
+/* True if the operation keeps the device busy. */
 static inline bool trace_is_work(uint8_t kind)
 {
     return kind != HDI_RECORD_OP_MARK && kind != HDI_RECORD_OP_CLAIM;

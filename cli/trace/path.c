@@ -1,11 +1,14 @@
-/* path.c - the chain of waits behind an operation, and the critical path of the whole trace. See model.h.
+/* path.c - the chain of waits behind an operation, and the critical path of the whole trace. See
+ * model.h.
  *
- * The critical path is walked backwards from the work that ended last. Before an operation stands what it waited for, or, where
- * that had ended before it was submitted, the thread that submitted it. Before the thread stands what it had waited for itself. Calls wait
- * for operations: their pauses name them, and a read ends with its last copy. An allocation waits for whatever gives memory of its device.
+ * The critical path goes backwards from the work that ended last. An operation's predecessor is the
+ * one that it waited for. If that had ended before the submit, the path continues with the thread
+ * that submitted it, and with what that thread had waited for. Calls wait for operations: their
+ * pauses name them, and a read ends with its last copy. An allocation waits for any operation that
+ * frees memory of its device.
  *
  * Threads, Locks: see model.h.
- * Always: both walks go back in time, and take as many steps as there are operations at most.
+ * Always: both walks go back in time, and take at most as many steps as there are operations.
  */
 #include <stdlib.h>
 #include "cli/trace/parts.h"
@@ -22,21 +25,21 @@ size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most)
     return n;
 }
 
-/* A call of a thread waited for an operation. */
+/* A thread's call that waited for an operation. */
 typedef struct stay {
     uint32_t thread;
     int64_t begin, end;
     int32_t op;
 } stay;
 
-static int compare_stays(const void *a, const void *b)
+static int path_compare_stays(const void *a, const void *b)
 {
     const stay *x = a, *y = b;
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
 }
 
-/* The last operation of a lane up to a position, of the same runtime; TRACE_NONE. */
-static int32_t op_up_to(const trace *t, uint32_t number, uint64_t position)
+/* The last operation of a lane up to a position, of the same runtime, or TRACE_NONE. */
+static int32_t path_op_up_to(const trace *t, uint32_t number, uint64_t position)
 {
     const trace_lane *lane = trace_find_lane(t, number);
     size_t behind = lane ? trace_op_behind(t, lane, position) : 0;
@@ -45,7 +48,7 @@ static int32_t op_up_to(const trace *t, uint32_t number, uint64_t position)
     return has ? (int32_t)behind - 1 : TRACE_NONE;
 }
 
-/* Work by device and end, copies to the host apart. */
+/* Work by device and end; copies to the host are separate. */
 typedef struct ending {
     int device;
     bool to_host;
@@ -53,7 +56,7 @@ typedef struct ending {
     int32_t op;
 } ending;
 
-static int compare_endings(const void *a, const void *b)
+static int path_compare_endings(const void *a, const void *b)
 {
     const ending *x = a, *y = b;
     if (x->device != y->device || x->to_host != y->to_host) {
@@ -62,7 +65,7 @@ static int compare_endings(const void *a, const void *b)
     return (x->ended > y->ended) - (x->ended < y->ended);
 }
 
-static ending *sort_endings(const trace *t, size_t *n)
+static ending *path_sort_endings(const trace *t, size_t *n)
 {
     ending *all = trace_table(t->n_ops, sizeof *all);
     *n = 0;
@@ -74,19 +77,19 @@ static ending *sort_endings(const trace *t, size_t *n)
         }
     }
     if (all) {
-        trace_sort(all, *n, sizeof *all, compare_endings);
+        trace_sort(all, *n, sizeof *all, path_compare_endings);
     }
     return all;
 }
 
-/* The work of a device that ended last up to a time, NULL. */
-static const ending *ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
+/* The work of a device that ended last before a time, or NULL. */
+static const ending *path_ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
 {
     const ending wanted = {.device = device, .to_host = to_host, .ended = time + TRACE_THREADS_NS};
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_endings(&all[middle], &wanted) <= 0) {
+        if (path_compare_endings(&all[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -96,50 +99,52 @@ static const ending *ended_last(const ending *all, size_t n, int device, bool to
     return last && last->device == device && last->to_host == to_host ? last : NULL;
 }
 
-/* Either of both kinds. */
-static int32_t ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
+/* Of both groups. */
+static int32_t path_ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
 {
-    const ending *copy = ended_last(all, n, device, true, time), *other = ended_last(all, n, device, false, time);
+    const ending *copy = path_ended_last(all, n, device, true, time),
+                 *other = path_ended_last(all, n, device, false, time);
     const ending *last = !copy || (other && other->ended > copy->ended) ? other : copy;
     return last ? last->op : TRACE_NONE;
 }
 
-static int32_t awaited_by(const trace *t, const trace_pause *p, const ending *endings, size_t n)
+static int32_t path_awaited_by(const trace *t, const trace_pause *p, const ending *endings, size_t n)
 {
     switch (p->kind) {
     case HDI_RECORD_PAUSE_WAIT:
     case HDI_RECORD_PAUSE_ROOM:
     case HDI_RECORD_PAUSE_CHUNK:
-        return op_up_to(t, p->lane, p->position);
+        return path_op_up_to(t, p->lane, p->position);
     case HDI_RECORD_PAUSE_MEMORY:
-        return ended_last_of_all(endings, n, p->device, p->end);
+        return path_ended_last_of_all(endings, n, p->device, p->end);
     default:
         return TRACE_NONE;
     }
 }
 
 /* All waits for operations, sorted by thread and end. */
-static stay *sort_waits(const trace *t, size_t *n)
+static stay *path_sort_waits(const trace *t, size_t *n)
 {
     size_t n_endings;
-    ending *endings = sort_endings(t, &n_endings);
+    ending *endings = path_sort_endings(t, &n_endings);
     stay *waits = trace_table(t->n_pauses + t->n_transfers, sizeof *waits);
     *n = 0;
     for (size_t i = 0; endings && waits && i < t->n_pauses; i++) {
         const trace_pause *p = &t->pauses[i];
-        waits[*n] = (stay){p->thread, p->begin, p->end, awaited_by(t, p, endings, n_endings)};
+        waits[*n] = (stay){p->thread, p->begin, p->end, path_awaited_by(t, p, endings, n_endings)};
         *n += waits[*n].op != TRACE_NONE;
     }
     for (size_t i = 0; waits && i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
-        const ending *last =
-            endings && x->way == HDI_RECORD_WAY_READ ? ended_last(endings, n_endings, x->src, true, x->returned) : NULL;
-        if (last) { /* several threads may submit a read's copies, and wait for them */
+        const ending *last = endings && x->way == HDI_RECORD_WAY_READ
+                                 ? path_ended_last(endings, n_endings, x->src, true, x->returned)
+                                 : NULL;
+        if (last) { /* several threads may submit a read's copies and wait for them */
             waits[(*n)++] = (stay){x->thread, x->called, x->returned, last->op};
         }
     }
     if (waits) {
-        trace_sort(waits, *n, sizeof *waits, compare_stays);
+        trace_sort(waits, *n, sizeof *waits, path_compare_stays);
     }
     if (!endings) {
         free(waits);
@@ -149,14 +154,14 @@ static stay *sort_waits(const trace *t, size_t *n)
     return waits;
 }
 
-/* Behind the last wait of a thread that ended before it submitted at `time`. */
-static size_t waits_before(const stay *waits, size_t n, uint32_t thread, int64_t time)
+/* The index behind the thread's last wait that ended before its submit at `time`. */
+static size_t path_waits_before(const stay *waits, size_t n, uint32_t thread, int64_t time)
 {
     const stay wanted = {.thread = thread, .end = time + TRACE_THREADS_NS};
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_stays(&waits[middle], &wanted) <= 0) {
+        if (path_compare_stays(&waits[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -169,12 +174,12 @@ typedef struct walker {
     trace *t;
     const stay *waits;
     size_t n_waits;
-    size_t looks; /* at waits that held nothing up: so many more */
-    int64_t now;  /* all behind it is accounted for */
+    size_t looks; /* how many more irrelevant waits it may visit */
+    int64_t now;  /* all time after this is accounted for */
 } walker;
 
-/* What lies between `from` and now is of that kind. */
-static void go_back(walker *w, int64_t from, trace_along along)
+/* Counts the time from `from` to `now` as that kind. */
+static void path_count_back(walker *w, int64_t from, trace_along along)
 {
     from = trace_most(from, w->t->begin);
     if (from < w->now) {
@@ -183,18 +188,18 @@ static void go_back(walker *w, int64_t from, trace_along along)
     }
 }
 
-static trace_along kind_of(const trace *t, const trace_op *op)
+static trace_along path_kind_of(const trace *t, const trace_op *op)
 {
     return trace_moves(t, op->lane, op->kind) ? TRACE_ALONG_TRANSFER
            : op->kind == HDI_RECORD_OP_CLAIM  ? TRACE_ALONG_CLAIM
                                               : TRACE_ALONG_COMPUTE;
 }
 
-/* What the thread had waited for before it submitted, TRACE_NONE: nothing. What had ended before the thread came to wait for it did not hold
- * the thread up. */
-static int32_t before_submit(walker *w, const trace_op *op)
+/* The operation that the thread waited for before it submitted, or TRACE_NONE. An operation that
+ * ended before the thread began to wait did not hold it up. */
+static int32_t path_before_submit(walker *w, const trace_op *op)
 {
-    size_t i = waits_before(w->waits, w->n_waits, op->thread, op->submitted);
+    size_t i = path_waits_before(w->waits, w->n_waits, op->thread, op->submitted);
     for (; i > 0 && w->waits[i - 1].thread == op->thread; i--) {
         const stay *p = &w->waits[i - 1];
         int64_t ended = w->t->ops[p->op].ended;
@@ -210,31 +215,31 @@ static int32_t before_submit(walker *w, const trace_op *op)
     return TRACE_NONE;
 }
 
-/* The operation before one on the path. */
-static int32_t step(walker *w, int32_t at)
+/* The previous operation on the path. */
+static int32_t path_step_back(walker *w, int32_t at)
 {
     const trace *t = w->t;
     const trace_op *op = &t->ops[at];
-    go_back(w, op->began, kind_of(t, op));
-    if (!op->measured && op->stretch != TRACE_NONE) { /* all of a stretch at once */
+    path_count_back(w, op->began, path_kind_of(t, op));
+    if (!op->measured && op->stretch != TRACE_NONE) { /* a whole stretch at once */
         int32_t first = t->stretches[op->stretch].first_op;
         op = first >= 0 && first < at ? &t->ops[first] : op;
     }
     trace_along way = op->unknown_waits > 0 ? TRACE_ALONG_UNKNOWN : TRACE_ALONG_WAY;
     if (op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN && op->ready > op->submitted) {
-        go_back(w, op->ready, way);
+        path_count_back(w, op->ready, way);
         return op->holder;
     }
-    go_back(w, op->submitted, way);
-    int32_t other = before_submit(w, op);
-    go_back(w, other != TRACE_NONE ? t->ops[other].ended : t->begin, TRACE_ALONG_HOST);
+    path_count_back(w, op->submitted, way);
+    int32_t other = path_before_submit(w, op);
+    path_count_back(w, other != TRACE_NONE ? t->ops[other].ended : t->begin, TRACE_ALONG_HOST);
     return other;
 }
 
 bool trace_path(trace *t)
 {
     walker w = {.t = t, .now = t->end};
-    w.waits = sort_waits(t, &w.n_waits);
+    w.waits = path_sort_waits(t, &w.n_waits);
     w.looks = w.n_waits + t->n_ops;
     t->critical = trace_table(t->n_ops, sizeof t->critical[0]);
     if (!w.waits || !t->critical) {
@@ -253,11 +258,11 @@ bool trace_path(trace *t)
         if (t->ops[at].ended == TRACE_UNSEEN || t->ops[at].began == TRACE_UNSEEN) {
             break;
         }
-        go_back(&w, t->ops[at].ended, TRACE_ALONG_HOST);
+        path_count_back(&w, t->ops[at].ended, TRACE_ALONG_HOST);
         t->critical[t->n_critical++] = at;
-        at = step(&w, at);
+        at = path_step_back(&w, at);
     }
-    go_back(&w, t->begin, TRACE_ALONG_HOST); /* what the trace does not have */
+    path_count_back(&w, t->begin, TRACE_ALONG_HOST); /* time without records */
     for (size_t i = 0; i < t->n_critical / 2; i++) {
         int32_t other = t->critical[i];
         t->critical[i] = t->critical[t->n_critical - 1 - i];

@@ -1,7 +1,9 @@
-/* read.c - the records of a trace file, checked, as the tables of model.h: lanes, operations, waits. See model.h.
+/* read.c - reads the records of a trace file, checks them, and fills the tables of model.h: lanes,
+ * operations, waits.
  *
  * Threads, Locks: see model.h.
- * Always: a record that makes no sense is counted and left out. Work is bounded by the number of records and its logarithm.
+ * Always: an invalid record is counted and dropped. The work grows as n log n in the number of
+ * records.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -38,10 +40,10 @@ int64_t trace_time(trace_source *s, int64_t clock)
     return since;
 }
 
-/* ------------------------------------------------------------------------------------------------------- texts -- */
+/* ---- texts ---- */
 
-/* The same in place: control characters and what is not UTF-8 are question marks. */
-static void make_plain(char *text)
+/* Replaces control characters and invalid UTF-8 by question marks, in place. */
+static void trace_read_make_plain(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at;) {
         int length = hdi_utf8_length(at);
@@ -69,7 +71,7 @@ void trace_text(const trace_source *s, size_t index, char *out, size_t room)
         length += bytes;
     }
     out[length] = 0;
-    make_plain(out);
+    trace_read_make_plain(out);
 }
 
 const char *trace_name(const trace *t, int32_t name)
@@ -77,10 +79,10 @@ const char *trace_name(const trace *t, int32_t name)
     return name >= 0 && (size_t)name < t->n_names ? t->names[name] : "";
 }
 
-/* ------------------------------------------------------------------------------------------------ head, devices -- */
+/* ---- head, devices ---- */
 
-/* Whether a file that begins so is a trace; if not, `error` has why. */
-static bool is_trace(const void *bytes, size_t n, void *error)
+/* True if a file that begins so is a trace; else `error` explains why not. */
+static bool trace_read_is_trace(const void *bytes, size_t n, void *error)
 {
     hdi_record first = {.type = 0};
     memcpy(&first, bytes, n < sizeof first ? 0 : sizeof first);
@@ -99,7 +101,7 @@ static bool is_trace(const void *bytes, size_t n, void *error)
     return true;
 }
 
-static void read_head(trace_source *s)
+static void trace_read_head(trace_source *s)
 {
     const hdi_record first = trace_record(s, 0);
     s->begin = first.time;
@@ -112,7 +114,7 @@ static void read_head(trace_source *s)
     t->runs = 1;
 }
 
-static void read_device(trace_source *s, size_t index, const hdi_record *r)
+static void trace_read_device(trace_source *s, size_t index, const hdi_record *r)
 {
     if (r->device >= TRACE_DEVICES) {
         s->t->ignored++;
@@ -122,15 +124,15 @@ static void read_device(trace_source *s, size_t index, const hdi_record *r)
     trace_text(s, index, d->name, sizeof d->name);
     memcpy(d->bus, r->a_device.bus, sizeof d->bus);
     d->bus[sizeof d->bus - 1] = 0;
-    make_plain(d->bus);
+    trace_read_make_plain(d->bus);
     d->is_host = r->kind == 1;
     d->memory = r->a_device.memory;
     s->t->n_devices = r->device >= s->t->n_devices ? r->device + 1 : s->t->n_devices;
 }
 
-/* ------------------------------------------------------------------------------------------------- operations -- */
+/* ---- operations ---- */
 
-static void read_submit(trace_source *s, const hdi_record *r)
+static void trace_read_submit(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int device = trace_lane_device(r->submit.lane);
@@ -163,7 +165,7 @@ static void read_submit(trace_source *s, const hdi_record *r)
         .ended = TRACE_UNSEEN,
         .done = TRACE_UNSEEN,
         .ready = TRACE_UNSEEN,
-        .n_waits = r->submit.waits, /* as announced, until the waits are found */
+        .n_waits = r->submit.waits, /* the announced number, until the waits are found */
         .before = TRACE_NONE,
         .stretch = TRACE_NONE,
         .holder = TRACE_NONE,
@@ -172,8 +174,9 @@ static void read_submit(trace_source *s, const hdi_record *r)
     t->n_devices = device >= t->n_devices ? device + 1 : t->n_devices;
 }
 
-/* A span whose ends are of one clock has them in order; an end that is by the clock is in the trace. */
-static bool run_has_sense(const trace_run *span)
+/* False if the ends of a span on one clock are out of order, or an end by the clock is outside
+ * the trace. */
+static bool trace_read_run_has_sense(const trace_run *span)
 {
     bool began = span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK,
          ended = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
@@ -181,8 +184,8 @@ static bool run_has_sense(const trace_run *span)
            (began != ended || span->began <= span->ended);
 }
 
-/* TRACE_ROWS: it is of no lane's table. */
-static trace_row row_of_type(uint8_t type)
+/* TRACE_ROWS: it belongs to no lane's table. */
+static trace_row trace_read_row_of_type(uint8_t type)
 {
     return type == HDI_RECORD_SUBMIT  ? TRACE_ROW_SUBMIT
            : type == HDI_RECORD_ISSUE ? TRACE_ROW_ISSUE
@@ -191,7 +194,7 @@ static trace_row row_of_type(uint8_t type)
                                       : TRACE_ROWS;
 }
 
-static void read_run(trace_source *s, const hdi_record *r)
+static void trace_read_run(trace_source *s, const hdi_record *r)
 {
     trace_run run = {.kind = r->kind, .lane = r->span.lane};
     bool is_span = r->type == HDI_RECORD_SPAN;
@@ -207,18 +210,18 @@ static void read_run(trace_source *s, const hdi_record *r)
     run.op = (uint8_t)(is_span && r->span.op < HDI_RECORD_OPS ? r->span.op : 0);
     bool sense = trace_lane_device(run.lane) != TRACE_NONE && run.before < run.position &&
                  run.position >> TRACE_POSITION_BITS == 0 && (r->type != HDI_RECORD_ISSUE || run.ended >= run.time);
-    if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.op == 0 || !run_has_sense(&run)))) {
+    if (!sense || run.time == TRACE_UNSEEN || (is_span && (run.op == 0 || !trace_read_run_has_sense(&run)))) {
         s->t->ignored += run.time != TRACE_UNSEEN;
         return;
     }
     run.before = trace_position(s, run.before);
     run.position = trace_position(s, run.position);
-    trace_row row = row_of_type(r->type);
+    trace_row row = trace_read_row_of_type(r->type);
     trace_run *tables[TRACE_ROWS] = {NULL, s->issues, s->spans, s->dones};
     tables[row][s->places[row].end[run.lane]++] = run;
 }
 
-static void read_lane(trace_source *s, const hdi_record *r)
+static void trace_read_lane(trace_source *s, const hdi_record *r)
 {
     int device = trace_lane_device(r->a_lane.lane);
     if (device == TRACE_NONE) {
@@ -230,7 +233,7 @@ static void read_lane(trace_source *s, const hdi_record *r)
     s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
 }
 
-static void read_clock(trace_source *s, const hdi_record *r)
+static void trace_read_clock(trace_source *s, const hdi_record *r)
 {
     int64_t time = trace_time(s, r->time);
     if (r->device >= TRACE_DEVICES || time == TRACE_UNSEEN) {
@@ -243,11 +246,11 @@ static void read_clock(trace_source *s, const hdi_record *r)
 
 enum { OF_FILE = 2 }; /* DROPPED */
 
-/* A report comes after its work, so one that an engine dropped is of work that had begun. */
-static void read_dropped(trace_source *s, const hdi_record *r)
+/* A report follows its work, so a report that an engine dropped concerns work that had begun. */
+static void trace_read_dropped(trace_source *s, const hdi_record *r)
 {
     enum { OF_ENGINE = 1 };
-    bool lasts = !(s->is_full && r->kind == OF_FILE); /* else its time is none of the trace's */
+    bool lasts = !(s->is_full && r->kind == OF_FILE); /* else its time lies outside the trace */
     int64_t time = lasts ? trace_time(s, r->time) : TRACE_UNSEEN;
     trace_count(&s->t->dropped, r->dropped.count);
     for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
@@ -258,10 +261,10 @@ static void read_dropped(trace_source *s, const hdi_record *r)
     }
 }
 
-/* What a trace that ran out of room has at its end. */
-static void find_end(trace_source *s)
+/* Finds out if the file ran out of room. */
+static void trace_read_find_end(trace_source *s)
 {
-    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* END, and what stands in front of it */
+    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* END, and the record before it */
         hdi_record r = trace_record(s, s->n - back);
         if (r.type == HDI_RECORD_DROPPED && r.kind == OF_FILE && r.dropped.count > 0) {
             s->is_full = true;
@@ -272,13 +275,13 @@ static void find_end(trace_source *s)
     s->t->ended_early = s->is_full;
 }
 
-static bool is_partial(const trace_source *s, size_t index)
+static bool trace_read_is_partial(const trace_source *s, size_t index)
 {
     return index >= s->first_partial && index < s->last_partial;
 }
 
-/* What else a RESTART has is of records.c, which counts one that makes no sense. */
-static void read_restart(trace_source *s, const hdi_record *r)
+/* records.c reads the rest of a RESTART, and counts an invalid one. */
+static void trace_read_restart(trace_source *s, const hdi_record *r)
 {
     int64_t since;
     if (r->device < TRACE_DEVICES && !__builtin_sub_overflow(r->time, s->begin, &since)) {
@@ -294,7 +297,7 @@ void trace_first_run(trace_source *s)
     s->run_number = first.trace.run;
 }
 
-/* Two processes number their runtimes alike. */
+/* Two processes may use the same runtime numbers. */
 bool trace_next_run(trace_source *s, const hdi_record *r)
 {
     bool next = r->type == HDI_RECORD_TRACE && r->trace.magic == HDI_RECORD_MAGIC &&
@@ -308,7 +311,7 @@ bool trace_next_run(trace_source *s, const hdi_record *r)
     return next;
 }
 
-static void read_again(trace_source *s, const hdi_record *r)
+static void trace_read_again(trace_source *s, const hdi_record *r)
 {
     if (r->trace.magic != HDI_RECORD_MAGIC || r->trace.version != HDI_RECORD_VERSION) {
         s->t->ignored++;
@@ -316,11 +319,11 @@ static void read_again(trace_source *s, const hdi_record *r)
     }
     s->t->detail = r->kind > s->t->detail ? r->kind : s->t->detail;
     s->t->runs += trace_next_run(s, r);
-    s->t->ended = false; /* it goes on */
+    s->t->ended = false; /* the trace continues */
 }
 
-/* All that operations and times are made of; the rest is of records.c. */
-static void read_operations(trace_source *s)
+/* Reads the records about operations and times. records.c reads the others. */
+static void trace_read_operations(trace_source *s)
 {
     trace_first_run(s);
     for (int d = 0; d < TRACE_DEVICES; d++) {
@@ -328,36 +331,36 @@ static void read_operations(trace_source *s)
     }
     for (size_t i = 1; i < s->n; i++) {
         hdi_record r = trace_record(s, i);
-        switch (is_partial(s, i) ? HDI_RECORD_NONE : r.type) {
+        switch (trace_read_is_partial(s, i) ? HDI_RECORD_NONE : r.type) {
         case HDI_RECORD_TRACE:
-            read_again(s, &r);
+            trace_read_again(s, &r);
             break;
         case HDI_RECORD_DEVICE:
-            read_device(s, i, &r);
+            trace_read_device(s, i, &r);
             break;
         case HDI_RECORD_LANE:
-            read_lane(s, &r);
+            trace_read_lane(s, &r);
             break;
         case HDI_RECORD_SUBMIT:
-            read_submit(s, &r);
+            trace_read_submit(s, &r);
             break;
         case HDI_RECORD_ISSUE:
         case HDI_RECORD_SPAN:
         case HDI_RECORD_DONE:
-            read_run(s, &r);
+            trace_read_run(s, &r);
             break;
         case HDI_RECORD_CLOCK:
-            read_clock(s, &r);
+            trace_read_clock(s, &r);
             break;
         case HDI_RECORD_RESTART:
-            read_restart(s, &r);
+            trace_read_restart(s, &r);
             break;
         case HDI_RECORD_DROPPED:
-            read_dropped(s, &r);
+            trace_read_dropped(s, &r);
             break;
         case HDI_RECORD_END:
             if (!s->is_full) {
-                trace_time(s, r.time); /* the trace is that long */
+                trace_time(s, r.time); /* extends the trace to its end */
             }
             s->t->ended = true;
             break;
@@ -367,16 +370,16 @@ static void read_operations(trace_source *s)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- order, by lanes -- */
+/* ---- order, by lanes ---- */
 
-static int compare_ops(const void *a, const void *b)
+static int trace_read_compare_ops(const void *a, const void *b)
 {
     const trace_op *x = a, *y = b;
     return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1)
                               : (x->position > y->position) - (x->position < y->position);
 }
 
-static int compare_lanes(const void *a, const void *b)
+static int trace_read_compare_lanes(const void *a, const void *b)
 {
     const trace_lane *x = a, *y = b;
     return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1) : (x->kind < y->kind) - (x->kind > y->kind);
@@ -420,8 +423,9 @@ int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position)
     return is_it ? (int32_t)(behind - 1) : TRACE_NONE;
 }
 
-/* The lanes of LANE records, and those of operations and spans, whose LANE may be missing. */
-static void order_lanes(trace_source *s)
+/* Collects the lanes of LANE records, and those of operations and spans, whose LANE may be
+ * missing. */
+static void trace_read_order_lanes(trace_source *s)
 {
     trace *t = s->t;
     const trace_places *ops = &s->places[TRACE_ROW_SUBMIT], *spans = &s->places[TRACE_ROW_SPAN];
@@ -430,7 +434,7 @@ static void order_lanes(trace_source *s)
             t->lanes[t->n_lanes++].lane = lane;
         }
     }
-    trace_sort(t->lanes, t->n_lanes, sizeof t->lanes[0], compare_lanes);
+    trace_sort(t->lanes, t->n_lanes, sizeof t->lanes[0], trace_read_compare_lanes);
     size_t lanes = 0;
     for (size_t i = 0; i < t->n_lanes; i++) {
         if (lanes == 0 || t->lanes[lanes - 1].lane != t->lanes[i].lane) {
@@ -442,8 +446,8 @@ static void order_lanes(trace_source *s)
     t->n_lanes = lanes;
 }
 
-/* Sorts the operations of each lane, and leaves out second ones of the same position. */
-static void order_operations(trace_source *s)
+/* Sorts each lane's operations, and drops repeated positions. */
+static void trace_read_order_operations(trace_source *s)
 {
     trace *t = s->t;
     const trace_places *places = &s->places[TRACE_ROW_SUBMIT];
@@ -451,7 +455,7 @@ static void order_operations(trace_source *s)
     for (size_t l = 0; l < t->n_lanes; l++) {
         trace_lane *lane = &t->lanes[l];
         size_t begin = places->begin[lane->lane], end = places->end[lane->lane], first = kept;
-        trace_sort(t->ops + begin, end - begin, sizeof t->ops[0], compare_ops);
+        trace_sort(t->ops + begin, end - begin, sizeof t->ops[0], trace_read_compare_ops);
         for (size_t i = begin; i < end; i++) {
             if (kept > first && t->ops[kept - 1].position == t->ops[i].position) {
                 t->ignored++;
@@ -471,21 +475,21 @@ static void order_operations(trace_source *s)
     t->n_ops = kept;
 }
 
-static int compare_runs(const void *a, const void *b)
+static int trace_read_compare_runs(const void *a, const void *b)
 {
     const trace_run *x = a, *y = b;
     return x->position != y->position ? (x->position < y->position ? -1 : 1)
                                       : (x->before > y->before) - (x->before < y->before);
 }
 
-/* Sorts what is of each lane by position. Returns how many there are. */
-static size_t order_runs(const trace_places *places, trace_run *runs)
+/* Sorts each lane's runs by position. Returns their number. */
+static size_t trace_read_order_runs(const trace_places *places, trace_run *runs)
 {
     size_t n = 0;
     for (size_t lane = 0; lane < TRACE_LANE_NUMBERS; lane++) {
         size_t begin = places->begin[lane], count = places->end[lane] - begin;
         if (count > 0) {
-            trace_sort(runs + begin, count, sizeof runs[0], compare_runs);
+            trace_sort(runs + begin, count, sizeof runs[0], trace_read_compare_runs);
             memmove(runs + n, runs + begin, n != begin ? count * sizeof runs[0] : 0);
             n += count;
         }
@@ -493,10 +497,10 @@ static size_t order_runs(const trace_places *places, trace_run *runs)
     return n;
 }
 
-/* -------------------------------------------------------------------------------------------------------- waits -- */
+/* ---- waits ---- */
 
-/* As trace_op_behind. `hint` has the last answer for the lane, near which the next one mostly is. */
-static size_t behind_near(const trace *t, const trace_lane *lane, uint64_t position, uint32_t *hint)
+/* Like trace_op_behind. `hint` is the last answer for the lane; the next one is usually close. */
+static size_t trace_read_behind_near(const trace *t, const trace_lane *lane, uint64_t position, uint32_t *hint)
 {
     size_t begin = (size_t)lane->first_op, end = begin + (size_t)lane->n_ops, at = begin + *hint;
     for (int steps = 0; steps < 16; steps++) {
@@ -514,35 +518,36 @@ static size_t behind_near(const trace *t, const trace_lane *lane, uint64_t posit
     return at;
 }
 
-/* The operation in front of `behind` in its lane, if it is of the runtime whose records these are; TRACE_NONE. */
-static int32_t own_op_before(const trace_source *s, const trace_lane *lane, size_t behind)
+/* The operation before `behind` in its lane, if it belongs to the current runtime, else
+ * TRACE_NONE. */
+static int32_t trace_read_own_op_before(const trace_source *s, const trace_lane *lane, size_t behind)
 {
     bool has = behind > (size_t)lane->first_op && trace_run_of(s->t->ops[behind - 1].position) == s->run;
     return has ? (int32_t)(behind - 1) : TRACE_NONE;
 }
 
-/* `hints`: of each lane number. */
-static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uint32_t *hints)
+/* `hints`: one for each lane number. */
+static void trace_read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uint32_t *hints)
 {
     trace *t = s->t;
     bool sense = r->wait.position >> TRACE_POSITION_BITS == 0 && r->wait.other_position >> TRACE_POSITION_BITS == 0;
     const trace_lane *lane = sense ? trace_find_lane(t, r->wait.lane) : NULL;
     uint64_t position = trace_position(s, r->wait.position);
-    size_t behind = lane ? behind_near(t, lane, position, &hints[r->wait.lane]) : 0;
+    size_t behind = lane ? trace_read_behind_near(t, lane, position, &hints[r->wait.lane]) : 0;
     if (!lane || behind == (size_t)lane->first_op || t->ops[behind - 1].position != position) {
-        t->ignored++; /* its SUBMIT was dropped, or it makes no sense */
+        t->ignored++; /* its SUBMIT was dropped, or it is invalid */
         return;
     }
     int32_t op = (int32_t)behind - 1;
     lane = trace_find_lane(t, r->wait.other_lane);
     position = trace_position(s, r->wait.other_position);
-    behind = lane ? behind_near(t, lane, position, &hints[r->wait.other_lane]) : 0;
-    int32_t other = lane ? own_op_before(s, lane, behind) : TRACE_NONE;
+    behind = lane ? trace_read_behind_near(t, lane, position, &hints[r->wait.other_lane]) : 0;
+    int32_t other = lane ? trace_read_own_op_before(s, lane, behind) : TRACE_NONE;
     if (other != TRACE_NONE && t->ops[other].lane == t->ops[op].lane && other >= op) {
         t->ignored++; /* no operation waits for a later one of its lane */
         return;
     }
-    t->ops[op].first_wait++; /* counts them, until they have their places */
+    t->ops[op].first_wait++; /* a count, until the waits have their places */
     out[t->n_waits++] = (trace_wait){
         .op = op,
         .other = other,
@@ -556,8 +561,24 @@ static void read_wait(trace_source *s, const hdi_record *r, trace_wait *out, uin
     };
 }
 
-/* Puts each wait behind those of the operations before its own; of one operation by what is waited for. */
-static void place_waits(trace *t, const trace_wait *waits)
+/* Of two waits for one operation, an extended one (`behind`) comes first. */
+static int trace_read_compare_waits(const void *a, const void *b)
+{
+    const trace_wait *x = a, *y = b;
+    int order = (x->other > y->other) - (x->other < y->other);
+    return order ? order : y->behind - x->behind;
+}
+
+/* By the operation waited for. */
+static void trace_read_sort_waits(trace *t, const trace_op *op)
+{
+    if (op->n_waits > 1) {
+        trace_sort(t->waits + op->first_wait, op->n_waits, sizeof *t->waits, trace_read_compare_waits);
+    }
+}
+
+/* Groups the waits by operation, and sorts each group by the operation waited for. */
+static void trace_read_place_waits(trace *t, const trace_wait *waits)
 {
     size_t at = 0;
     for (size_t i = 0; i < t->n_ops; i++) {
@@ -572,70 +593,127 @@ static void place_waits(trace *t, const trace_wait *waits)
     }
     for (size_t i = 0; i < t->n_waits; i++) {
         trace_op *op = &t->ops[waits[i].op];
-        trace_wait *first = t->waits + op->first_wait, *put = first + op->n_waits++;
-        for (; put > first && put[-1].other > waits[i].other; put--) {
-            *put = put[-1];
-        }
-        *put = waits[i];
+        t->waits[op->first_wait + op->n_waits++] = waits[i];
         op->unknown_waits += waits[i].other == TRACE_NONE;
     }
-}
-
-/* The wait of an operation that is for the furthest position of a lane; NULL: it has none for that lane. */
-static trace_wait *last_wait_for(trace *t, const trace_op *op, uint32_t lane)
-{
-    for (uint32_t i = op->n_waits; i-- > 0;) {
-        if (t->waits[op->first_wait + i].lane == lane) {
-            return &t->waits[op->first_wait + i];
-        }
+    for (size_t i = 0; i < t->n_ops; i++) {
+        trace_read_sort_waits(t, &t->ops[i]);
     }
-    return NULL;
 }
 
-/* A wait goes on to where the event stands. An operation or a wait that the trace does not have is counted elsewhere. */
-static void read_behind(trace_source *s, const hdi_record *r)
+/* Extends an operation's wait for a lane to `to`. */
+typedef struct further {
+    int32_t op, to;
+    uint32_t lane;
+} further;
+
+/* Within a lane the furthest comes last. */
+static int trace_read_compare_further(const void *a, const void *b)
+{
+    const further *x = a, *y = b;
+    int order = (x->op > y->op) - (x->op < y->op);
+    order = order ? order : (x->lane > y->lane) - (x->lane < y->lane);
+    return order ? order : (x->to > y->to) - (x->to < y->to);
+}
+
+/* The index of one of an operation's waits, and its lane. */
+typedef struct numbered {
+    uint32_t lane, number;
+} numbered;
+
+static int trace_read_compare_numbered(const void *a, const void *b)
+{
+    const numbered *x = a, *y = b;
+    int order = (x->lane > y->lane) - (x->lane < y->lane);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Reads a wait that extends to the lane's next event. Missing operations or waits are counted
+ * elsewhere. False: it does not belong to the trace. */
+static bool trace_read_behind(trace_source *s, const hdi_record *r, further *out)
 {
     trace *t = s->t;
     const trace_lane *lane = trace_find_lane(t, r->behind.lane), *other = trace_find_lane(t, r->behind.other_lane);
     if (lane == other || r->behind.before >> TRACE_POSITION_BITS != 0 ||
         r->behind.other_position >> TRACE_POSITION_BITS != 0) {
         t->ignored += lane != NULL;
-        return;
+        return false;
     }
     size_t at = lane ? trace_op_behind(t, lane, trace_position(s, r->behind.before)) : 0;
     if (!lane || !other || at == (size_t)lane->first_op + (size_t)lane->n_ops ||
         trace_run_of(t->ops[at].position) != s->run) {
-        return;
+        return false;
     }
-    trace_op *op = &t->ops[at];
-    trace_wait *w = last_wait_for(t, op, other->lane), *end = t->waits + op->first_wait + op->n_waits;
-    int32_t to = own_op_before(s, other, trace_op_behind(t, other, trace_position(s, r->behind.other_position)));
-    if (!w || to <= w->other) {
-        return;
-    }
-    op->unknown_waits -= w->other == TRACE_NONE; /* that one ends in front of it */
-    w->other = to;
-    w->behind = true;
-    for (; w + 1 < end && w[1].other < w->other; w++) { /* by what is waited for, as before */
-        trace_wait next = w[1];
-        w[1] = *w;
-        *w = next;
-    }
+    int32_t to =
+        trace_read_own_op_before(s, other, trace_op_behind(t, other, trace_position(s, r->behind.other_position)));
+    *out = (further){.op = (int32_t)at, .to = to, .lane = other->lane};
+    return true;
 }
 
-static void read_behinds(trace_source *s)
+/* In each lane, extends the furthest wait of an operation. `list` is sorted and concerns one
+ * operation. `room` holds one entry for each of its waits. */
+static void trace_read_extend_waits(trace *t, const further *list, size_t n, numbered *room)
 {
+    trace_op *op = &t->ops[list[0].op];
+    trace_wait *waits = t->waits + op->first_wait;
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        room[i] = (numbered){.lane = waits[i].lane, .number = i};
+    }
+    trace_sort(room, op->n_waits, sizeof *room, trace_read_compare_numbered);
+    size_t k = 0;
+    for (uint32_t i = 0; i < op->n_waits; i++) {
+        if (i + 1 < op->n_waits && room[i + 1].lane == room[i].lane) {
+            continue;
+        }
+        while (k < n && list[k].lane < room[i].lane) {
+            k++;
+        }
+        int32_t to = TRACE_NONE;
+        for (; k < n && list[k].lane == room[i].lane; k++) {
+            to = list[k].to;
+        }
+        trace_wait *w = &waits[room[i].number];
+        if (to > w->other) {
+            op->unknown_waits -= w->other == TRACE_NONE; /* the missing one ends before it */
+            w->other = to;
+            w->behind = true;
+        }
+    }
+    trace_read_sort_waits(t, op);
+}
+
+/* False: out of memory. */
+static bool trace_read_behinds(trace_source *s)
+{
+    size_t n = 0;
+    if (s->count[HDI_RECORD_BEHIND] == 0) {
+        return true;
+    }
+    further *list = trace_table(s->count[HDI_RECORD_BEHIND], sizeof *list);
+    numbered *room = trace_table(s->t->n_waits, sizeof *room);
     trace_first_run(s);
-    for (size_t k = 0; s->count[HDI_RECORD_BEHIND] > 0 && k < s->n_others; k++) {
+    for (size_t k = 0; list && room && k < s->n_others; k++) {
         hdi_record r = trace_record(s, s->others[k]);
         trace_next_run(s, &r);
         if (r.type == HDI_RECORD_BEHIND) {
-            read_behind(s, &r);
+            n += trace_read_behind(s, &r, &list[n]);
         }
     }
+    if (list && room) {
+        trace_sort(list, n, sizeof *list, trace_read_compare_further);
+    }
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && list[end].op == list[i].op; end++) {
+        }
+        trace_read_extend_waits(s->t, list + i, end - i, room);
+    }
+    bool ok = list && room;
+    free(list);
+    free(room);
+    return ok;
 }
 
-static bool read_waits(trace_source *s)
+static bool trace_read_waits(trace_source *s)
 {
     trace_wait *waits = trace_table(s->count[HDI_RECORD_WAIT], sizeof *waits);
     uint32_t *hints = trace_table(TRACE_LANE_NUMBERS, sizeof *hints);
@@ -643,28 +721,28 @@ static bool read_waits(trace_source *s)
     for (size_t i = 0; waits && hints && i < s->n_waits_at; i++) {
         hdi_record r = trace_record(s, s->waits_at[i]);
         if (r.type == HDI_RECORD_WAIT) {
-            read_wait(s, &r, waits, hints);
+            trace_read_wait(s, &r, waits, hints);
         } else {
             trace_next_run(s, &r);
         }
     }
-    if (waits && hints) {
-        place_waits(s->t, waits);
-        read_behinds(s);
+    bool ok = waits && hints;
+    if (ok) {
+        trace_read_place_waits(s->t, waits);
+        ok = trace_read_behinds(s);
     }
     for (size_t i = 0; i < s->t->n_ops; i++) {
         s->t->unknown_ops += s->t->ops[i].unknown_waits > 0;
     }
-    bool ok = waits && hints;
     free(waits);
     free(hints);
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- whole -- */
+/* ---- whole ---- */
 
-/* Which records there are, and where those of each lane have their places. */
-static bool count_records(trace_source *s)
+/* Counts the records by type, and reserves each lane's range of rows. */
+static bool trace_read_count_records(trace_source *s)
 {
     s->places = trace_table(TRACE_ROWS, sizeof s->places[0]);
     s->waits_at = malloc(s->n * sizeof s->waits_at[0]);
@@ -674,7 +752,7 @@ static bool count_records(trace_source *s)
     }
     for (size_t i = 0; i < s->n; i++) {
         uint8_t type = s->bytes[i * HDI_RECORD_BYTES];
-        if (is_partial(s, i)) {
+        if (trace_read_is_partial(s, i)) {
             continue;
         }
         s->t->ignored += type == HDI_RECORD_NONE;
@@ -682,9 +760,9 @@ static bool count_records(trace_source *s)
             continue;
         }
         s->count[type]++;
-        trace_row row = row_of_type(type);
+        trace_row row = trace_read_row_of_type(type);
         if (row != TRACE_ROWS) {
-            uint32_t lane; /* at one place in all four */
+            uint32_t lane; /* at the same offset in all four types */
             memcpy(&lane, s->bytes + i * HDI_RECORD_BYTES + offsetof(hdi_record, submit.lane), sizeof lane);
             s->places[row].end[lane < TRACE_LANE_NUMBERS ? lane : 0] += lane < TRACE_LANE_NUMBERS;
         } else if (type != HDI_RECORD_WAIT && type != HDI_RECORD_TEXT) {
@@ -710,10 +788,10 @@ _Static_assert(offsetof(hdi_record, submit.lane) == offsetof(hdi_record, issue.l
                    offsetof(hdi_record, submit.lane) == offsetof(hdi_record, done.lane),
                "a lane is at one place");
 
-static bool make_tables(trace_source *s)
+static bool trace_read_make_tables(trace_source *s)
 {
     trace *t = s->t;
-    if (!count_records(s)) {
+    if (!trace_read_count_records(s)) {
         return false;
     }
     t->ops = trace_table(s->count[HDI_RECORD_SUBMIT], sizeof t->ops[0]);
@@ -727,25 +805,25 @@ static bool make_tables(trace_source *s)
     return t->ops && t->waits && t->lanes && s->issues && s->spans && s->dones && s->clocks && s->restarts;
 }
 
-static bool read_all(trace_source *s)
+static bool trace_read_all(trace_source *s)
 {
-    if (!make_tables(s) || !trace_read_names(s)) {
+    if (!trace_read_make_tables(s) || !trace_read_names(s)) {
         return false;
     }
-    read_operations(s);
-    order_lanes(s);
-    order_operations(s);
-    s->n_issues = order_runs(&s->places[TRACE_ROW_ISSUE], s->issues);
-    s->n_spans = order_runs(&s->places[TRACE_ROW_SPAN], s->spans);
-    s->n_dones = order_runs(&s->places[TRACE_ROW_DONE], s->dones);
-    for (size_t i = 0; i < s->t->n_lanes; i++) { /* all of them have a device */
+    trace_read_operations(s);
+    trace_read_order_lanes(s);
+    trace_read_order_operations(s);
+    s->n_issues = trace_read_order_runs(&s->places[TRACE_ROW_ISSUE], s->issues);
+    s->n_spans = trace_read_order_runs(&s->places[TRACE_ROW_SPAN], s->spans);
+    s->n_dones = trace_read_order_runs(&s->places[TRACE_ROW_DONE], s->dones);
+    for (size_t i = 0; i < s->t->n_lanes; i++) { /* all of them belong to a device */
         int device = trace_lane_device(s->t->lanes[i].lane);
         s->t->n_devices = device >= s->t->n_devices ? device + 1 : s->t->n_devices;
     }
-    return read_waits(s) && trace_read_tables(s) && trace_place(s);
+    return trace_read_waits(s) && trace_read_tables(s) && trace_place(s);
 }
 
-static bool analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
+static bool trace_read_analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
 {
     trace_source s = {.bytes = bytes, .n = n / HDI_RECORD_BYTES, .t = out};
     out->cut = n % HDI_RECORD_BYTES != 0;
@@ -756,12 +834,12 @@ static bool analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace
                  INT32_MAX / 4);
         return false;
     }
-    if (!is_trace(bytes, n, error)) {
+    if (!trace_read_is_trace(bytes, n, error)) {
         return false;
     }
-    read_head(&s);
-    find_end(&s);
-    bool ok = read_all(&s);
+    trace_read_head(&s);
+    trace_read_find_end(&s);
+    bool ok = trace_read_all(&s);
     out->length = s.last;
     ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&
          trace_find(out);
@@ -783,9 +861,9 @@ static bool analyse(const void *bytes, size_t n, const trace_peaks *peaks, trace
     return ok;
 }
 
-static bool read_bytes(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
+static bool trace_read_or_release(const void *bytes, size_t n, const trace_peaks *peaks, trace *out, char error[512])
 {
-    bool ok = analyse(bytes, n, peaks, out, error);
+    bool ok = trace_read_analyse(bytes, n, peaks, out, error);
     if (!ok) {
         trace_release(out);
     }
@@ -795,7 +873,7 @@ static bool read_bytes(const void *bytes, size_t n, const trace_peaks *peaks, tr
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512])
 {
     memset(out, 0, sizeof *out);
-    return read_bytes(bytes, n, NULL, out, error);
+    return trace_read_or_release(bytes, n, NULL, out, error);
 }
 
 bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
@@ -804,7 +882,7 @@ bool trace_read_content(const char *file, const void *bytes, size_t n, const tra
     char what[512] = "";
     memset(out, 0, sizeof *out);
     snprintf(out->file, sizeof out->file, "%s", cli_file_name(file));
-    bool ok = read_bytes(bytes, n, peaks, out, what);
+    bool ok = trace_read_or_release(bytes, n, peaks, out, what);
     if (!ok) {
         snprintf(error, 512, "%.200s: %.300s", cli_file_name(file), what);
     }
@@ -816,7 +894,8 @@ bool trace_read(const char *file, const char *peaks, trace *out, char error[512]
     size_t n = 0;
     char what[512] = "", *text = NULL;
     bool ok = false;
-    void *bytes = cli_read_file_if(file, &n, HDI_RECORD_BYTES, is_trace, what); /* a device may have no end */
+    /* reading a device might never end */
+    void *bytes = cli_read_file_if(file, &n, HDI_RECORD_BYTES, trace_read_is_trace, what);
     if (!bytes) {
         snprintf(error, 512, "%.200s: %.300s", cli_file_name(file), what[0] ? what : strerror(errno));
         return false;

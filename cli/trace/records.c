@@ -1,4 +1,5 @@
-/* records.c - names, and the tables of a trace that stand alone: transfers, memory, pauses, losses, ranges, threads. See model.h.
+/* records.c - names, and the tables of a trace without lanes: transfers, memory, pauses, losses,
+ * ranges, threads. See model.h.
  *
  * Threads, Locks: see model.h.
  * Always: as in read.c.
@@ -8,14 +9,14 @@
 #include <string.h>
 #include "cli/trace/parts.h"
 
-/* ------------------------------------------------------------------------------------------------------- names -- */
+/* ---- names ---- */
 
-static int compare_texts(const void *a, const void *b)
+static int records_compare_texts(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int compare_namings(const void *a, const void *b)
+static int records_compare_namings(const void *a, const void *b)
 {
     const trace_naming *x = a, *y = b;
     if (x->kind != y->kind) {
@@ -30,8 +31,8 @@ static int compare_namings(const void *a, const void *b)
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Each text once; the trace has them from then on. */
-static bool intern(trace_source *s)
+/* Keeps each text once, owned by the trace. */
+static bool records_intern_texts(trace_source *s)
 {
     trace *t = s->t;
     char **texts = trace_table(s->n_namings, sizeof *texts);
@@ -42,7 +43,7 @@ static bool intern(trace_source *s)
         texts[i] = s->namings[i].text;
         s->namings[i].text = NULL;
     }
-    trace_sort(texts, s->n_namings, sizeof *texts, compare_texts);
+    trace_sort(texts, s->n_namings, sizeof *texts, records_compare_texts);
     t->names = texts;
     for (size_t i = 0; i < s->n_namings; i++) {
         if (t->n_names > 0 && strcmp(texts[t->n_names - 1], texts[i]) == 0) {
@@ -54,18 +55,18 @@ static bool intern(trace_source *s)
     return true;
 }
 
-static int32_t find_text(const trace *t, const char *text)
+static int32_t records_find_text(const trace *t, const char *text)
 {
-    char **found = bsearch(&text, t->names, t->n_names, sizeof *t->names, compare_texts);
+    char **found = bsearch(&text, t->names, t->n_names, sizeof *t->names, records_compare_texts);
     return found ? (int32_t)(found - t->names) : TRACE_NONE;
 }
 
-static uint64_t naming_run(const trace_source *s, uint8_t kind)
+static uint64_t records_naming_run(const trace_source *s, uint8_t kind)
 {
     return kind == HDI_RECORD_NAME_THREAD ? 0 : s->run;
 }
 
-static bool read_namings(trace_source *s)
+static bool records_read_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     bool ok = text != NULL;
@@ -80,7 +81,7 @@ static bool read_namings(trace_source *s)
         trace_text(s, i, text, 256 * HDI_RECORD_TEXT_BYTES);
         int64_t time = trace_time(s, r.time);
         trace_naming *n = &s->namings[s->n_namings++];
-        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .run = naming_run(s, r.kind)};
+        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .run = records_naming_run(s, r.kind)};
         n->time = time, n->order = i, n->text = strdup(text);
         ok = n->text != NULL;
     }
@@ -88,26 +89,27 @@ static bool read_namings(trace_source *s)
     return ok;
 }
 
-/* A naming has its text until all are interned: the second pass finds it again by its record. */
-static bool resolve_namings(trace_source *s)
+/* A naming owns its text until all are interned. The second pass finds the text again by the
+ * record. */
+static bool records_resolve_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     for (size_t i = 0; text && i < s->n_namings; i++) {
         trace_text(s, s->namings[i].order, text, 256 * HDI_RECORD_TEXT_BYTES);
-        s->namings[i].name = find_text(s->t, text);
+        s->namings[i].name = records_find_text(s->t, text);
     }
     free(text);
-    trace_sort(s->namings, s->n_namings, sizeof s->namings[0], compare_namings);
+    trace_sort(s->namings, s->n_namings, sizeof s->namings[0], records_compare_namings);
     return text != NULL;
 }
 
 bool trace_read_names(trace_source *s)
 {
     s->namings = trace_table(s->count[HDI_RECORD_NAME], sizeof s->namings[0]);
-    return s->namings && read_namings(s) && intern(s) && resolve_namings(s);
+    return s->namings && records_read_namings(s) && records_intern_texts(s) && records_resolve_namings(s);
 }
 
-static bool is_of(const trace_naming *n, const trace_naming *wanted)
+static bool records_naming_is_of(const trace_naming *n, const trace_naming *wanted)
 {
     return n->kind == wanted->kind && n->number == wanted->number && n->run == wanted->run;
 }
@@ -116,10 +118,11 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
 {
     /* the first naming behind (kind, number, run, time) */
     size_t low = 0, high = s->n_namings;
-    trace_naming wanted = {.kind = kind, .number = number, .run = naming_run(s, kind), .time = time, .order = SIZE_MAX};
+    trace_naming wanted = {
+        .kind = kind, .number = number, .run = records_naming_run(s, kind), .time = time, .order = SIZE_MAX};
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_namings(&s->namings[middle], &wanted) <= 0) {
+        if (records_compare_namings(&s->namings[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -127,10 +130,10 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     }
     const trace_naming *before = low > 0 ? &s->namings[low - 1] : NULL;
     const trace_naming *behind = low < s->n_namings ? &s->namings[low] : NULL;
-    if (before && is_of(before, &wanted)) {
+    if (before && records_naming_is_of(before, &wanted)) {
         return before->name;
     }
-    return behind && is_of(behind, &wanted) ? behind->name : TRACE_NONE;
+    return behind && records_naming_is_of(behind, &wanted) ? behind->name : TRACE_NONE;
 }
 
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
@@ -138,9 +141,9 @@ int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
     return label ? trace_lookup(s, HDI_RECORD_NAME_LABEL, label, time) : TRACE_NONE;
 }
 
-/* -------------------------------------------------------------------------------------------------------- records -- */
+/* ---- records ---- */
 
-static void read_transfer(trace_source *s, const hdi_record *r)
+static void records_read_transfer(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t called = trace_time(s, r->time), returned = trace_end_of(called, trace_time(s, r->transfer.returned));
@@ -167,7 +170,7 @@ static void read_transfer(trace_source *s, const hdi_record *r)
     };
 }
 
-static void read_pause(trace_source *s, const hdi_record *r)
+static void records_read_pause(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->pause.ended));
@@ -189,26 +192,26 @@ static void read_pause(trace_source *s, const hdi_record *r)
     };
 }
 
-/* A RESTART, until it is the end of a loss. */
+/* A RESTART, before it ends a loss. */
 typedef struct comeback {
     uint8_t device;
     uint32_t run;
     int64_t time, ended;
 } comeback;
 
-static int compare_losses(const void *a, const void *b)
+static int records_compare_losses(const void *a, const void *b)
 {
     const trace_loss *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int compare_comebacks(const void *a, const void *b)
+static int records_compare_comebacks(const void *a, const void *b)
 {
     const comeback *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static void read_loss(trace_source *s, size_t index, const hdi_record *r)
+static void records_read_loss(trace_source *s, size_t index, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t time = trace_time(s, r->time);
@@ -225,8 +228,8 @@ static void read_loss(trace_source *s, size_t index, const hdi_record *r)
     trace_text(s, index, loss->message, sizeof loss->message);
 }
 
-/* Each return is the end of the last loss of its device before it in its runtime. Both tables are sorted. */
-static void join_losses(trace *t, const comeback *returns, size_t n)
+/* Each return ends the last earlier loss of its device in its runtime. Both tables are sorted. */
+static void records_join_losses(trace *t, const comeback *returns, size_t n)
 {
     trace_loss *last[TRACE_DEVICES] = {NULL};
     size_t at = 0;
@@ -241,8 +244,9 @@ static void join_losses(trace *t, const comeback *returns, size_t n)
     }
 }
 
-/* Of a lost process a LOSS has an earlier time and a later place in the file than the RESTART. */
-static bool read_losses(trace_source *s)
+/* The LOSS of a dead worker process has an earlier time than the RESTART, but a later place in
+ * the file. */
+static bool records_read_losses(trace_source *s)
 {
     trace *t = s->t;
     comeback *returns = trace_table(s->count[HDI_RECORD_RESTART], sizeof *returns);
@@ -253,7 +257,7 @@ static bool read_losses(trace_source *s)
         hdi_record r = trace_record(s, i);
         trace_next_run(s, &r);
         if (r.type == HDI_RECORD_LOSS) {
-            read_loss(s, i, &r);
+            records_read_loss(s, i, &r);
         } else if (r.type == HDI_RECORD_RESTART) {
             int64_t time = trace_time(s, r.time), ended = trace_time(s, r.loss.ended);
             bool sense = time != TRACE_UNSEEN && ended != TRACE_UNSEEN && r.device < TRACE_DEVICES;
@@ -263,15 +267,15 @@ static bool read_losses(trace_source *s)
         }
     }
     if (returns) {
-        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], compare_losses);
-        trace_sort(returns, n, sizeof *returns, compare_comebacks);
-        join_losses(t, returns, n);
+        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], records_compare_losses);
+        trace_sort(returns, n, sizeof *returns, records_compare_comebacks);
+        records_join_losses(t, returns, n);
     }
     free(returns);
     return returns != NULL;
 }
 
-static void read_figure(trace_source *s, const hdi_record *r)
+static void records_read_figure(trace_source *s, const hdi_record *r)
 {
     int64_t time = trace_time(s, r->time);
     if (time == TRACE_UNSEEN || r->device >= TRACE_DEVICES) {
@@ -286,7 +290,7 @@ static void read_figure(trace_source *s, const hdi_record *r)
                                                       .pinned = r->memory.pinned};
 }
 
-static void read_activity(trace_source *s, const hdi_record *r)
+static void records_read_activity(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_time(s, r->activity.ended);
@@ -306,9 +310,9 @@ static void read_activity(trace_source *s, const hdi_record *r)
                          .bytes = r->activity.bytes};
 }
 
-/* ---------------------------------------------------------------------------------------------------------- ranges -- */
+/* ---- ranges ---- */
 
-/* A PUSH or POP, until they are joined. */
+/* A PUSH or POP, before they are paired. */
 typedef struct edge {
     uint32_t thread;
     int64_t time;
@@ -317,13 +321,13 @@ typedef struct edge {
     int32_t name;
 } edge;
 
-static int compare_edges(const void *a, const void *b)
+static int records_compare_edges(const void *a, const void *b)
 {
     const edge *x = a, *y = b;
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
 }
 
-static int compare_ranges(const void *a, const void *b)
+static int records_compare_ranges(const void *a, const void *b)
 {
     const trace_range *x = a, *y = b;
     if (x->thread != y->thread) {
@@ -332,16 +336,16 @@ static int compare_ranges(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
 }
 
-/* One thread's of one runtime, in order; times that are not are a little off. `open` has room for all of them. A range whose end is missing ends at
- * `last`. */
-static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
+/* Joins the edges of one thread in one runtime, in order. Times out of order are slightly off.
+ * `open` holds room for all edges. A range without an end ends at `last`. */
+static void records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
         edge *e = &edges[i];
         e->time = i > 0 ? trace_most(e->time, edges[i - 1].time) : e->time;
         if (!e->push) {
-            if (depth > 0) { /* else it was begun before the trace */
+            if (depth > 0) { /* else it began before the trace */
                 trace_range *range = &t->ranges[open[--depth]];
                 range->end = trace_most(range->begin, e->time);
             }
@@ -358,18 +362,18 @@ static void join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t l
     }
 }
 
-/* Those of one runtime, which ended by `last`. */
-static void join_threads(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
+/* Joins the edges of one runtime, which ended by `last`. */
+static void records_join_threads(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
-    trace_sort(edges, n, sizeof *edges, compare_edges);
+    trace_sort(edges, n, sizeof *edges, records_compare_edges);
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
         }
-        join_ranges(t, edges + i, end - i, open, last);
+        records_join_ranges(t, edges + i, end - i, open, last);
     }
 }
 
-static bool read_ranges(trace_source *s)
+static bool records_read_ranges(trace_source *s)
 {
     trace *t = s->t;
     size_t most = s->count[HDI_RECORD_PUSH] + s->count[HDI_RECORD_POP], n = 0;
@@ -380,9 +384,9 @@ static bool read_ranges(trace_source *s)
         size_t i = s->others[k];
         hdi_record r = trace_record(s, i);
         int64_t time;
-        if (trace_next_run(s, &r)) { /* no range goes on in another runtime */
+        if (trace_next_run(s, &r)) { /* ranges end with their runtime */
             time = trace_time(s, r.time);
-            join_threads(t, edges, n, open, time != TRACE_UNSEEN ? time : s->last);
+            records_join_threads(t, edges, n, open, time != TRACE_UNSEEN ? time : s->last);
             n = 0;
         }
         if ((r.type == HDI_RECORD_PUSH || r.type == HDI_RECORD_POP) && (time = trace_time(s, r.time)) != TRACE_UNSEEN) {
@@ -391,41 +395,41 @@ static bool read_ranges(trace_source *s)
         }
     }
     if (edges && open) {
-        join_threads(t, edges, n, open, s->last);
-        trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], compare_ranges);
+        records_join_threads(t, edges, n, open, s->last);
+        trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], records_compare_ranges);
     }
     free(open);
     free(edges);
     return edges && open;
 }
 
-/* ----------------------------------------------------------------------------------------------- order of tables -- */
+/* ---- order of tables ---- */
 
-static int compare_transfers(const void *a, const void *b)
+static int records_compare_transfers(const void *a, const void *b)
 {
     const trace_transfer *x = a, *y = b;
     return (x->called > y->called) - (x->called < y->called);
 }
 
-static int compare_figures(const void *a, const void *b)
+static int records_compare_figures(const void *a, const void *b)
 {
     const trace_figure *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int compare_pauses(const void *a, const void *b)
+static int records_compare_pauses(const void *a, const void *b)
 {
     const trace_pause *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int compare_activities(const void *a, const void *b)
+static int records_compare_activities(const void *a, const void *b)
 {
     const trace_activity *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int compare_threads(const void *a, const void *b)
+static int records_compare_threads(const void *a, const void *b)
 {
     const trace_thread *x = a, *y = b;
     return (x->thread > y->thread) - (x->thread < y->thread);
@@ -433,8 +437,8 @@ static int compare_threads(const void *a, const void *b)
 
 enum { THREADS_NEAR = 16 };
 
-/* The threads that wrote records; which devices they submit to. */
-static bool read_threads(trace_source *s)
+/* Lists the threads that submitted operations, with their devices. */
+static bool records_read_threads(trace_source *s)
 {
     trace *t = s->t;
     t->threads = trace_table(t->n_ops, sizeof t->threads[0]);
@@ -442,7 +446,7 @@ static bool read_threads(trace_source *s)
         return false;
     }
     size_t n = 0;
-    for (size_t i = 0; i < t->n_ops; i++) { /* neighbours are mostly of a few threads */
+    for (size_t i = 0; i < t->n_ops; i++) { /* neighbours mostly come from a few threads */
         trace_thread one = {t->ops[i].thread, TRACE_NONE, 1u << trace_lane_device(t->ops[i].lane)};
         size_t at = n;
         while (at > 0 && n - at < THREADS_NEAR && t->threads[at - 1].thread != one.thread) {
@@ -454,7 +458,7 @@ static bool read_threads(trace_source *s)
             t->threads[n++] = one;
         }
     }
-    trace_sort(t->threads, n, sizeof t->threads[0], compare_threads);
+    trace_sort(t->threads, n, sizeof t->threads[0], records_compare_threads);
     for (size_t i = 0; i < n; i++) {
         if (t->n_threads > 0 && t->threads[t->n_threads - 1].thread == t->threads[i].thread) {
             t->threads[t->n_threads - 1].devices |= t->threads[i].devices;
@@ -468,13 +472,13 @@ static bool read_threads(trace_source *s)
     return true;
 }
 
-static int compare_intervals(const void *a, const void *b)
+static int records_compare_intervals(const void *a, const void *b)
 {
     const trace_interval *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static void read_interval(trace_source *s, const hdi_record *r)
+static void records_read_interval(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->interval.ended));
@@ -491,7 +495,7 @@ static void read_interval(trace_source *s, const hdi_record *r)
                          .nvtx = r->kind == 1};
 }
 
-static void read_options(trace_source *s)
+static void records_read_options(trace_source *s)
 {
     for (size_t i = 0; i < s->n_namings; i++) {
         if (s->namings[i].kind == HDI_RECORD_NAME_OPTION) {
@@ -500,7 +504,7 @@ static void read_options(trace_source *s)
     }
 }
 
-static void read_records(trace_source *s)
+static void records_read_all(trace_source *s)
 {
     trace_first_run(s);
     for (size_t k = 0; k < s->n_others; k++) {
@@ -510,7 +514,7 @@ static void read_records(trace_source *s)
             trace_next_run(s, &r);
             break;
         case HDI_RECORD_TRANSFER:
-            read_transfer(s, &r);
+            records_read_transfer(s, &r);
             break;
         case HDI_RECORD_ALLOC:
         case HDI_RECORD_FREE:
@@ -518,16 +522,16 @@ static void read_records(trace_source *s)
             trace_read_memory(s, &r);
             break;
         case HDI_RECORD_PAUSE:
-            read_pause(s, &r);
+            records_read_pause(s, &r);
             break;
         case HDI_RECORD_INTERVAL:
-            read_interval(s, &r);
+            records_read_interval(s, &r);
             break;
         case HDI_RECORD_MEMORY:
-            read_figure(s, &r);
+            records_read_figure(s, &r);
             break;
         case HDI_RECORD_ACTIVITY:
-            read_activity(s, &r);
+            records_read_activity(s, &r);
             break;
         default:
             break;
@@ -552,12 +556,12 @@ bool trace_read_tables(trace_source *s)
         !t->intervals || !t->options) {
         return false;
     }
-    read_records(s);
-    read_options(s);
-    trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], compare_transfers);
-    trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], compare_pauses);
-    trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], compare_intervals);
-    trace_sort(t->figures, t->n_figures, sizeof t->figures[0], compare_figures);
-    trace_sort(t->activities, t->n_activities, sizeof t->activities[0], compare_activities);
-    return trace_join_memory(t) && read_losses(s) && read_threads(s) && read_ranges(s);
+    records_read_all(s);
+    records_read_options(s);
+    trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], records_compare_transfers);
+    trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], records_compare_pauses);
+    trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], records_compare_intervals);
+    trace_sort(t->figures, t->n_figures, sizeof t->figures[0], records_compare_figures);
+    trace_sort(t->activities, t->n_activities, sizeof t->activities[0], records_compare_activities);
+    return trace_join_memory(t) && records_read_losses(s) && records_read_threads(s) && records_read_ranges(s);
 }

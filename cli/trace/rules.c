@@ -1,20 +1,25 @@
-/* rules.c - rules that a trace must keep, for a check in a build: `heddle trace FILE --check RULES`.
+/* rules.c - checks rules that a trace must keep, for a build: `heddle trace FILE --check RULES`.
  *
- * A line is a rule: FIGURE COMPARISON VALUE. What follows a # is a comment. Comparisons are < <= > >= == !=.
- *    compute  transfer  idle  overlap        share of the window (%), or a time (ns, us, ms, s)
- *    idle.CAUSE                              loss, device, copy, claim, ring, memory, overhead, nothing, unknown: the same
- *    gap.max                                 the longest idle time; a time
- *    queue.mean queue.most                   operations submitted and not ended; numbers
- *    submit-to-issue.p50 .p99 issue-to-begin.p50 .p99   of launches; times
- *    memory.peak                             the most that buffers had; bytes, KiB, MiB, GiB
- *    FIGURE.DEVICE                           of one device; without a device the rule is for each one that has operations
- *    critical.KIND                           compute, transfer, claim, way, host, unknown along the critical path; as idle
- *    transfer.rate(A->B), transfer.share(A->B)  of every path from A to B (a number or host): MB/s or GB/s, % of its peak
+ * A line is a rule: FIGURE COMPARISON VALUE. A # starts a comment. Comparisons are < <= > >= == !=.
+ *    compute  transfer  idle  overlap   share of the window (%), or a time (ns, us, ms, s)
+ *    idle.CAUSE                         loss, device, copy, claim, ring, memory, overhead, nothing,
+ *                                       unknown: the same
+ *    gap.max                            the longest idle time; a time
+ *    queue.mean queue.most              operations submitted and not ended; numbers
+ *    submit-to-issue.p50 .p99           of launches; times
+ *    issue-to-begin.p50 .p99            of launches; times
+ *    memory.peak                        the most that buffers took; bytes, KiB, MiB, GiB
+ *    FIGURE.DEVICE                      of one device; without it, of each one with operations
+ *    critical.KIND                      compute, transfer, claim, way, host, unknown along the
+ *                                       critical path; as idle
+ *    transfer.rate(A->B)                of every path from A to B (a number or host): MB/s or GB/s
+ *    transfer.share(A->B)               the same: % of its peak
  *    findings  finding.ID  dropped  ignored  losses  failed  launches  operations    numbers
- *    window                                  a time
+ *    window                             a time
  *
  * Threads, Locks: see model.h.
- * Always: nothing is printed of a file that has a line which is no rule. A trace without work keeps no rule about devices.
+ * Always: an invalid line prevents all output. A trace without work breaks every rule about
+ * devices.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -42,11 +47,11 @@ static const char *const comparisons[] = {"<=", ">=", "==", "!=", "<", ">"};
 
 typedef struct rule {
     char text[128], name[64];
-    int device;   /* TRACE_NONE: each */
-    int src, dst; /* of a path */
+    int device;   /* TRACE_NONE: each device */
+    int src, dst; /* ends of a path */
     bool path;
     int comparison;
-    double value; /* in the unit's smallest */
+    double value; /* in the smallest unit */
     unit_kind unit;
     const char *unit_text;
     double factor;
@@ -56,13 +61,13 @@ typedef struct checker {
     const trace *t;
     const rule *r;
     int line;
-    FILE *out; /* NULL: only whether it is a rule */
+    FILE *out; /* NULL: only parse the rule */
     bool broken, asked;
 } checker;
 
-/* -------------------------------------------------------------------------------------------------------- rules -- */
+/* ---- rules ---- */
 
-static bool holds(const rule *r, double value)
+static bool rule_holds(const rule *r, double value)
 {
     switch (r->comparison) {
     case 0:
@@ -80,7 +85,7 @@ static bool holds(const rule *r, double value)
     }
 }
 
-__attribute__((format(printf, 2, 3))) static void break_rule(checker *c, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void rule_report_broken(checker *c, const char *format, ...)
 {
     va_list arguments;
     c->broken = true;
@@ -93,25 +98,26 @@ __attribute__((format(printf, 2, 3))) static void break_rule(checker *c, const c
     }
 }
 
-static void judge(checker *c, const char *of, double value)
+static void rule_judge_value(checker *c, const char *of, double value)
 {
     c->asked = true;
-    if (!holds(c->r, value)) {
-        break_rule(c, "%s%s%.6g%s%s", of, of[0] ? " has " : "it is ", value / c->r->factor,
-                   c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
+    if (!rule_holds(c->r, value)) {
+        rule_report_broken(c, "%s%s%.6g%s%s", of, of[0] ? " has " : "it is ", value / c->r->factor,
+                           c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
     }
 }
 
-/* A part of the window: as a share or a time, whatever the rule has. */
-static void judge_part(checker *c, const char *of, int64_t ns)
+/* A part of the window, as a share or a time, by the unit of the rule. */
+static void rule_judge_part(checker *c, const char *of, int64_t ns)
 {
     int64_t window = c->t->end - c->t->begin;
-    judge(c, of, c->r->unit == UNIT_SHARE ? (window > 0 ? (double)ns * 100 / (double)window : 0) : (double)ns);
+    rule_judge_value(c, of,
+                     c->r->unit == UNIT_SHARE ? (window > 0 ? (double)ns * 100 / (double)window : 0) : (double)ns);
 }
 
-/* ------------------------------------------------------------------------------------------------------ figures -- */
+/* ---- figures ---- */
 
-static bool is_used(const trace *t, int d)
+static bool rule_is_used(const trace *t, int d)
 {
     for (size_t i = 0; i < t->n_lanes; i++) {
         if (trace_lane_device(t->lanes[i].lane) == d && t->lanes[i].n_ops > 0) {
@@ -121,17 +127,17 @@ static bool is_used(const trace *t, int d)
     return false;
 }
 
-static int64_t longest_gap(const trace_device *d)
+static int64_t rule_longest_gap(const trace_device *d)
 {
     int64_t longest = 0, now = 0;
-    for (size_t i = 0; i < d->n_pieces; i++) { /* its pieces of different causes are one gap */
+    for (size_t i = 0; i < d->n_pieces; i++) { /* adjacent idle pieces form one gap */
         now = d->pieces[i].state == TRACE_IDLE ? now + d->pieces[i].end - d->pieces[i].begin : 0;
         longest = trace_most(longest, now);
     }
     return longest;
 }
 
-static double memory_peak(const trace *t, int d)
+static double rule_memory_peak(const trace *t, int d)
 {
     double sum = 0;
     for (size_t i = 0; i < t->n_labels; i++) {
@@ -140,8 +146,8 @@ static double memory_peak(const trace *t, int d)
     return sum;
 }
 
-/* How long launches take to the device. */
-static bool delay_figure(checker *c, const char *name, const trace_delays *d, const char *of)
+/* Judges how long launches take to reach the device. */
+static bool rule_delay_figure(checker *c, const char *name, const trace_delays *d, const char *of)
 {
     const struct {
         const char *name;
@@ -156,17 +162,17 @@ static bool delay_figure(checker *c, const char *name, const trace_delays *d, co
             continue;
         }
         if (of && figures[i].count > 0) {
-            judge(c, of, (double)figures[i].ns);
+            rule_judge_value(c, of, (double)figures[i].ns);
         } else if (of) {
-            break_rule(c, "the trace does not have it of %s", of);
+            rule_report_broken(c, "the trace does not have it of %s", of);
         }
         return c->r->unit == UNIT_TIME;
     }
     return false;
 }
 
-/* A figure that each device has. False: there is none of that name. `of` NULL: only whether there is. */
-static bool device_figure(checker *c, const char *name, int d, const char *of)
+/* Judges a figure of each device. False: unknown name. `of` NULL: only check the name. */
+static bool rule_device_figure(checker *c, const char *name, int d, const char *of)
 {
     const trace_device *x = &c->t->devices[d < 0 ? 0 : d];
     const char *cause = strncmp(name, "idle.", 5) == 0 ? name + 5 : NULL;
@@ -176,38 +182,38 @@ static bool device_figure(checker *c, const char *name, int d, const char *of)
     } parts[] = {{"compute", x->compute}, {"transfer", x->transfer}, {"idle", x->idle}, {"overlap", x->overlap}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (strcmp(name, parts[i].name) == 0) {
-            of ? judge_part(c, of, parts[i].ns) : (void)0;
+            of ? rule_judge_part(c, of, parts[i].ns) : (void)0;
             return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
         }
     }
     for (int i = 0; cause && i < TRACE_CAUSES; i++) {
         if (strcmp(cause, trace_cause_id((trace_cause)i)) == 0) {
-            of ? judge_part(c, of, x->cause[i]) : (void)0;
+            of ? rule_judge_part(c, of, x->cause[i]) : (void)0;
             return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
         }
     }
     if (strcmp(name, "gap.max") == 0) {
-        of ? judge(c, of, (double)longest_gap(x)) : (void)0;
+        of ? rule_judge_value(c, of, (double)rule_longest_gap(x)) : (void)0;
         return c->r->unit == UNIT_TIME;
     }
     bool queues = strcmp(name, "queue.mean") == 0;
     if (queues || strcmp(name, "queue.most") == 0) {
-        of ? judge(c, of, queues ? x->queue_mean : (double)x->queue_most) : (void)0;
+        of ? rule_judge_value(c, of, queues ? x->queue_mean : (double)x->queue_most) : (void)0;
         return c->r->unit == UNIT_NUMBER;
     }
     if (strcmp(name, "memory.peak") == 0) {
-        of ? judge(c, of, memory_peak(c->t, d)) : (void)0;
+        of ? rule_judge_value(c, of, rule_memory_peak(c->t, d)) : (void)0;
         return c->r->unit == UNIT_BYTES;
     }
-    return delay_figure(c, name, &x->delays, of);
+    return rule_delay_figure(c, name, &x->delays, of);
 }
 
-static bool is_end(int wanted, uint8_t is)
+static bool rule_is_end(int wanted, uint8_t is)
 {
     return wanted == TRACE_NONE ? is >= TRACE_DEVICES : wanted == is;
 }
 
-static bool path_figure(checker *c)
+static bool rule_path_figure(checker *c)
 {
     const rule *r = c->r;
     bool share = strcmp(r->name, "transfer.share") == 0;
@@ -217,26 +223,26 @@ static bool path_figure(checker *c)
     for (size_t i = 0; i < c->t->n_links; i++) {
         const trace_link *l = &c->t->links[i];
         double peak = l->peak > 0 ? l->peak : l->best;
-        if (is_end(r->src, l->src) && is_end(r->dst, l->dst) && l->busy > 0 && (!share || peak > 0)) {
-            judge(c, trace_way_text(l->way), share ? l->rate * 100 / peak : l->rate);
+        if (rule_is_end(r->src, l->src) && rule_is_end(r->dst, l->dst) && l->busy > 0 && (!share || peak > 0)) {
+            rule_judge_value(c, trace_way_text(l->way), share ? l->rate * 100 / peak : l->rate);
         }
     }
     if (!c->asked) {
-        break_rule(c, "no such transfer was measured");
+        rule_report_broken(c, "no such transfer was measured");
     }
     return true;
 }
 
-static bool critical_figure(checker *c)
+static bool rule_critical_figure(checker *c)
 {
     static const char *const kinds[TRACE_ALONG] = {"critical.compute", "critical.transfer", "critical.claim",
                                                    "critical.way",     "critical.host",     "critical.unknown"};
     for (int i = 0; i < TRACE_ALONG; i++) {
         if (strcmp(c->r->name, kinds[i]) == 0 && (c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME)) {
             if (c->t->n_critical > 0) {
-                judge_part(c, "", c->t->along[i]);
+                rule_judge_part(c, "", c->t->along[i]);
             } else {
-                break_rule(c, "the trace has no critical path");
+                rule_report_broken(c, "the trace has no critical path");
             }
             return true;
         }
@@ -244,7 +250,7 @@ static bool critical_figure(checker *c)
     return false;
 }
 
-static bool count_figure(checker *c)
+static bool rule_count_figure(checker *c)
 {
     const trace *t = c->t;
     const char *name = c->r->name;
@@ -263,54 +269,54 @@ static bool count_figure(checker *c)
                   {"operations", t->n_ops}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (strcmp(name, counts[i].name) == 0 && c->r->unit == UNIT_NUMBER) {
-            judge(c, "", (double)counts[i].value);
+            rule_judge_value(c, "", (double)counts[i].value);
             return true;
         }
     }
     if (strncmp(name, "finding.", 8) == 0 && trace_finding_number(name + 8) != TRACE_NONE &&
         c->r->unit == UNIT_NUMBER) {
-        judge(c, "", (double)found);
+        rule_judge_value(c, "", (double)found);
         return true;
     }
     if (strcmp(name, "window") == 0 && c->r->unit == UNIT_TIME) {
-        judge(c, "", (double)(t->end - t->begin));
+        rule_judge_value(c, "", (double)(t->end - t->begin));
         return true;
     }
     return false;
 }
 
-/* False: the rule makes no sense. */
-static bool check_rule(checker *c)
+/* False: the rule is invalid. */
+static bool rule_check(checker *c)
 {
     const rule *r = c->r;
     char of[32];
     if (r->path) {
-        return path_figure(c);
+        return rule_path_figure(c);
     }
-    if (!device_figure(c, r->name, TRACE_NONE, NULL)) {
-        return r->device == TRACE_NONE && (count_figure(c) || critical_figure(c));
+    if (!rule_device_figure(c, r->name, TRACE_NONE, NULL)) {
+        return r->device == TRACE_NONE && (rule_count_figure(c) || rule_critical_figure(c));
     }
     if (r->device != TRACE_NONE && r->device >= c->t->n_devices) {
-        break_rule(c, "the trace has %d devices", c->t->n_devices);
+        rule_report_broken(c, "the trace has %d devices", c->t->n_devices);
         return true;
     }
-    bool none = true; /* a build whose trace broke does not keep it */
+    bool none = true; /* a build whose trace is empty must fail */
     for (int d = 0; d < c->t->n_devices; d++) {
         snprintf(of, sizeof of, "device %d", d);
-        if (r->device == d || (r->device == TRACE_NONE && is_used(c->t, d))) {
-            device_figure(c, r->name, d, of);
+        if (r->device == d || (r->device == TRACE_NONE && rule_is_used(c->t, d))) {
+            rule_device_figure(c, r->name, d, of);
             none = false;
         }
     }
     if (none) {
-        break_rule(c, "no device has operations");
+        rule_report_broken(c, "no device has operations");
     }
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- parsing -- */
+/* ---- parsing ---- */
 
-static const char *skip(const char *at)
+static const char *rule_skip_blanks(const char *at)
 {
     while (*at == ' ' || *at == '\t') {
         at++;
@@ -318,10 +324,10 @@ static const char *skip(const char *at)
     return at;
 }
 
-/* "0" or "host". */
-static bool parse_end(const char **at, int *out)
+/* Parses "0" or "host". */
+static bool rule_parse_end(const char **at, int *out)
 {
-    *at = skip(*at);
+    *at = rule_skip_blanks(*at);
     *out = TRACE_NONE;
     if (strncmp(*at, "host", 4) == 0) {
         *at += 4;
@@ -336,26 +342,26 @@ static bool parse_end(const char **at, int *out)
     } else {
         return false;
     }
-    *at = skip(*at);
+    *at = rule_skip_blanks(*at);
     return true;
 }
 
-static bool parse_path(const char **at, rule *out)
+static bool rule_parse_path(const char **at, rule *out)
 {
     if (**at != '(') {
         return true;
     }
     ++*at;
     out->path = true;
-    if (!parse_end(at, &out->src) || strncmp(*at, "->", 2) != 0) {
+    if (!rule_parse_end(at, &out->src) || strncmp(*at, "->", 2) != 0) {
         return false;
     }
     *at += 2;
-    return parse_end(at, &out->dst) && *(*at)++ == ')';
+    return rule_parse_end(at, &out->dst) && *(*at)++ == ')';
 }
 
-/* A number behind the last dot is a device. */
-static void parse_device(rule *out)
+/* A number after the last dot is a device. */
+static void rule_parse_device(rule *out)
 {
     char *dot = strrchr(out->name, '.'), *end = NULL;
     out->device = TRACE_NONE;
@@ -368,15 +374,15 @@ static void parse_device(rule *out)
     }
 }
 
-static bool parse_value(const char *at, rule *out)
+static bool rule_parse_value(const char *at, rule *out)
 {
     char number[32];
-    at = skip(at);
+    at = rule_skip_blanks(at);
     size_t length = strspn(at, "0123456789.");
     if (length == 0 || length >= sizeof number || memchr(at, '.', length) != memrchr(at, '.', length)) {
         return false;
     }
-    /* by hand: the locale may have another decimal point */
+    /* not strtod: the locale may use another decimal point */
     double value = 0, place = 0;
     for (size_t i = 0; i < length; i++) {
         if (at[i] == '.') {
@@ -386,7 +392,7 @@ static bool parse_value(const char *at, rule *out)
             place *= 10;
         }
     }
-    at = skip(at + length);
+    at = rule_skip_blanks(at + length);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(at, units[i].text) == 0) {
             out->unit = units[i].kind;
@@ -399,7 +405,7 @@ static bool parse_value(const char *at, rule *out)
     return false;
 }
 
-static bool parse_rule(const char *line, rule *out)
+static bool rule_parse(const char *line, rule *out)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->text, sizeof out->text, "%.120s", line);
@@ -410,22 +416,22 @@ static bool parse_rule(const char *line, rule *out)
     }
     memcpy(out->name, at, length);
     at += length;
-    parse_device(out);
-    if (!parse_path(&at, out)) {
+    rule_parse_device(out);
+    if (!rule_parse_path(&at, out)) {
         return false;
     }
-    at = skip(at);
+    at = rule_skip_blanks(at);
     for (int i = 0; i < (int)(sizeof comparisons / sizeof comparisons[0]); i++) {
         if (strncmp(at, comparisons[i], strlen(comparisons[i])) == 0) {
             out->comparison = i;
-            return parse_value(at + strlen(comparisons[i]), out);
+            return rule_parse_value(at + strlen(comparisons[i]), out);
         }
     }
     return false;
 }
 
-/* A line without its comment and the space around it. */
-static void trim(char *line)
+/* Removes a line's comment and the space around it. */
+static void rule_trim_line(char *line)
 {
     char *comment = strchr(line, '#');
     if (comment) {
@@ -438,8 +444,8 @@ static void trim(char *line)
     }
 }
 
-/* Of a line that is no rule. `parsed`: it is written as one. */
-static const char *what_to_write(const rule *r, bool parsed)
+/* Explains an invalid line. `parsed`: its syntax is correct. */
+static const char *rule_explain_line(const rule *r, bool parsed)
 {
     if (strncmp(r->name, "finding.", 8) == 0 && trace_finding_number(r->name + 8) == TRACE_NONE) {
         return "no finding has that name; `heddle trace` prints those that there are";
@@ -451,8 +457,9 @@ static const char *what_to_write(const rule *r, bool parsed)
                     "and GB/s";
 }
 
-/* All lines of a file. Returns how many rules it has, -1: a line is none. `out` NULL: nothing is checked. */
-static int check_rules(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
+/* Checks all lines of a file. Returns the number of rules, or -1 for an invalid line. `out`
+ * NULL: only parse. */
+static int rule_check_lines(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
 {
     int number = 0, count = 0;
     while (*rules) {
@@ -461,15 +468,15 @@ static int check_rules(const trace *t, const char *rules, FILE *out, bool *broke
         number++;
         snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), rules);
         rules += length + (rules[length] == '\n');
-        trim(line);
+        rule_trim_line(line);
         if (line[0] == 0) {
             continue;
         }
         rule r = {.device = TRACE_NONE};
         checker c = {.t = t, .r = &r, .line = number, .out = out};
-        bool parsed = length < sizeof line && parse_rule(line, &r);
-        if (!parsed || !check_rule(&c)) {
-            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line, what_to_write(&r, parsed));
+        bool parsed = length < sizeof line && rule_parse(line, &r);
+        if (!parsed || !rule_check(&c)) {
+            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line, rule_explain_line(&r, parsed));
             return -1;
         }
         *broken = *broken || c.broken;
@@ -481,7 +488,7 @@ static int check_rules(const trace *t, const char *rules, FILE *out, bool *broke
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
 {
     bool broken = false;
-    int count = check_rules(t, rules, NULL, &broken, error);
+    int count = rule_check_lines(t, rules, NULL, &broken, error);
     if (count == 0) {
         snprintf(error, 512, "it has no rule; write FIGURE < VALUE, such as idle.device < 5 %%, on a line of it");
     }
@@ -489,7 +496,7 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
         return CLI_USAGE;
     }
     broken = false;
-    check_rules(t, rules, out, &broken, error);
+    rule_check_lines(t, rules, out, &broken, error);
     if (!broken) {
         fprintf(out, "%d rule%s kept\n", count, count == 1 ? "" : "s");
     }

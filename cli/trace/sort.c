@@ -1,4 +1,5 @@
-/* sort.c - sorts tables of a trace, most of which are sorted already, or are a few sorted rows behind each other. See parts.h.
+/* sort.c - sorts tables of a trace. Most are already sorted, or consist of a few sorted runs. See
+ * parts.h.
  *
  * Threads, Locks: see model.h.
  */
@@ -8,11 +9,11 @@
 
 typedef int (*comparison)(const void *a, const void *b);
 
-/* Rows that are shorter are made that long, one item at a time. */
+/* Extends shorter rows to this length, one item at a time. */
 enum { ROW_LEAST = 12, ITEM_MOST = 256 };
 
-/* Makes the first `end` items of a row a sorted one; the first `sorted` of them are. */
-static void insert(char *row, size_t sorted, size_t end, size_t item, comparison compare)
+/* Sorts the first `end` items of a row, of which the first `sorted` already are. */
+static void sort_insert_items(char *row, size_t sorted, size_t end, size_t item, comparison compare)
 {
     char one[ITEM_MOST];
     for (size_t i = sorted; i < end; i++) {
@@ -28,8 +29,8 @@ static void insert(char *row, size_t sorted, size_t end, size_t item, comparison
     }
 }
 
-/* Finds sorted rows: where each begins, and behind them where the last one ends. Returns how many. */
-static size_t find_rows(char *items, size_t n, size_t item, comparison compare, size_t *begins)
+/* Finds sorted rows: the begin of each, then the end of the last one. Returns their number. */
+static size_t sort_find_rows(char *items, size_t n, size_t item, comparison compare, size_t *begins)
 {
     size_t rows = 0, at = 0;
     while (at < n) {
@@ -39,7 +40,7 @@ static size_t find_rows(char *items, size_t n, size_t item, comparison compare, 
         }
         size_t least = n - at < ROW_LEAST ? n - at : ROW_LEAST;
         if (end - at < least) {
-            insert(items + at * item, end - at, least, item, compare);
+            sort_insert_items(items + at * item, end - at, least, item, compare);
             end = at + least;
         }
         begins[rows++] = at;
@@ -49,7 +50,8 @@ static size_t find_rows(char *items, size_t n, size_t item, comparison compare, 
     return rows;
 }
 
-static void merge(const char *a, size_t n_a, const char *b, size_t n_b, size_t item, comparison compare, char *out)
+static void sort_merge_rows(const char *a, size_t n_a, const char *b, size_t n_b, size_t item, comparison compare,
+                            char *out)
 {
     const char *a_end = a + n_a * item, *b_end = b + n_b * item;
     while (a < a_end && b < b_end) {
@@ -62,7 +64,7 @@ static void merge(const char *a, size_t n_a, const char *b, size_t n_b, size_t i
     memcpy(out + (a_end - a), b, (size_t)(b_end - b));
 }
 
-static bool is_sorted(const char *items, size_t n, size_t item, comparison compare)
+static bool sort_is_sorted(const char *items, size_t n, size_t item, comparison compare)
 {
     for (size_t i = 1; i < n; i++) {
         if (compare(items + (i - 1) * item, items + i * item) > 0) {
@@ -72,10 +74,10 @@ static bool is_sorted(const char *items, size_t n, size_t item, comparison compa
     return true;
 }
 
-/* Without memory for a second table it takes longer. */
+/* Without memory for a second table it is slower. */
 void trace_sort(void *items, size_t n, size_t item, comparison compare)
 {
-    if (is_sorted(items, n, item, compare)) {
+    if (sort_is_sorted(items, n, item, compare)) {
         return;
     }
     size_t *begins = malloc((n / ROW_LEAST + 3) * sizeof *begins);
@@ -84,13 +86,13 @@ void trace_sort(void *items, size_t n, size_t item, comparison compare)
         qsort(items, n, item, compare);
         n = 0;
     }
-    size_t rows = n > 0 ? find_rows(items, n, item, compare, begins) : 0;
+    size_t rows = n > 0 ? sort_find_rows(items, n, item, compare, begins) : 0;
     while (rows > 1) {
         size_t made = 0;
         for (size_t r = 0; r < rows; r += 2) {
             size_t begin = begins[r], middle = begins[r + 1], end = r + 2 <= rows ? begins[r + 2] : middle;
-            merge(from + begin * item, middle - begin, from + middle * item, end - middle, item, compare,
-                  to + begin * item);
+            sort_merge_rows(from + begin * item, middle - begin, from + middle * item, end - middle, item, compare,
+                            to + begin * item);
             begins[made++] = begin;
         }
         begins[made] = n;
@@ -106,11 +108,11 @@ void trace_sort(void *items, size_t n, size_t item, comparison compare)
     free(spare);
 }
 
-/* By parts of the numbers, the lowest first. Parts that are the same in all are left out. */
+/* A radix sort, from the lowest digit. Skips digits that are equal in all numbers. */
 void trace_sort_times(int64_t *times, size_t n, int64_t *spare)
 {
     enum { BITS = 11, PLACES = 1 << BITS };
-    const uint64_t sign = UINT64_C(1) << 63; /* what is below zero comes first */
+    const uint64_t sign = UINT64_C(1) << 63; /* negative numbers come first */
     uint64_t all = ~UINT64_C(0), any = 0;
     int64_t *from = times, *to = spare;
     for (size_t i = 0; i < n; i++) {

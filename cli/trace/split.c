@@ -1,20 +1,24 @@
-/* split.c - each device's window without rest: compute, transfer, idle; and idle without rest into causes. See model.h.
+/* split.c - splits each device's window into compute, transfer and idle, and all idle time into
+ * causes. See model.h.
  *
- * A gap is looked at from the operations that were submitted on the device and had not begun. In each lane that is the first such
- * operation, since a lane runs in order. What held it up is found backwards in time: before it was ready, the operation that ended
- * last of those that it waited for. If that one ran, it is the reason. If it had not begun, what held that one up is, and so on to the far end.
- * Where nothing held an operation up, it was on its way to the device. Where no operation was there, threads are looked at.
- * Where the trace does not have all waits of an operation, it may not have been on its way, and the cause is unknown.
- * So it is where the engine's records had no room, and none shows that the operation ended: it may have run.
+ * A gap is explained from the operations that were submitted on the device but had not begun. In
+ * each lane only the first one counts, because a lane runs in order. The walk goes backwards in
+ * time to find what held it up. Before the operation was ready, the one of its waits that ended
+ * last held it up. If that operation ran, it is the cause. If it had not begun, its own holder is
+ * next, and so on to the far end. If nothing held an operation up, it was on its way to the device.
+ * If no operation was submitted, threads are examined. If an operation's waits are incomplete, it
+ * may not have been on its way, and the cause is unknown. The same holds if the engine dropped
+ * records and none shows its end: it may have run.
  *
  * Threads, Locks: see model.h.
- * Always: pieces follow each other from the window's begin to its end. A walk back takes a bounded number of steps, whatever the file.
+ * Always: pieces follow each other from the window's begin to its end. A walk takes a bounded
+ * number of steps for any file.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "cli/trace/parts.h"
 
-/* A time in which a cause holds. */
+/* A period during which a cause holds. */
 typedef struct cover {
     int64_t begin, end;
     int16_t other;
@@ -24,26 +28,28 @@ typedef struct cover {
 typedef struct covers {
     cover *list;
     size_t n, room;
-    size_t at; /* while they are swept */
+    size_t at; /* position of the sweep */
 } covers;
 
 typedef struct splitter {
     trace *t;
     int device;
-    covers cause[TRACE_CAUSES];   /* in the gap at hand */
-    covers threads[TRACE_CAUSES]; /* of the whole window: LOSS, COPY, RING, MEMORY by what threads did */
-    size_t *next;                 /* of each lane of the device: its first operation that had not begun */
+    covers cause[TRACE_CAUSES]; /* in the current gap */
+    /* for the whole window: LOSS, COPY, RING, MEMORY, from what threads did */
+    covers threads[TRACE_CAUSES];
+    /* for each lane of the device: its first operation that had not begun */
+    size_t *next;
     const trace_lane *lanes;
     size_t n_lanes;
     trace_piece *pieces;
     size_t n, room;
-    uint64_t steps; /* that walks may still take */
-    bool failed;    /* no memory */
+    uint64_t steps; /* left for walks */
+    bool failed;    /* out of memory */
 } splitter;
 
-/* ------------------------------------------------------------------------------------------------------- covers -- */
+/* ---- covers ---- */
 
-static void add_cover(splitter *s, covers *c, cover one)
+static void split_add_cover(splitter *s, covers *c, cover one)
 {
     if (one.begin >= one.end || s->failed) {
         return;
@@ -61,18 +67,18 @@ static void add_cover(splitter *s, covers *c, cover one)
     c->list[c->n++] = one;
 }
 
-static int compare_covers(const void *a, const void *b)
+static int split_compare_covers(const void *a, const void *b)
 {
     const cover *x = a, *y = b;
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end < y->end) - (x->end > y->end);
 }
 
-/* Sorts them, and cuts off what an earlier one covers already. */
-static void part_covers(covers *c)
+/* Sorts the covers, and removes overlaps with earlier ones. */
+static void split_part_covers(covers *c)
 {
     size_t n = 0;
     if (c->n > 1) {
-        trace_sort(c->list, c->n, sizeof *c->list, compare_covers);
+        trace_sort(c->list, c->n, sizeof *c->list, split_compare_covers);
     }
     for (size_t i = 0; i < c->n; i++) {
         cover one = c->list[i];
@@ -85,8 +91,9 @@ static void part_covers(covers *c)
     c->at = 0;
 }
 
-/* The cover at a time; where there is none, NULL and when the next one begins. Times may only grow from call to call. */
-static const cover *cover_at(covers *c, int64_t time, int64_t *next)
+/* The cover at a time. If none, returns NULL and lowers *next to the begin of the next one.
+ * Times must not decrease between calls. */
+static const cover *split_cover_at(covers *c, int64_t time, int64_t *next)
 {
     while (c->at < c->n && c->list[c->at].end <= time) {
         c->at++;
@@ -101,9 +108,9 @@ static const cover *cover_at(covers *c, int64_t time, int64_t *next)
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- pieces -- */
+/* ---- pieces ---- */
 
-static void add_piece(splitter *s, trace_piece one)
+static void split_add_piece(splitter *s, trace_piece one)
 {
     trace_piece *last = s->n > 0 ? &s->pieces[s->n - 1] : NULL;
     if (one.begin >= one.end || s->failed) {
@@ -127,25 +134,26 @@ static void add_piece(splitter *s, trace_piece one)
     s->pieces[s->n++] = one;
 }
 
-/* ---------------------------------------------------------------------------------------------- walks backwards -- */
+/* ---- walks backwards ---- */
 
-static int device_of(const trace *t, int32_t op)
+static int split_device_of(const trace *t, int32_t op)
 {
     return trace_lane_device(t->ops[op].lane);
 }
 
-/* What the bytes of a copy have at their other end, seen from a device. */
-static int16_t other_end(const trace_op *op, int device)
+/* The device at the other end of a copy. */
+static int16_t split_other_end(const trace_op *op, int device)
 {
     uint8_t other = op->src == device ? op->dst : op->src;
     return other < TRACE_DEVICES && other != device ? other : TRACE_NONE;
 }
 
-/* `far` is why the head did not run from `begin` to `end`. `ran`: it ran or was a claim, else it was on its way itself. */
-static void blame(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t begin, int64_t end, bool ran)
+/* `far` kept the head from running between `begin` and `end`. `ran`: `far` ran or was a claim;
+ * else it was on its own way. */
+static void split_blame_op(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t begin, int64_t end, bool ran)
 {
     const trace_op *op = &s->t->ops[far];
-    int device = device_of(s->t, far);
+    int device = split_device_of(s->t, far);
     cover one = {begin, end, TRACE_NONE, head, far, wait};
     trace_cause cause = TRACE_CAUSE_OVERHEAD;
     bool missed = op->began == TRACE_UNSEEN && op->done == TRACE_UNSEEN && s->t->devices[device].incomplete;
@@ -155,54 +163,55 @@ static void blame(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t 
         cause = TRACE_CAUSE_CLAIM;
     } else if (op->kind == HDI_RECORD_OP_COPY && (ran || device != s->device)) {
         cause = TRACE_CAUSE_COPY;
-        one.other = other_end(op, s->device);
+        one.other = split_other_end(op, s->device);
     } else if (device != s->device) {
         cause = TRACE_CAUSE_DEVICE;
         one.other = (int16_t)device;
     }
-    add_cover(s, &s->cause[cause], one);
+    split_add_cover(s, &s->cause[cause], one);
 }
 
-/* Why `head`, submitted and not begun, did not run from `begin` to `end`. */
-static void walk(splitter *s, int32_t head, int64_t begin, int64_t end)
+/* Finds why `head`, submitted but not begun, did not run from `begin` to `end`. */
+static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t end)
 {
     const trace *t = s->t;
     int32_t at = head, wait = TRACE_NONE;
     while (begin < end) {
         const trace_op *op = &t->ops[at];
-        /* when it ran */
+        /* while it ran */
         if (at != head) {
             int64_t ran = op->began == TRACE_UNSEEN ? INT64_MAX : trace_most(op->began, begin);
             if (op->kind == HDI_RECORD_OP_CLAIM && op->began == TRACE_UNSEEN && op->ready != TRACE_UNSEEN) {
                 ran = trace_most(op->ready, begin); /* the program had not noticed it yet */
             }
             if (ran < end) {
-                blame(s, head, at, wait, ran, end, true);
+                split_blame_op(s, head, at, wait, ran, end, true);
                 end = ran;
             }
         }
-        /* when nothing held it up */
+        /* while nothing held it up */
         int64_t ready = op->holder == TRACE_NONE ? begin : op->ready == TRACE_UNSEEN ? end : op->ready;
         ready = trace_most(ready, begin);
-        ready = trace_most(ready, trace_least(op->submitted, end)); /* not there yet: its waits are no reason */
+        /* not submitted yet: its waits do not matter */
+        ready = trace_most(ready, trace_least(op->submitted, end));
         if (ready < end) {
-            blame(s, head, at, wait, ready, end, false);
+            split_blame_op(s, head, at, wait, ready, end, false);
             end = ready;
         }
         if (op->holder == TRACE_NONE || s->steps == 0) {
-            blame(s, head, at, wait, begin, end, false);
+            split_blame_op(s, head, at, wait, begin, end, false);
             return;
         }
         s->steps--;
-        bool crosses = device_of(t, op->holder) != device_of(t, at) || wait == TRACE_NONE;
+        bool crosses = split_device_of(t, op->holder) != split_device_of(t, at) || wait == TRACE_NONE;
         wait = op->held_by != TRACE_NONE && crosses ? op->held_by : wait;
         at = op->holder;
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- what threads did -- */
+/* ---- activity of threads ---- */
 
-static uint32_t devices_of_thread(const trace *t, uint32_t thread)
+static uint32_t split_devices_of_thread(const trace *t, uint32_t thread)
 {
     size_t low = 0, high = t->n_threads;
     while (low < high) {
@@ -216,9 +225,9 @@ static uint32_t devices_of_thread(const trace *t, uint32_t thread)
     return low < t->n_threads && t->threads[low].thread == thread ? t->threads[low].devices : 0;
 }
 
-static void add_pause(splitter *s, const trace_pause *p)
+static void split_add_pause(splitter *s, const trace_pause *p)
 {
-    bool feeds = (devices_of_thread(s->t, p->thread) >> s->device & 1) != 0;
+    bool feeds = (split_devices_of_thread(s->t, p->thread) >> s->device & 1) != 0;
     cover one = {p->begin, p->end, TRACE_NONE, TRACE_NONE, TRACE_NONE, TRACE_NONE};
     int device = p->device;
     trace_cause cause = TRACE_CAUSE_MEMORY;
@@ -232,40 +241,40 @@ static void add_pause(splitter *s, const trace_pause *p)
     }
     if (device == s->device || feeds) {
         one.other = (int16_t)(device != s->device && device >= 0 && device < s->t->n_devices ? device : TRACE_NONE);
-        add_cover(s, &s->threads[cause], one);
+        split_add_cover(s, &s->threads[cause], one);
     }
 }
 
-/* Shorter ones are the usual way of an allocation. */
+/* Shorter ones are normal allocations. */
 enum { LONG_ALLOC_NS = 20000 };
 
-static void add_memory(splitter *s, const trace_memory *m)
+static void split_add_memory(splitter *s, const trace_memory *m)
 {
-    bool feeds = (devices_of_thread(s->t, m->thread) >> s->device & 1) != 0;
+    bool feeds = (split_devices_of_thread(s->t, m->thread) >> s->device & 1) != 0;
     bool here = m->kind == 0 && m->device == s->device;
     if (m->is_alloc && m->took >= LONG_ALLOC_NS && (here || feeds)) {
         cover one = {m->time - m->took, m->time, TRACE_NONE, TRACE_NONE, TRACE_NONE, TRACE_NONE};
         one.other = m->kind == 0 && !here && m->device < s->t->n_devices ? m->device : TRACE_NONE;
-        add_cover(s, &s->threads[TRACE_CAUSE_MEMORY], one);
+        split_add_cover(s, &s->threads[TRACE_CAUSE_MEMORY], one);
     }
 }
 
-/* Calls that move the program's own memory hold their thread up. */
-static void add_transfer(splitter *s, const trace_transfer *x)
+/* Calls that move the program's own memory block their thread. */
+static void split_add_transfer(splitter *s, const trace_transfer *x)
 {
     bool own = x->way == HDI_RECORD_WAY_WRITE || x->way == HDI_RECORD_WAY_READ || x->way == HDI_RECORD_WAY_STAGED;
-    bool feeds = (devices_of_thread(s->t, x->thread) >> s->device & 1) != 0;
+    bool feeds = (split_devices_of_thread(s->t, x->thread) >> s->device & 1) != 0;
     bool here = x->src == s->device || x->dst == s->device;
     if (own && (here || feeds)) {
         uint8_t far = x->src < TRACE_DEVICES ? x->src : x->dst;
         cover one = {x->called, x->returned, TRACE_NONE, x->op, x->op, TRACE_NONE};
         one.other = far < s->t->n_devices && far != s->device ? far : TRACE_NONE;
-        add_cover(s, &s->threads[TRACE_CAUSE_COPY], one);
+        split_add_cover(s, &s->threads[TRACE_CAUSE_COPY], one);
     }
 }
 
-/* A loss without a return is over with the device's next one: it had come back by then. */
-static int64_t loss_ends(const trace *t, size_t loss)
+/* A loss without a return ends at the device's next loss: it had come back by then. */
+static int64_t split_loss_ends(const trace *t, size_t loss)
 {
     for (size_t i = loss + 1; i < t->n_losses; i++) {
         if (t->losses[i].device == t->losses[loss].device) {
@@ -275,35 +284,36 @@ static int64_t loss_ends(const trace *t, size_t loss)
     return t->end;
 }
 
-static void see_threads(splitter *s)
+static void split_see_threads(splitter *s)
 {
     const trace *t = s->t;
     for (size_t i = 0; i < t->n_losses; i++) {
         const trace_loss *l = &t->losses[i];
         if (l->device == s->device) {
-            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(loss_ends(t, i), l->time) : l->ended;
-            add_cover(s, &s->threads[TRACE_CAUSE_LOSS],
-                      (cover){l->time, end, TRACE_NONE, l->op, TRACE_NONE, TRACE_NONE});
+            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(split_loss_ends(t, i), l->time) : l->ended;
+            split_add_cover(s, &s->threads[TRACE_CAUSE_LOSS],
+                            (cover){l->time, end, TRACE_NONE, l->op, TRACE_NONE, TRACE_NONE});
         }
     }
     for (size_t i = 0; i < t->n_pauses; i++) {
-        add_pause(s, &t->pauses[i]);
+        split_add_pause(s, &t->pauses[i]);
     }
     for (size_t i = 0; i < t->n_memory; i++) {
-        add_memory(s, &t->memory[i]);
+        split_add_memory(s, &t->memory[i]);
     }
     for (size_t i = 0; i < t->n_transfers; i++) {
-        add_transfer(s, &t->transfers[i]);
+        split_add_transfer(s, &t->transfers[i]);
     }
     for (int i = 0; i < TRACE_CAUSES; i++) {
-        part_covers(&s->threads[i]);
+        split_part_covers(&s->threads[i]);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- a gap -- */
+/* ---- a gap ---- */
 
-/* The first operation of a lane that the gap's end finds not begun. Work between `begin` and `end` has no time, or none of its own. */
-static int32_t find_head(splitter *s, size_t lane, int64_t begin)
+/* The first operation of a lane that had not begun at `begin`, the begin of the gap. No
+ * operation with a time of its own begins within a gap. */
+static int32_t split_find_head(splitter *s, size_t lane, int64_t begin)
 {
     const trace_op *ops = s->t->ops;
     size_t end = (size_t)s->lanes[lane].first_op + (size_t)s->lanes[lane].n_ops;
@@ -320,25 +330,26 @@ static int32_t find_head(splitter *s, size_t lane, int64_t begin)
     return TRACE_NONE;
 }
 
-/* Which cause holds at a time, and until when at least. */
-static trace_cause cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
+/* The cause at a time, and the earliest time at which it may change. */
+static trace_cause split_cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
-    /* a thread that waits for room is a reason only where no operation is there: more room would not let that one go */
+    /* a thread that waits for room is a cause only if no operation is waiting: more room would
+     * not start that one */
     static const uint8_t asked[] = {TRACE_CAUSE_LOSS,   TRACE_CAUSE_DEVICE,  TRACE_CAUSE_COPY,     TRACE_CAUSE_CLAIM,
                                     TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD, TRACE_CAUSE_RING};
     for (size_t i = 0; i < sizeof asked; i++) {
         trace_cause c = (trace_cause)asked[i];
-        const cover *work = cover_at(&s->cause[c], time, until);
-        /* a call that moves bytes is a reason only where no operation is there */
+        const cover *work = split_cover_at(&s->cause[c], time, until);
+        /* a call that moves bytes is a cause only if no operation is waiting */
         bool asks = c != TRACE_CAUSE_COPY;
-        const cover *found = work ? work : asks ? cover_at(&s->threads[c], time, until) : NULL;
+        const cover *found = work ? work : asks ? split_cover_at(&s->threads[c], time, until) : NULL;
         if (found) {
             *out = *found;
             *until = trace_least(*until, found->end);
             return c;
         }
     }
-    const cover *call = cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);
+    const cover *call = split_cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);
     if (call) {
         *out = *call;
         *until = trace_least(*until, call->end);
@@ -354,20 +365,21 @@ static void split_gap(splitter *s, int64_t begin, int64_t end)
         s->cause[c].n = s->cause[c].at = 0;
     }
     for (size_t i = 0; i < s->n_lanes; i++) {
-        int32_t head = find_head(s, i, begin);
+        int32_t head = split_find_head(s, i, begin);
         if (head != TRACE_NONE && s->t->ops[head].submitted < end) {
-            walk(s, head, trace_most(begin, s->t->ops[head].submitted), end);
+            split_walk_waits(s, head, trace_most(begin, s->t->ops[head].submitted), end);
         }
     }
     for (int c = 0; c < TRACE_CAUSES; c++) {
-        part_covers(&s->cause[c]);
+        split_part_covers(&s->cause[c]);
     }
     trace_device *d = &s->t->devices[s->device];
     while (begin < end && !s->failed) {
         int64_t until = end;
         cover why;
-        trace_cause cause = cause_at(s, begin, &until, &why);
-        add_piece(s, (trace_piece){begin, until, TRACE_IDLE, (uint8_t)cause, why.other, why.op, why.holder, why.wait});
+        trace_cause cause = split_cause_at(s, begin, &until, &why);
+        split_add_piece(
+            s, (trace_piece){begin, until, TRACE_IDLE, (uint8_t)cause, why.other, why.op, why.holder, why.wait});
         d->cause[cause] += until - begin;
         if (cause == TRACE_CAUSE_DEVICE && why.other >= 0 && why.other < TRACE_DEVICES) {
             d->for_device[why.other] += until - begin;
@@ -376,23 +388,23 @@ static void split_gap(splitter *s, int64_t begin, int64_t end)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- a device -- */
+/* ---- a device ---- */
 
-/* Where something begins or ends on the device. */
+/* The begin or end of work on the device. */
 typedef struct event {
     int64_t time;
     int8_t compute, transfer; /* 1: begins, -1: ends */
     int32_t op;
 } event;
 
-static int compare_events(const void *a, const void *b)
+static int split_compare_events(const void *a, const void *b)
 {
     const event *x = a, *y = b;
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-/* The first stretch of a device, or of one behind it: stretches are sorted by lane. */
-static size_t first_stretch(const trace *t, int device)
+/* The first stretch of the device, or of a later one: stretches are sorted by lane. */
+static size_t split_first_stretch(const trace *t, int device)
 {
     size_t low = 0, high = t->n_stretches;
     while (low < high) {
@@ -406,16 +418,16 @@ static size_t first_stretch(const trace *t, int device)
     return low;
 }
 
-/* Of a stretch the SPAN has one kind for launches and fills, so the operations are looked at. */
-static bool stretch_moves(const trace *t, const trace_stretch *x)
+/* A SPAN uses one kind for launches and fills, so this looks at the operations. */
+static bool split_stretch_moves(const trace *t, const trace_stretch *x)
 {
     return trace_moves(t, x->lane, x->first_op != TRACE_NONE ? t->ops[x->first_op].kind : x->op);
 }
 
-static event *make_events(const splitter *s, size_t *n)
+static event *split_make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
-    size_t begin = first_stretch(t, s->device), end = first_stretch(t, s->device + 1);
+    size_t begin = split_first_stretch(t, s->device), end = split_first_stretch(t, s->device + 1);
     event *events = trace_table(2 * (end - begin + t->n_activities), sizeof *events);
     *n = 0;
     for (size_t i = begin; events && i < end; i++) {
@@ -423,11 +435,11 @@ static event *make_events(const splitter *s, size_t *n)
         if (x->began == x->ended) {
             continue;
         }
-        bool moves = stretch_moves(t, x);
+        bool moves = split_stretch_moves(t, x);
         events[(*n)++] = (event){x->began, !moves, moves, x->first_op};
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
     }
-    for (size_t i = 0; events && i < t->n_activities; i++) { /* of other libraries */
+    for (size_t i = 0; events && i < t->n_activities; i++) { /* work of other libraries */
         const trace_activity *a = &t->activities[i];
         int64_t from = trace_most(a->begin, t->begin), to = trace_least(a->end, t->end);
         if (a->device == s->device && a->op == TRACE_NONE && from < to && !trace_is_signal(a)) {
@@ -437,12 +449,12 @@ static event *make_events(const splitter *s, size_t *n)
         }
     }
     if (events) {
-        trace_sort(events, *n, sizeof *events, compare_events);
+        trace_sort(events, *n, sizeof *events, split_compare_events);
     }
     return events;
 }
 
-/* From one event to the next. */
+/* Adds the time between two events. */
 static void split_between(splitter *s, int64_t begin, int64_t end, int64_t computing, int64_t moving, int32_t op)
 {
     trace_device *d = &s->t->devices[s->device];
@@ -458,8 +470,8 @@ static void split_between(splitter *s, int64_t begin, int64_t end, int64_t compu
         if (last && last->state == state) {
             last->end = end;
         } else {
-            add_piece(s,
-                      (trace_piece){begin, end, (uint8_t)state, TRACE_CAUSES, TRACE_NONE, op, TRACE_NONE, TRACE_NONE});
+            split_add_piece(
+                s, (trace_piece){begin, end, (uint8_t)state, TRACE_CAUSES, TRACE_NONE, op, TRACE_NONE, TRACE_NONE});
         }
         return;
     }
@@ -467,7 +479,7 @@ static void split_between(splitter *s, int64_t begin, int64_t end, int64_t compu
     split_gap(s, begin, end);
 }
 
-static void sweep(splitter *s, const event *events, size_t n)
+static void split_sweep_events(splitter *s, const event *events, size_t n)
 {
     int64_t at = s->t->begin, computing = 0, moving = 0;
     int32_t op = TRACE_NONE;
@@ -481,8 +493,8 @@ static void sweep(splitter *s, const event *events, size_t n)
     split_between(s, at, s->t->end, computing, moving, op);
 }
 
-/* The device's lanes follow each other, since lanes are sorted. */
-static void find_lanes(splitter *s)
+/* Lanes are sorted, so the device's lanes are adjacent. */
+static void split_find_lanes(splitter *s)
 {
     const trace *t = s->t;
     size_t first = 0;
@@ -501,16 +513,16 @@ static bool split_device(trace *t, int device)
     size_t n_events = 0;
     t->devices[device].begin = t->begin;
     t->devices[device].end = t->end;
-    find_lanes(&s);
+    split_find_lanes(&s);
     s.next = trace_table(s.n_lanes, sizeof *s.next);
-    event *events = make_events(&s, &n_events);
+    event *events = split_make_events(&s, &n_events);
     bool ok = events && s.next;
     if (ok) {
         for (size_t i = 0; i < s.n_lanes; i++) {
             s.next[i] = (size_t)s.lanes[i].first_op;
         }
-        see_threads(&s);
-        sweep(&s, events, n_events);
+        split_see_threads(&s);
+        split_sweep_events(&s, events, n_events);
     }
     for (int i = 0; i < TRACE_CAUSES; i++) {
         free(s.cause[i].list);

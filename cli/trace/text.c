@@ -1,7 +1,8 @@
-/* text.c - a trace as text: how each device's time divides, findings, kernels, paths, memory; the chain behind an operation.
+/* text.c - prints a trace as text: each device's time, findings, kernels, paths, memory; the chain
+ * behind an operation.
  *
  * Threads, Locks: see model.h.
- * Always: what is missing in the file is stated first.
+ * Always: it first states what is missing in the file.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,34 +14,34 @@
 enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40, QUEUES_SHOWN = 2 };
 
 /* 12.3 */
-static double percent(int64_t part, int64_t of)
+static double trace_text_percent_of(int64_t part, int64_t of)
 {
     return of > 0 ? (double)part * 100 / (double)of : 0;
 }
 
-static size_t shown(size_t n, size_t most, bool all)
+static size_t trace_text_shown_lines(size_t n, size_t most, bool all)
 {
     return all || n <= most ? n : most;
 }
 
-static void put_more(size_t n, size_t most, bool all, FILE *out)
+static void trace_text_put_more(size_t n, size_t most, bool all, FILE *out)
 {
-    if (n > shown(n, most, all)) {
-        fprintf(out, "  and %zu more\n", n - shown(n, most, all));
+    if (n > trace_text_shown_lines(n, most, all)) {
+        fprintf(out, "  and %zu more\n", n - trace_text_shown_lines(n, most, all));
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- head -- */
+/* ---- head ---- */
 
-static const char *detail_text(int detail)
+static const char *trace_text_detail_text(int detail)
 {
     return detail == HDI_RECORD_DETAIL_FULL    ? "times of every operation"
-           : detail == HDI_RECORD_DETAIL_CUPTI ? "times of stretches, and CUPTI's"
+           : detail == HDI_RECORD_DETAIL_CUPTI ? "times of stretches and of CUPTI"
                                                : "times of stretches";
 }
 
-/* Of the device whose times are farthest from the host's. Some microseconds are usual. */
-static void put_clock_note(const trace *t, FILE *out)
+/* For the device whose times differ most from the host's times. A few microseconds are normal. */
+static void trace_text_put_clock_note(const trace *t, FILE *out)
 {
     enum { FAR_NS = 50000 };
     int worst = TRACE_NONE;
@@ -60,8 +61,8 @@ static void put_clock_note(const trace *t, FILE *out)
     }
 }
 
-/* What the file does not have: each is a reason to read figures with care. */
-static void put_notes(const trace *t, FILE *out)
+/* Lists what is missing in the file, which makes the figures less certain. */
+static void trace_text_put_notes(const trace *t, FILE *out)
 {
     if (t->dropped > 0) {
         fprintf(out,
@@ -85,14 +86,14 @@ static void put_notes(const trace *t, FILE *out)
             " operations have no times of their device; theirs are by others of their kind, or as the host saw them\n",
             t->unplaced);
     }
-    put_clock_note(t, out);
+    trace_text_put_clock_note(t, out);
     if (!t->ended) {
         fprintf(out, "note: the trace was not stopped in order%s; it is complete up to its last records\n",
                 t->cut ? ", and ends within a record" : "");
     }
 }
 
-static void put_reported(const trace *t, FILE *out)
+static void trace_text_put_reported(const trace *t, FILE *out)
 {
     if (t->n_activities > 0) {
         fprintf(out,
@@ -102,42 +103,42 @@ static void put_reported(const trace *t, FILE *out)
     }
 }
 
-static void put_head(const trace *t, bool all, FILE *out)
+static void trace_text_put_head(const trace *t, bool all, FILE *out)
 {
     char time[HDI_AMOUNT_BYTES], window[HDI_AMOUNT_BYTES + 4];
     snprintf(window, sizeof window, "%s of", trace_time_text(t->end - t->begin, time));
     fprintf(out, "%s%s%s work on %d device%s, %zu operations, %s%s\n", t->file, t->file[0] ? ": " : "",
-            t->n_ops > 0 ? window : "no", t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops, detail_text(t->detail),
-            t->runs > 1 ? ", of several runtimes one after the other" : "");
-    put_reported(t, out);
+            t->n_ops > 0 ? window : "no", t->n_devices, t->n_devices == 1 ? "" : "s", t->n_ops,
+            trace_text_detail_text(t->detail), t->runs > 1 ? ", of several runtimes one after the other" : "");
+    trace_text_put_reported(t, out);
     if (all && t->spans_by_clock > 0) {
         fprintf(out, "%" PRIu64 " stretches end when the engine saw the end, a little late\n", t->spans_by_clock);
     }
-    put_notes(t, out);
+    trace_text_put_notes(t, out);
 }
 
-/* ------------------------------------------------------------------------------------------------------ devices -- */
+/* ---- devices ---- */
 
-static void put_device(const trace *t, int d, FILE *out)
+static void trace_text_put_device(const trace *t, int d, FILE *out)
 {
     const trace_device *x = &t->devices[d];
     int64_t window = x->end - x->begin;
-    fprintf(out, "%6d %8.1f %% %7.1f %% %7.1f %%  ", d, percent(x->compute, window), percent(x->transfer, window),
-            percent(x->idle, window));
+    fprintf(out, "%6d %8.1f %% %7.1f %% %7.1f %%  ", d, trace_text_percent_of(x->compute, window),
+            trace_text_percent_of(x->transfer, window), trace_text_percent_of(x->idle, window));
     for (int c = 0; c < TRACE_CAUSES; c++) {
         if (x->cause[c] > 0) {
-            fprintf(out, " %s %.1f %%", trace_cause_id((trace_cause)c), percent(x->cause[c], window));
+            fprintf(out, " %s %.1f %%", trace_cause_id((trace_cause)c), trace_text_percent_of(x->cause[c], window));
         }
         for (int e = 0; c == TRACE_CAUSE_DEVICE && e < t->n_devices && x->cause[c] > 0; e++) {
             if (x->for_device[e] > 0) {
-                fprintf(out, " (%d: %.1f %%)", e, percent(x->for_device[e], window));
+                fprintf(out, " (%d: %.1f %%)", e, trace_text_percent_of(x->for_device[e], window));
             }
         }
     }
     fprintf(out, "\n");
 }
 
-static void put_delays(const trace_delays *d, FILE *out)
+static void trace_text_put_delays(const trace_delays *d, FILE *out)
 {
     if (d->issued > 0) {
         fprintf(out, "given to the driver %s after the submit (99 %%: %s)", TRACE_NS(d->issue_p50),
@@ -148,11 +149,11 @@ static void put_delays(const trace_delays *d, FILE *out)
     }
 }
 
-/* Where a part of the window is the way to the device, or all is wanted. */
-static void put_queue(const trace *t, int d, bool all, FILE *out)
+/* Prints the queue if the way to the device takes part of the window, or if `all` is set. */
+static void trace_text_put_queue(const trace *t, int d, bool all, FILE *out)
 {
     const trace_device *x = &t->devices[d];
-    bool tells = percent(x->cause[TRACE_CAUSE_OVERHEAD], x->end - x->begin) >= 3;
+    bool tells = trace_text_percent_of(x->cause[TRACE_CAUSE_OVERHEAD], x->end - x->begin) >= 3;
     if ((!all && !tells) || x->queue_most == 0) {
         return;
     }
@@ -160,35 +161,35 @@ static void put_queue(const trace *t, int d, bool all, FILE *out)
             x->queue_most);
     if (x->delays.issued > 0) {
         fprintf(out, "; launches are ");
-        put_delays(&x->delays, out);
+        trace_text_put_delays(&x->delays, out);
     }
     fprintf(out, "\n");
 }
 
-static void put_devices(const trace *t, bool all, FILE *out)
+static void trace_text_put_devices(const trace *t, bool all, FILE *out)
 {
     fprintf(out, "device   compute  transfer      idle   and why\n");
-    for (size_t d = 0; d < shown((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
-        put_device(t, (int)d, out);
+    for (size_t d = 0; d < trace_text_shown_lines((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
+        trace_text_put_device(t, (int)d, out);
     }
-    put_more((size_t)t->n_devices, DEVICES_SHOWN, all, out);
-    for (size_t d = 0; d < shown((size_t)t->n_devices, QUEUES_SHOWN, all); d++) {
-        put_queue(t, (int)d, all, out);
+    trace_text_put_more((size_t)t->n_devices, DEVICES_SHOWN, all, out);
+    for (size_t d = 0; d < trace_text_shown_lines((size_t)t->n_devices, QUEUES_SHOWN, all); d++) {
+        trace_text_put_queue(t, (int)d, all, out);
     }
     fprintf(out, "critical path:");
     const char *comma = "";
     for (int a = 0; a < TRACE_ALONG; a++) {
         if (t->along[a] > 0) {
             fprintf(out, "%s %s %s (%.0f %%)", comma, trace_along_text((trace_along)a), TRACE_NS(t->along[a]),
-                    percent(t->along[a], t->end - t->begin));
+                    trace_text_percent_of(t->along[a], t->end - t->begin));
             comma = ",";
         }
     }
     fprintf(out, "\n");
 }
 
-/* The other devices that a kind of finding is about. */
-static void put_again(const trace *t, const trace_finding *first, FILE *out)
+/* Prints the other devices of a kind of finding. */
+static void trace_text_put_again(const trace *t, const trace_finding *first, FILE *out)
 {
     const char *comma = "   also";
     size_t n = 0;
@@ -205,7 +206,7 @@ static void put_again(const trace *t, const trace_finding *first, FILE *out)
     fprintf(out, "%s%s", n > DEVICES_SHOWN ? " and more" : "", n > 0 ? "\n" : "");
 }
 
-static void put_findings(const trace *t, bool all, FILE *out)
+static void trace_text_put_findings(const trace *t, bool all, FILE *out)
 {
     if (t->n_findings == 0) {
         fprintf(out, "findings: none\n");
@@ -217,27 +218,27 @@ static void put_findings(const trace *t, bool all, FILE *out)
         const trace_finding *f = &t->findings[i];
         bool again = !all && f->first != (int32_t)i;
         kinds += !again;
-        if (again || kinds > shown(kinds, FINDINGS_SHOWN, all)) {
+        if (again || kinds > trace_text_shown_lines(kinds, FINDINGS_SHOWN, all)) {
             continue;
         }
         fprintf(out, "%zu. %s: %s%s%s\n   %s\n   > %s\n", kinds, f->id, f->title, f->gain > 0 ? "; up to " : "",
                 f->gain > 0 ? TRACE_NS(f->gain) : "", f->evidence, f->remedy);
         if (!all) {
-            put_again(t, f, out);
+            trace_text_put_again(t, f, out);
         }
     }
-    put_more(kinds, FINDINGS_SHOWN, all, out);
+    trace_text_put_more(kinds, FINDINGS_SHOWN, all, out);
 }
 
-/* ------------------------------------------------------------------------------------------------------- tables -- */
+/* ---- tables ---- */
 
-static void put_launches(const trace *t, bool all, FILE *out)
+static void trace_text_put_launches(const trace *t, bool all, FILE *out)
 {
     if (t->n_launches == 0) {
         return;
     }
     fprintf(out, "kernels:\n");
-    for (size_t i = 0; i < shown(t->n_launches, ROWS_SHOWN, all); i++) {
+    for (size_t i = 0; i < trace_text_shown_lines(t->n_launches, ROWS_SHOWN, all); i++) {
         const trace_launch *l = &t->launches[i];
         const char *name = trace_name(t, l->kernel);
         fprintf(out, "  %.60s: %" PRIu64 " launches", name[0] ? name : "(no name)", l->count);
@@ -252,17 +253,17 @@ static void put_launches(const trace *t, bool all, FILE *out)
         }
         if (all && l->delays.issued > 0) {
             fprintf(out, "; ");
-            put_delays(&l->delays, out);
+            trace_text_put_delays(&l->delays, out);
             fprintf(out, "\n");
         } else {
             fprintf(out, "; begins %s after its submit (99 %%: %s)\n", TRACE_NS(l->submit_to_begin_p50),
                     TRACE_NS(l->submit_to_begin_p99));
         }
     }
-    put_more(t->n_launches, ROWS_SHOWN, all, out);
+    trace_text_put_more(t->n_launches, ROWS_SHOWN, all, out);
 }
 
-static void put_end(uint8_t device, FILE *out)
+static void trace_text_put_end(uint8_t device, FILE *out)
 {
     if (device < TRACE_DEVICES) {
         fprintf(out, "%d", device);
@@ -271,18 +272,18 @@ static void put_end(uint8_t device, FILE *out)
     }
 }
 
-static void put_links(const trace *t, bool all, FILE *out)
+static void trace_text_put_links(const trace *t, bool all, FILE *out)
 {
     if (t->n_links == 0) {
         return;
     }
     fprintf(out, "transfers:\n");
-    for (size_t i = 0; i < shown(t->n_links, ROWS_SHOWN, all); i++) {
+    for (size_t i = 0; i < trace_text_shown_lines(t->n_links, ROWS_SHOWN, all); i++) {
         const trace_link *l = &t->links[i];
         fprintf(out, "  %s, ", trace_way_text(l->way));
-        put_end(l->src, out);
+        trace_text_put_end(l->src, out);
         fprintf(out, " -> ");
-        put_end(l->dst, out);
+        trace_text_put_end(l->dst, out);
         fprintf(out, ": %" PRIu64 " of %s in all, busy %s, %.1f GB/s", l->count, TRACE_BYTES(l->bytes),
                 TRACE_NS(l->busy), l->rate / 1e9);
         if (l->peak > 0) {
@@ -292,16 +293,16 @@ static void put_links(const trace *t, bool all, FILE *out)
         }
         fprintf(out, "\n");
     }
-    put_more(t->n_links, ROWS_SHOWN, all, out);
+    trace_text_put_more(t->n_links, ROWS_SHOWN, all, out);
 }
 
-static void put_labels(const trace *t, bool all, FILE *out)
+static void trace_text_put_labels(const trace *t, bool all, FILE *out)
 {
     if (t->n_labels == 0) {
         return;
     }
     fprintf(out, "memory, by label:\n");
-    for (size_t i = 0; i < shown(t->n_labels, LABELS_SHOWN, all); i++) {
+    for (size_t i = 0; i < trace_text_shown_lines(t->n_labels, LABELS_SHOWN, all); i++) {
         const trace_label *l = &t->labels[i];
         const char *name = trace_name(t, l->label);
         if (l->kind == 0) {
@@ -319,8 +320,8 @@ static void put_labels(const trace *t, bool all, FILE *out)
         }
         fprintf(out, "\n");
     }
-    put_more(t->n_labels, LABELS_SHOWN, all, out);
-    for (size_t d = 0; d < shown((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
+    trace_text_put_more(t->n_labels, LABELS_SHOWN, all, out);
+    for (size_t d = 0; d < trace_text_shown_lines((size_t)t->n_devices, DEVICES_SHOWN, all); d++) {
         if (trace_has_rest(&t->devices[d])) {
             fprintf(out, "  device %zu, the rest: %s of %s at most, " TRACE_REST_TEXT "\n", d,
                     TRACE_BYTES(t->devices[d].in_use_rest), TRACE_BYTES(t->devices[d].in_use_most));
@@ -328,14 +329,14 @@ static void put_labels(const trace *t, bool all, FILE *out)
     }
 }
 
-static void put_all(const trace *t, bool all, FILE *out)
+static void trace_text_put_all(const trace *t, bool all, FILE *out)
 {
-    put_head(t, all, out);
-    put_devices(t, all, out);
-    put_findings(t, all, out);
-    put_launches(t, all, out);
-    put_links(t, all, out);
-    put_labels(t, all, out);
+    trace_text_put_head(t, all, out);
+    trace_text_put_devices(t, all, out);
+    trace_text_put_findings(t, all, out);
+    trace_text_put_launches(t, all, out);
+    trace_text_put_links(t, all, out);
+    trace_text_put_labels(t, all, out);
 }
 
 void trace_put_text(const trace *t, bool all, FILE *out)
@@ -344,12 +345,12 @@ void trace_put_text(const trace *t, bool all, FILE *out)
     char *bytes = NULL;
     size_t length = 0;
     if (all || !hdi_text_open(&text)) {
-        put_all(t, all, out);
+        trace_text_put_all(t, all, out);
         return;
     }
-    put_all(t, false, text.file);
+    trace_text_put_all(t, false, text.file);
     if (!hdi_text_close(&text, &bytes, &length)) {
-        put_all(t, false, out);
+        trace_text_put_all(t, false, out);
         return;
     }
     size_t lines = 0;
@@ -364,7 +365,7 @@ void trace_put_text(const trace *t, bool all, FILE *out)
     free(bytes);
 }
 
-/* -------------------------------------------------------------------------------------------------------- chain -- */
+/* ---- chain ---- */
 
 int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time)
 {
@@ -383,28 +384,28 @@ int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time)
             return (int32_t)low - 1;
         }
         if (t->ranges[low - 1].depth == 0) {
-            break; /* what stands before it ended before it began */
+            break; /* the ranges before it ended before it began */
         }
     }
     return TRACE_NONE;
 }
 
-static void put_when(const char *what, int64_t time, FILE *out)
+static void trace_text_put_when(const char *what, int64_t time, FILE *out)
 {
     if (time != TRACE_UNSEEN) {
         fprintf(out, ", %s %" PRId64 ".%03" PRId64 " us", what, time / 1000, (time < 0 ? -time : time) % 1000);
     }
 }
 
-static void put_link(const trace *t, int32_t index, bool first, FILE *out)
+static void trace_text_put_link(const trace *t, int32_t index, bool first, FILE *out)
 {
     char name[TRACE_TEXT];
     const trace_op *op = &t->ops[index];
     fprintf(out, "%s%s", first ? "" : "waited for ", trace_op_name(t, index, name));
-    put_when("submitted", op->submitted, out);
-    put_when("ready", op->ready, out);
-    put_when(op->measured ? "began" : "began with its stretch", op->began, out);
-    put_when("ended", op->ended, out);
+    trace_text_put_when("submitted", op->submitted, out);
+    trace_text_put_when("ready", op->ready, out);
+    trace_text_put_when(op->measured ? "began" : "began with its stretch", op->began, out);
+    trace_text_put_when("ended", op->ended, out);
     if (op->unknown_waits > 0) {
         fprintf(out, ", with %" PRIu32 " more waits that the trace does not have", op->unknown_waits);
     }
@@ -413,7 +414,7 @@ static void put_link(const trace *t, int32_t index, bool first, FILE *out)
             range != TRACE_NONE ? trace_name(t, t->ranges[range].name) : "", range != TRACE_NONE ? "'" : "");
 }
 
-static void put_reason(const trace *t, int32_t op, FILE *out)
+static void trace_text_put_reason(const trace *t, int32_t op, FILE *out)
 {
     int32_t wait = t->ops[op].held_by;
     if (wait == TRACE_NONE) {
@@ -445,9 +446,9 @@ bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]
     int32_t chain[CHAIN_SHOWN];
     size_t n = trace_chain(t, op, chain, CHAIN_SHOWN);
     for (size_t i = 0; i < n; i++) {
-        put_link(t, chain[i], i == 0, out);
+        trace_text_put_link(t, chain[i], i == 0, out);
         if (i + 1 < n) {
-            put_reason(t, chain[i], out);
+            trace_text_put_reason(t, chain[i], out);
         }
     }
     fprintf(out, n == CHAIN_SHOWN ? "the chain goes on\n" : "that one waited for nothing that the trace has\n");

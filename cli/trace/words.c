@@ -1,4 +1,4 @@
-/* words.c - the words for what a trace has: operations, ways, causes, lanes. See model.h.
+/* words.c - the words for operations, ways, causes and lanes of a trace. See model.h.
  *
  * Threads, Locks: see model.h.
  */
@@ -7,11 +7,11 @@
 #include <string.h>
 #include "cli/trace/parts.h"
 
-/* A number of units that has one digit behind the point at most. */
-static uint64_t round_to(uint64_t value, uint64_t unit)
+/* Rounds to at most one decimal of the unit. */
+static uint64_t trace_words_round_to(uint64_t value, uint64_t unit)
 {
     uint64_t whole = value / unit, tenths = (value % unit * 10 + unit / 2) / unit;
-    return whole * unit + (tenths * unit + 9) / 10; /* up, since the text is cut off */
+    return whole * unit + (tenths * unit + 9) / 10; /* upwards, because the text is truncated */
 }
 
 const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES])
@@ -20,7 +20,7 @@ const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES])
     while (unit < 1000000000 && value / unit >= 1000) {
         unit *= 1000;
     }
-    return hdi_duration_text(round_to(value, unit), out);
+    return hdi_duration_text(trace_words_round_to(value, unit), out);
 }
 
 const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES])
@@ -30,7 +30,7 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES])
         bits += 10;
     }
     bool fits = bytes < UINT64_MAX - (UINT64_C(1) << bits);
-    return hdi_bytes_text(fits ? round_to(bytes, UINT64_C(1) << bits) : bytes, out);
+    return hdi_bytes_text(fits ? trace_words_round_to(bytes, UINT64_C(1) << bits) : bytes, out);
 }
 
 int trace_finding_number(const char *id)

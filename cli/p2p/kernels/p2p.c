@@ -1,19 +1,20 @@
-/* p2p.c - the kernels of `heddle p2p`, for GPU and CPU: copies, a chain of loads, patterns, and the gate that holds a stream back.
+/* p2p.c - the kernels of `heddle p2p`, for GPU and CPU: copies, a chain of loads, patterns, and the
+ * gate that holds a stream back.
  *
- * generated/p2p.ptx is made from it by tools/make-builtin-ptx and committed; run that after every change here. The tool alone
- * has these kernels, the library does not.
- * Threads of a launch share the elements. A GPU's threads take every (threads of the grid)-th element, so that neighbours touch
- * neighbouring memory. A CPU's threads take a run of their own each.
+ * tools/make-builtin-ptx makes generated/p2p.ptx from this file. The result is committed; run it
+ * after every change here. Only the tool contains these kernels, not the library. The threads of a
+ * launch share the elements. A GPU's threads take elements at a stride of the grid's size, so that
+ * neighbours access neighbouring memory. A CPU's threads each take one contiguous range.
  */
 #include <heddle/kernel.h>
 
-#define COPY_THREADS 512 /* cli/p2p/parts.h has the same */
+#define COPY_THREADS 512 /* the same as in cli/p2p/parts.h */
 
 typedef uint32_t quad __attribute__((vector_size(16)));
 
 #if HD_KERNEL_GPU
 
-/* Past the L1 cache, so that a second loop over the same bytes goes over the link again. */
+/* Bypasses the L1 cache, so that a second loop over the same bytes uses the link again. */
 HD_DEVICE quad load_quad(const quad *p)
 {
     quad v;
@@ -56,7 +57,8 @@ HD_DEVICE void store_quad(quad *p, quad v)
 
 #endif
 
-/* Copies n elements of 16 bytes, `loops` times over; eight loads of a thread are under way before the first store. */
+/* Copies n elements of 16 bytes, `loops` times over. Each thread starts eight loads before the
+ * first store. */
 HD_KERNEL_BOUNDS(hd_p2p_copy, COPY_THREADS, HD_OUT(quad, y), HD_IN(quad, x), HD_VALUE(uint64_t, n),
                  HD_VALUE(uint32_t, loops))
 {
@@ -79,7 +81,8 @@ HD_KERNEL_BOUNDS(hd_p2p_copy, COPY_THREADS, HD_OUT(quad, y), HD_IN(quad, x), HD_
     }
 }
 
-/* One thread of the block `block` follows a chain of addresses for so many loads; *out is where it ends. */
+/* One thread of block `block` follows a chain of addresses for `loads` loads. *out is the last
+ * address. */
 HD_KERNEL(hd_p2p_chase, HD_INOUT(uint64_t, out), HD_IN(uint64_t, chain), HD_VALUE(uint32_t, loads),
           HD_VALUE(uint32_t, block))
 {
@@ -106,7 +109,7 @@ HD_KERNEL_BOUNDS(hd_p2p_fill, COPY_THREADS, HD_OUT(uint32_t, y), HD_VALUE(uint64
     }
 }
 
-/* Adds to *wrong how many of n words are not what hd_p2p_fill writes. */
+/* Adds to *wrong the number of words, of n, that differ from the pattern of hd_p2p_fill. */
 HD_KERNEL_BOUNDS(hd_p2p_check, COPY_THREADS, HD_INOUT(uint64_t, wrong), HD_IN(uint32_t, x), HD_VALUE(uint64_t, n),
                  HD_VALUE(uint32_t, seed))
 {
@@ -120,7 +123,7 @@ HD_KERNEL_BOUNDS(hd_p2p_check, COPY_THREADS, HD_INOUT(uint64_t, wrong), HD_IN(ui
     }
 }
 
-/* Returns when gate[0] is not 0; gives up after so many looks, and then sets gate[1]. */
+/* Returns when gate[0] is not 0. Gives up after `looks` reads, and then sets gate[1]. */
 HD_KERNEL(hd_p2p_gate, HD_INOUT(uint32_t, gate), HD_VALUE(uint64_t, looks))
 {
     volatile uint32_t *word = gate;

@@ -127,7 +127,7 @@ function compareBench(body, files) {
             shown.map(row => [row.path, ...row.values.map(number), ...(two ? [change(row.values[0], row.values[1], directionOf(row.path))] : [])]), 250));
     };
     const n = document.querySelectorAll('input[type=search]').length;
-    const filter = el('input', { type: 'search', id: 'filter' + n, placeholder: 'words that the figure has', on: { input: draw } });
+    const filter = el('input', { type: 'search', id: 'filter' + n, placeholder: 'words in the figure', on: { input: draw } });
     const order = el('input', { type: 'checkbox', id: 'order' + n, on: { change: draw } });
     add(body, el('div', { class: 'bar' }, el('label', { for: 'filter' + n }, 'Figures'), filter, two ? order : null, two ? el('label', { for: 'order' + n }, 'largest changes first') : null), holder);
     draw();

@@ -156,10 +156,14 @@ class Trace {
         return name ? name + ' (' + thread + ')' : 'thread ' + thread;
     }
 
+    deviceOfLane(number) {
+        return Math.floor(number / this.info.lane_numbers);
+    }
+
     laneName(number) {
         const lane = this.lanesByNumber.get(number);
         const kind = lane ? LANE_KINDS[lane.kind] || '' : '';
-        return 'lane ' + number % 256 + (kind ? ' ' + kind : '');
+        return 'lane ' + number % this.info.lane_numbers + (kind ? ' ' + kind : '');
     }
 
     /* "axpy", "copy device 0 to host": what an operation does. */
@@ -176,7 +180,7 @@ class Trace {
     /* Device, lane and position, which name it. */
     opPlace(op) {
         const lane = this.col('ops', 'lane')[op];
-        return Math.floor(lane / 256) + '.' + lane % 256 + ':' + this.col('ops', 'position')[op];
+        return this.deviceOfLane(lane) + '.' + lane % this.info.lane_numbers + ':' + this.col('ops', 'position')[op];
     }
 
     /* When it ran, or was last seen; NaN: never. */

@@ -49,7 +49,7 @@ function itemRow(t, kind, name, id, items, text) {
 
 /* The lanes' stretches lie together, sorted; sums make any part of the time a difference. */
 function laneRow(t, lane, from, to) {
-    return { kind: 'lane', text: t.laneName(lane), lane, device: Math.floor(lane / 256), begin: t.col('stretches', 'began'), end: t.col('stretches', 'ended'), from, to };
+    return { kind: 'lane', text: t.laneName(lane), lane, device: t.deviceOfLane(lane), begin: t.col('stretches', 'began'), end: t.col('stretches', 'ended'), from, to };
 }
 
 /* Intervals come sorted by begin. Each goes to the first row that is free then, so there are no more rows than overlap at a time. */
@@ -297,7 +297,7 @@ function drawRows(g, t, rows, width, top, bottom) {
 /* The place of an operation: its row and its span in pixels. A folded lane's is that of its device. */
 function placeOf(t, op, width) {
     const lane = t.col('ops', 'lane')[op];
-    const row = lanes.byLane.get(lane) || lanes.rows.find(r => r.kind === 'strip' && r.device === Math.floor(lane / 256));
+    const row = lanes.byLane.get(lane) || lanes.rows.find(r => r.kind === 'strip' && r.device === t.deviceOfLane(lane));
     if (!row) return null;
     const [from, to] = t.opTimes(op);
     return { row, x: xOf(from, width), right: xOf(to, width), y: row.y + row.h / 2 };

@@ -33,7 +33,7 @@ function select(what, view) {
 
 function selectOp(op, view) {
     const t = trace(), [from, to] = t.opTimes(op), lane = t.col('ops', 'lane')[op];
-    unfold(Math.floor(lane / 256));
+    unfold(t.deviceOfLane(lane));
     bringRow(lanes.byLane.get(lane));
     select({ kind: 'op', op, chain: t.chain(op), from, to }, view);
 }
@@ -82,7 +82,7 @@ function waitText(t, wait) {
 
 function opLine(t, op) {
     const lane = t.col('ops', 'lane')[op];
-    return short(t.opName(op), NAME) + ' on ' + t.deviceName(Math.floor(lane / 256)) + ', ' + t.laneName(lane);
+    return short(t.opName(op), NAME) + ' on ' + t.deviceName(t.deviceOfLane(lane)) + ', ' + t.laneName(lane);
 }
 
 /* The chain as a list: each entry goes to its operation. */
@@ -145,7 +145,7 @@ function opDetails(t, op) {
     const chain = app.selected.chain;
     return [el('h3', null, short(t.opName(op), NAME)), el('div', { class: 'bar' }, buttons,
         chain.length > 1 ? button('Show the whole chain', () => showChain(t, chain)) : null), opFacts(t, op), ...waitsOf(t, op),
-    el('h3', null, chain.length > 1 ? 'The chain of waits, back from it' : 'Nothing held it up that the trace has'),
+    el('h3', null, chain.length > 1 ? 'The chain of waits, back from it' : 'The trace shows nothing that held it up'),
     chain.length > 1 ? chainList(t, chain) : null, stretch < 0 ? el('p', { class: 'quiet' }, 'It has no time on the device.') : null];
 }
 
@@ -191,7 +191,7 @@ function itemDetails(t, s) {
 
 function showDetails() {
     const t = trace(), s = app.selected;
-    const parts = !s ? [el('p', { class: 'quiet' }, 'Select an operation or a gap: its details and what it waited for stand here.')] :
+    const parts = !s ? [el('p', { class: 'quiet' }, 'Select an operation or a gap to see its details and waits here.')] :
         s.kind === 'op' ? opDetails(t, s.op) : s.kind === 'piece' ? pieceDetails(t, s) : itemDetails(t, s);
     lanes.details.classList.toggle('empty', !s);
     lanes.details.replaceChildren(...parts.flat(Infinity).filter(Boolean));

@@ -60,7 +60,7 @@ function lanesTable(t) {
     const lane = t.col('stretches', 'lane'), began = t.col('stretches', 'began'), ended = t.col('stretches', 'ended'), sums = laneSums(t), rows = [];
     for (let i = 0; i < lane.length;) {
         const end = upperBound(lane, lane[i], i, lane.length), known = t.lanesByNumber.get(lane[i]), busy = sums[end] - sums[i];
-        rows.push(['device ' + Math.floor(lane[i] / 256) + ', ' + t.laneName(lane[i]), known ? count(known.n_ops) : '–', duration(busy),
+        rows.push(['device ' + t.deviceOfLane(lane[i]) + ', ' + t.laneName(lane[i]), known ? count(known.n_ops) : '–', duration(busy),
             percent(busy / (t.end - t.begin)), moment(t, began[i]), moment(t, ended[end - 1])]);
         i = end;
     }

@@ -27,7 +27,7 @@ function failedWith(t, loss) {
     let own = 0, others = 0;
     for (let i = 0; i < flags.length; i++) {
         if (!(flags[i] & 2) || done[i] < loss.time || done[i] >= next) continue;
-        if (Math.floor(lane[i] / 256) === loss.device) own++;
+        if (t.deviceOfLane(lane[i]) === loss.device) own++;
         else others++;
     }
     const words = [own > 0 ? count(own) + ' of its operations' : null, others > 0 ? count(others) + ' of other devices' : null].filter(Boolean);
@@ -38,7 +38,7 @@ function firstAfter(t, d, time) {
     const lane = t.col('stretches', 'lane'), began = t.col('stretches', 'began');
     let best = -1;
     for (let i = 0; i < lane.length; i++) {
-        if (Math.floor(lane[i] / 256) === d && began[i] >= time && (best < 0 || began[i] < began[best])) best = i;
+        if (t.deviceOfLane(lane[i]) === d && began[i] >= time && (best < 0 || began[i] < began[best])) best = i;
     }
     return best < 0 ? -1 : t.col('stretches', 'first_op')[best];
 }

@@ -32,7 +32,7 @@ function addView(id, title, lead, build) {
 
 function addTraceViews() {
     const t = trace(), info = t.info;
-    addView('findings', 'Findings', 'What is worth a change, with what the window may be shorter by, at most.', buildFindings);
+    addView('findings', 'Findings', 'Problems worth a change, with the most that each can shorten the window.', buildFindings);
     addView('summary', 'Summary', 'Where the time of every device went.', buildSummary);
     if (info.devices.length > 0) {
         addView('timeline', 'Timeline', 'Every device on one axis: a strip of what it did, and its lanes.', body => {
@@ -94,7 +94,7 @@ function buildViews() {
     }
     data('p2p').forEach((file, i) => addView('peers' + (i || ''), 'Peers', 'Which device can use which other one’s memory, and how fast.', body => buildPeers(body, file.data)));
     machines([...data('p2p'), ...data('info'), ...data('doctor')]).forEach((file, i) =>
-        addView('machine' + (i || ''), 'Machine', 'What ' + file.name + ' has of it.', body => buildMachine(body, file.data)));
+        addView('machine' + (i || ''), 'Machine', 'Facts from ' + file.name + '.', body => buildMachine(body, file.data)));
     addBenchViews(data('p2p').length > 1 ? [...data('bench'), ...data('p2p')] : data('bench'));
     watchViews();
 }

@@ -335,8 +335,8 @@ function buildMemory(body) {
         if (view.box && x >= view.box.x) showHolders(app.from + (x - view.box.x) / view.box.w * (app.to - app.from));
     });
     add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
-        el('p', { class: 'quiet screen' }, 'A click lists the holders then; so do the arrows left and right, once the chart has the focus. The span is that of the timeline.'), frame, names,
-        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, also those that the trace has not seen begin; from one sample to the next those are taken to stay. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
+        el('p', { class: 'quiet screen' }, 'Click to list the holders at a time, or use the left and right arrows once the chart has the focus. The span is that of the timeline.'), frame, names,
+        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, including those older than the trace; these are taken to stay from one sample to the next. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
         restNote(t), holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
     const draw = frame.redraw;

@@ -74,10 +74,10 @@ function buildPeers(body, data) {
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
     add(body, el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
-        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? not decided. The sign and the word have what the colour has.'), details);
+        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? not decided. The sign and the word repeat what the colour shows.'), details);
     add(body, leftOut(listOf(data.pairs).length - pairs.length, 'pair makes no sense and is not shown.', 'pairs make no sense and are not shown.'));
     const troubled = pairs.filter(pair => pair.reason || pair.remedy);
-    details.append(el('p', { class: 'quiet screen' }, pairs.length > 0 ? 'Select a pair: its reason and what to do stand here.' : listOf(data.pairs).length > 0 ? 'No pair can be shown.' : 'There is one device, which has no peer.'));
+    details.append(el('p', { class: 'quiet screen' }, pairs.length > 0 ? 'Select a pair to see its reason and what to do here.' : listOf(data.pairs).length > 0 ? 'No pair can be shown.' : 'There is only one device.'));
     if (troubled.length > 0) {
         add(body, table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));

@@ -133,7 +133,7 @@ function wayTable(t) {
 /* The same by kernel, those with most launches first. */
 function kernelWayTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.count - a.count);
-    return launches.length === 0 ? null : table('The way of each kernel’s launches; what a launch waited for is in it', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'from there to begin, median', 'p99'],
+    return launches.length === 0 ? null : table('The way of each kernel’s launches, including their waits', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'from there to begin, median', 'p99'],
         launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), count(l.count), ...[l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)]), 40);
 }
 
@@ -158,7 +158,7 @@ function buildSubmits(body) {
         histogram.redraw();
     } } }, el('option', null, 'all threads'), numbers.map(number => el('option', null, t.threadName(number))));
     showThreads();
-    const rings = ringLanes(t), ringName = lane => 'device ' + Math.floor(lane.lane / 256) + ', ' + t.laneName(lane.lane);
+    const rings = ringLanes(t), ringName = lane => 'device ' + t.deviceOfLane(lane.lane) + ', ' + t.laneName(lane.lane);
     add(body, el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t), kernelWayTable(t),
         el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
         leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',

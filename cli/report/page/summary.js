@@ -57,11 +57,11 @@ function tile(value, text) {
 function gaps(info) {
     return [
         info.cut ? 'The file ends within a record: the program was stopped while it wrote.' : null,
-        !info.ended && !info.cut ? 'The trace was not stopped in order; it has what was written up to its last second.' : null,
+        !info.ended && !info.cut ? 'The trace was not stopped properly; it contains what was written up to its last second.' : null,
         info.dropped > 0 ? info.dropped.toLocaleString('en-US') + ' records had no room and are missing.' : null,
         info.ignored > 0 ? info.ignored.toLocaleString('en-US') + ' records make no sense and were left out.' : null,
         info.lost_waits > 0 ? info.lost_waits.toLocaleString('en-US') + ' waits are missing.' : null,
-        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations have waits that are missing, or for work that the trace does not have; idle time in front of them is unknown.' : null,
+        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations wait for work that the trace does not have, or their waits are missing; idle time in front of them is unknown.' : null,
         info.unplaced > 0 ? info.unplaced.toLocaleString('en-US') + ' operations have no time on their device.' : null,
     ].filter(Boolean);
 }
@@ -144,7 +144,7 @@ function transferCount(t) {
 function buildFindings(body) {
     const t = trace();
     if (t.info.findings.length === 0) {
-        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: the trace has nothing that is worth a change.' : 'There are none, since the trace has no operation.'));
+        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: nothing in the trace is worth a change.' : 'There are none, since the trace has no operation.'));
     }
     for (const group of findingGroups(t)) {
         const [first, ...others] = group;

@@ -248,7 +248,7 @@ function buildTransfers(body) {
     });
     const ways = [...new Set(t.info.links.map(link => link.way))].sort((a, b) => a - b);
     add(body, el('div', { class: 'bar' }, el('label', { for: 'link' }, 'Path'), choice),
-        el('p', { class: 'quiet screen' }, 'A click on a dot has its details; so have the arrows left and right, once the chart has the focus.'), frame, dotLegend(ways),
+        el('p', { class: 'quiet screen' }, 'Click a dot to see its details, or use the left and right arrows once the chart has the focus.'), frame, dotLegend(ways),
         el('p', { class: 'quiet' }, t.info.links.some(link => link.peak > 0) ? 'Dashed: the peaks that “heddle p2p” measured.' :
             'No path has a measured peak: give a file of “heddle p2p --json”, too.'), without, details, linkTable(t), sizes);
     const draw = frame.redraw;
