@@ -1,9 +1,9 @@
-/* alloc.c - the conductor of `heddle bench alloc`: opens the device, plans the cases, goes through them, one after
- * the other.
+/* alloc.c - the conductor of `heddle bench alloc`: opens the device, plans the cases, runs them one
+ * after another.
  *
- * Threads: all of it on the calling thread; cases make threads of their own. Locks: none.
- * Always: one case is under way at a time. Every case has runtimes of its own, which it closes. The length of a slice
- * follows from the time that is left, so the run ends in time however slow the allocators are.
+ * Threads: all work is on the calling thread; cases make their own threads. Locks: none.
+ * Always: one case runs at a time. Every case opens and closes its own runtimes. The length of a
+ * slice depends on the remaining time, so the run ends in time even if the allocators are slow.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -23,13 +23,13 @@ enum { PATH_BYTES = 1024, SIDES = 3 };
 static const double slice_least_ns = 2e6;
 
 const char alloc_help[] =
-    "What allocating and freeing device memory costs, and how much memory it takes: Heddle (hd_alloc, hd_free) "
+    "The cost of allocating and freeing device memory, and how much memory it takes: Heddle (hd_alloc, hd_free) "
     "against\n"
-    "cuMemAllocAsync/cuMemFreeAsync, whose pool is set to keep what it has, and cuMemAlloc/cuMemFree of the same "
+    "cuMemAllocAsync/cuMemFreeAsync, whose pool keeps all its memory, and cuMemAlloc/cuMemFree of the same "
     "driver,\n"
     "in turns. With host devices also against malloc and free with a header for the size and counters of what is "
     "live;\n"
-    "the driver's calls are then the host devices' own.\n"
+    "the driver's calls are then those of the host devices.\n"
     "\n"
     "Parts (--only):\n"
     "  pair          one thread allocates and frees a block, over and over: 256 bytes, 4 KiB, 1 MiB, 64 MiB\n"
@@ -54,7 +54,7 @@ const char alloc_help[] =
     "Columns:\n"
     "  median    nanoseconds for a pair (threads: of one thread), an operation or a run; the median of the rounds\n"
     "  p99       99th percentile of single pairs, operations or runs, the cost of reading the clock subtracted\n"
-    "  Heddle/it Heddle's time over this one's, in the same round; the median of the rounds\n"
+    "  Heddle/it Heddle's time over this side's time, in the same round; the median of the rounds\n"
     "  reserved/live  the most physical memory held, over the most bytes live, as asked for\n"
     "  calls     calls of the driver for memory that Heddle made; the others make one for each operation\n"
     "\n"
@@ -63,12 +63,12 @@ const char alloc_help[] =
     "exceeded\n"
     "end the run with exit status 1. Whether goals are reached does not change the exit status.\n";
 
-/* ------------------------------------------------------------------------------------------------------- parts -- */
+/* ---- parts ---- */
 
 const char alloc_parts[] =
     "pair,random,holes,live,multi_stream,threads,hand_over,replay,free_busy,beside,limit,reclaim,unified,pinned";
 
-/* ------------------------------------------------------------------------------------------- recorded programs -- */
+/* ---- recorded programs ---- */
 
 static int is_log(const struct dirent *entry)
 {
@@ -81,7 +81,7 @@ static bool add_log(alloc_experiment *x, const char *path, char *error)
     return x->n_logs == ALLOC_REPLAYS_MAX || alloc_log_read(path, &x->logs[x->n_logs++], error);
 }
 
-/* All of a directory, in the order of their names. */
+/* Adds all files of a directory, sorted by name. */
 static bool add_directory(alloc_experiment *x, const char *directory, char *error)
 {
     struct dirent **entries;
@@ -99,7 +99,7 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
     return ok;
 }
 
-/* The ones that were asked for; else those beside the source, or those that are installed with this program. */
+/* The requested logs, else those beside the source, or those installed with this program. */
 static bool find_logs(alloc_experiment *x, char *error)
 {
     const bench_options *o = x->options;
@@ -120,12 +120,12 @@ static bool find_logs(alloc_experiment *x, char *error)
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- plan -- */
+/* ---- plan ---- */
 
 static alloc_step *add_step(alloc_experiment *x, const char *group,
                             bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
 {
-    static alloc_step left_out; /* what is not wanted is written here */
+    static alloc_step left_out; /* receives steps that are not wanted */
     bool wanted = x->n_steps < ALLOC_STEPS_MAX && report_is_wanted(x->options->only, group);
     alloc_step *step = wanted ? &x->steps[x->n_steps++] : &left_out;
     *step = (alloc_step){.group = group, .run = run, .a = a, .b = b};
@@ -259,7 +259,7 @@ uint64_t alloc_slice_end(const alloc_experiment *x, double slices)
     return stats_monotonic() + (uint64_t)(slices * (double)x->slice_ns);
 }
 
-/* What is left of the time, shared among the steps that are left. */
+/* Divides the remaining time among the remaining steps. */
 static void set_slice(alloc_experiment *x, int step, double usual_ns)
 {
     double left = x->budget_s - (double)(stats_monotonic() - x->begun) * 1e-9;
@@ -271,7 +271,7 @@ static void set_slice(alloc_experiment *x, int step, double usual_ns)
     x->slice_ns = (uint64_t)(slice > slice_least_ns ? slice : slice_least_ns);
 }
 
-/* -------------------------------------------------------------------------------------------------------- open -- */
+/* ---- open ---- */
 
 static bool open_runtime(alloc_experiment *x, const char *more, char *error)
 {
@@ -283,7 +283,7 @@ static bool open_runtime(alloc_experiment *x, const char *more, char *error)
            report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
-/* Host devices get room for what is measured on GPUs; memory that is not touched costs nothing. */
+/* Host devices get as much memory as GPUs need here; untouched memory costs nothing. */
 static bool open_device(alloc_experiment *x, char *error)
 {
     const char *memory = secure_getenv("HEDDLE_HOST_MEMORY");
@@ -314,7 +314,7 @@ static bool open_device(alloc_experiment *x, char *error)
     return true;
 }
 
-/* The rivals' device, context and pool. */
+/* Opens the rivals' device, context and pool. */
 static bool open_rivals(alloc_experiment *x, char *error)
 {
     int pools = 0;

@@ -1,8 +1,8 @@
-/* alloc_access.c - unified memory read by element, against a load and against a copy of four bytes; and pairs of pinned
- * memory, against the driver's.
+/* alloc_access.c - unified memory read by element, against a load and a copy of four bytes; and
+ * pairs of pinned memory, against the driver.
  *
- * Threads: the conductor's. Locks: none.
- * Always: every element that is read is compared with what a kernel wrote.
+ * Threads: the conductor. Locks: none.
+ * Always: every element that is read is compared with the value that a kernel wrote.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +11,11 @@
 enum {
     ELEMENTS = 1 << 18,
     COPIES_MOST = 20000,
-    PINNED_PAIRS = 64, /* of Heddle in a round, at most */
-    PINNED_DRIVER = 4  /* of the driver */
+    PINNED_PAIRS = 64, /* for Heddle in a round, at most */
+    PINNED_DRIVER = 4  /* for the driver */
 };
 
-/* ----------------------------------------------------------------------------------------------------- unified -- */
+/* ---- unified ---- */
 
 typedef struct unified {
     alloc_side side, plain;
@@ -91,7 +91,7 @@ static bool read_elements(unified *u, double *ns, char *error)
     return true;
 }
 
-/* The same loop with a load in place of the call; `volatile` keeps the loads. */
+/* The same loop with a load instead of the call; `volatile` keeps the loads. */
 static bool load_elements(unified *u, double *ns, char *error)
 {
     const volatile float *memory = u->memory;
@@ -141,7 +141,7 @@ bool alloc_run_unified(alloc_experiment *x, const alloc_step *step, char *error)
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------ pinned -- */
+/* ---- pinned ---- */
 
 /* Allocates, writes both ends, frees. */
 static bool heddle_pair(alloc_side *s, size_t bytes, uint64_t *ns, char *error)

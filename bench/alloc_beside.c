@@ -1,8 +1,8 @@
-/* alloc_beside.c - allocating and kernels side by side: streams in parallel, and frees while a kernel runs. Also what
- * allocations of another thread cost the kernels of a lane.
+/* alloc_beside.c - allocations beside kernels: parallel streams, frees while a kernel runs, and the
+ * cost of another thread's allocations for kernels in a lane.
  *
- * Threads: the conductor submits; beside it, one thread that allocates. Locks: none.
- * Always: every side has the same kernels and the same allocations. What kernels compute is checked.
+ * Threads: the conductor submits; one other thread allocates. Locks: none.
+ * Always: every side runs the same kernels and allocations. The kernels' results are checked.
  */
 #include <math.h>
 #include <pthread.h>
@@ -11,21 +11,21 @@
 #include "bench/alloc_parts.h"
 
 enum {
-    STREAM_KERNELS = 4, /* of one run */
+    STREAM_KERNELS = 4, /* in one run */
     STREAM_RUNS = 20,   /* in a round, at most */
     BUSY_TRIES = 5,
-    BATCH = 16, /* launches between two looks at the clock; at most two batches are in flight */
+    BATCH = 16, /* launches between two readings of the clock; at most two batches are in flight */
     FILL_WORDS = 1024,
     GROWTH_MOST = 32,
     RANDOM_ALLOCATIONS = 2000
 };
 
-/* ----------------------------------------------------------------------------------------------------- streams -- */
+/* ---- streams ---- */
 
 typedef struct stream_side {
     alloc_kernels kernels;
     alloc_spin spin;
-    alloc_slot keep[STREAM_KERNELS]; /* where the results are looked at */
+    alloc_slot keep[STREAM_KERNELS]; /* keeps the results for the check */
 } stream_side;
 
 typedef struct stream_more {
@@ -34,7 +34,8 @@ typedef struct stream_more {
     stream_side sides[ALLOC_KINDS];
 } stream_more;
 
-/* A buffer for each kernel, freed behind it in its stream. Nanoseconds until everything is done. */
+/* Allocates a buffer for each kernel, and frees it behind the kernel in its stream. Measures
+ * until everything is done, in nanoseconds. */
 static alloc_end stream_run(alloc_work *w, alloc_side *s, uint64_t *ticks, char *error)
 {
     stream_side *m = &((stream_more *)w->more)->sides[s->kind];
@@ -77,7 +78,7 @@ static alloc_end streams_prepare(alloc_work *w, alloc_side *s, alloc_result *r, 
             return end;
         }
     }
-    return stream_run(w, s, &ticks, error); /* everything is loaded and has grown */
+    return stream_run(w, s, &ticks, error); /* loads code and grows memory */
 }
 
 static alloc_end streams_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
@@ -119,7 +120,7 @@ static alloc_end streams_finish(alloc_work *w, alloc_side *s, alloc_result *r, c
     return ok ? ALLOC_DONE : ALLOC_FAILED;
 }
 
-/* a: streams; b: 1: from nothing each time */
+/* a: streams; b: 1: from empty memory each time */
 bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
 {
     stream_more *more = calloc(1, sizeof(*more));
@@ -128,7 +129,7 @@ bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
         return false;
     }
     more->cold = step->b != 0;
-    more->kernel_ns = x->on_host ? 1e6 : 0.5e6; /* on a GPU about a million cycles */
+    more->kernel_ns = x->on_host ? 1e6 : 0.5e6; /* about a million cycles on a GPU */
     alloc_case *c = alloc_case_add(x, step);
     c->unit = "run";
     c->bytes = ALLOC_MIB;
@@ -143,7 +144,7 @@ bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
     return ok;
 }
 
-/* ----------------------------------------------------------------------------------- frees while a kernel runs -- */
+/* ---- frees while a kernel runs ---- */
 
 typedef struct busy_side {
     alloc_side side;
@@ -168,8 +169,8 @@ static bool close_busy(busy_side *b, char *error)
     return ok;
 }
 
-/* Frees a block of 8 MiB while a kernel runs. It is the one that the kernel writes (in its lane), or one that nothing
- * uses (in another lane). *ns is NaN when the kernel was over before. */
+/* Frees a block of 8 MiB while a kernel runs: the block that the kernel writes (in its lane), or
+ * an unused one (in another lane). *ns is NaN if the kernel ended before. */
 static bool free_beside(busy_side *b, bool used, double *ns, char *error)
 {
     alloc_side *s = &b->side;
@@ -212,7 +213,7 @@ static bool busy_round(busy_side *b, int round, alloc_busy *out, char *error)
     return true;
 }
 
-/* a: milliseconds of the kernel */
+/* a: duration of the kernel in milliseconds */
 bool alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error)
 {
     busy_side *sides = calloc(ALLOC_KINDS, sizeof(*sides));
@@ -242,7 +243,7 @@ bool alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error)
     return ok;
 }
 
-/* ---------------------------------------------------------------------------------- kernels beside allocations -- */
+/* ---- kernels beside allocations ---- */
 
 /* The thread that allocates, in lane 1. */
 typedef struct allocating {
@@ -259,7 +260,7 @@ typedef struct allocating {
     char error[PLAIN_ERROR];
 } allocating;
 
-/* From nothing to many blocks, and back to nothing. */
+/* Grows from nothing to many blocks, and back. */
 static bool grow_and_trim(allocating *a, bool check)
 {
     alloc_side *s = a->side;
@@ -293,7 +294,8 @@ static void *allocate_main(void *argument)
     allocating *a = argument;
     stats_histogram *ignored = calloc(1, sizeof(*ignored));
     a->ok = ignored && alloc_side_enter(a->side, a->error);
-    while (a->ok && !atomic_load_explicit(&a->stop, memory_order_relaxed)) { /* nothing else is passed with it */
+    /* publishes nothing else */
+    while (a->ok && !atomic_load_explicit(&a->stop, memory_order_relaxed)) {
         a->ok = a->kind == ALLOC_BESIDE_GROWTH ? grow_and_trim(a, false) : replay_once(a, ignored);
     }
     free(ignored);
@@ -326,10 +328,10 @@ static bool await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, c
     return DRIVER_TRY(s->d, error, cuEventSynchronize, (p->event[batch & 1]));
 }
 
-/* Launches until the slices are over. */
+/* Launches until the slices end. */
 static bool measure_pace(pace_side *p, double slices, alloc_pace *out, char *error)
 {
-    static stats_histogram submits; /* one call at a time */
+    static stats_histogram submits; /* not reentrant */
     hd_ticket ticket[2] = {{NULL, 0}, {NULL, 0}};
     uint64_t batches = 0, begin = stats_monotonic(), last = begin, longest = 0, now = begin;
     uint64_t end = alloc_slice_end(p->side.x, slices);
@@ -366,7 +368,7 @@ static bool measure_pace(pace_side *p, double slices, alloc_pace *out, char *err
     return found == value;
 }
 
-/* Alone, then beside the thread that allocates. */
+/* Measures alone, then beside the allocating thread. */
 static bool pace_round(pace_side *p, int round, alloc_beside *out, char *error)
 {
     allocating *a = &p->allocating;
@@ -377,7 +379,8 @@ static bool pace_round(pace_side *p, int round, alloc_beside *out, char *error)
     }
     a->done = 0;
     a->deadline = alloc_slice_end(p->side.x, 5);
-    atomic_store_explicit(&a->stop, false, memory_order_relaxed); /* before the thread is there */
+    /* the thread has not started yet */
+    atomic_store_explicit(&a->stop, false, memory_order_relaxed);
     int failed = pthread_create(&thread, NULL, allocate_main, a);
     if (failed) {
         snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));

@@ -1,8 +1,8 @@
-/* alloc_check.c - what `heddle bench alloc` verifies of blocks that are live at the same time. They do not overlap, have
- * their sizes, and keep the bytes that are written to them.
+/* alloc_check.c - verifies live blocks for `heddle bench alloc`: they do not overlap, have the
+ * right sizes, and keep their bytes.
  *
- * Threads: the conductor's, or one thread at a time for a checker. Locks: none.
- * Always: nothing here is timed. A block that is found wrong is a failure of the run, whichever allocator made it.
+ * Threads: the conductor, or one thread at a time for a checker. Locks: none.
+ * Always: nothing here is timed. A wrong block fails the run, whichever allocator made it.
  */
 #include <search.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ typedef struct span {
     uint64_t address, bytes;
 } span;
 
-/* Spans of one tree are disjoint, so that an order in which overlapping spans are equal is one. */
+/* Spans in a tree are disjoint, so treating overlapping spans as equal gives a valid order. */
 static int compare_spans(const void *a, const void *b)
 {
     const span *x = a, *y = b;
@@ -71,7 +71,7 @@ void alloc_checker_release(alloc_checker *c)
     memset(c, 0, sizeof(*c));
 }
 
-/* --------------------------------------------------------------------------------------------------- snapshots -- */
+/* ---- snapshots ---- */
 
 static int by_address(const void *a, const void *b)
 {
@@ -82,7 +82,7 @@ static int by_address(const void *a, const void *b)
 static bool check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t bytes, char *error)
 {
     if (s->kind != ALLOC_HEDDLE) {
-        return true; /* the bytes themselves are looked at */
+        return true; /* the bytes are checked instead */
     }
     uint64_t size = hd_buffer_size(slot->buffer), address = hd_buffer_address(slot->buffer);
     if (size == bytes && address != 0 && address % HEDDLE_ALIGNMENT == 0) {
@@ -157,7 +157,8 @@ static bool check_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, u
     return found == value;
 }
 
-/* The first and the last whole word of one block; all of them are written before the first is read. */
+/* Writes or checks the first and the last whole word of a block. All blocks are written before
+ * the first check. */
 static bool tag(alloc_side *s, const alloc_slot *slot, uint64_t bytes, uint32_t number, bool write, char *error)
 {
     uint64_t last = (bytes - WORD) & ~(uint64_t)(WORD - 1);
@@ -175,7 +176,7 @@ bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, s
     step = live / TAGGED_MOST + 1;
     bool ok = check_overlaps(s, slots, bytes, count, error);
     for (int lane = 0; lane < s->lanes && ok; lane++) {
-        ok = alloc_wait(s, (uint32_t)lane, error); /* what is allocated in one stream is used in another */
+        ok = alloc_wait(s, (uint32_t)lane, error); /* blocks of one stream are used in another */
     }
     for (int write = 1; write >= 0 && ok; write--) {
         size_t seen = 0;
@@ -190,7 +191,7 @@ bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, s
     return ok;
 }
 
-/* ----------------------------------------------------------------------------------------------------- replays -- */
+/* ---- replays ---- */
 
 typedef struct checked_replay {
     alloc_side *side;
@@ -199,7 +200,7 @@ typedef struct checked_replay {
     uint64_t *bytes, live, sampled;
 } checked_replay;
 
-/* Reads how much the driver has handed out, at peaks of what is live. */
+/* Reads how much the driver has handed out, when live memory peaks. */
 static void note_peak(checked_replay *r)
 {
     if (r->live > r->sampled + r->sampled / 256) {
@@ -215,7 +216,8 @@ static alloc_end check_op(checked_replay *r, const alloc_op *op, char *error)
     if (op->bytes) {
         alloc_end end = alloc_take(s, op->lane, op->bytes, slot, error);
         if (end != ALLOC_DONE) {
-            return end == ALLOC_NO_ROOM && s->kind != ALLOC_HEDDLE ? ALLOC_DONE : end; /* refused: left out */
+            /* refused: skipped */
+            return end == ALLOC_NO_ROOM && s->kind != ALLOC_HEDDLE ? ALLOC_DONE : end;
         }
         r->bytes[op->slot] = op->bytes;
         r->live += op->bytes;

@@ -1,19 +1,20 @@
-/* alloc_kernels.c - the built-in kernels through Heddle and through the driver, and a kernel that takes a given time.
+/* alloc_kernels.c - the built-in kernels through Heddle and through the driver, and a kernel of
+ * given duration.
  *
  * Threads: those of the case; a lane or stream belongs to one thread at a time. Locks: none.
- * Always: what a kernel computes here is known exactly, so that it can be checked.
+ * Always: the results of kernels here are known exactly, so they can be checked.
  */
 #include <string.h>
 #include "bench/alloc_parts.h"
 
 enum {
-    DEPTH_FIRST = 4096,   /* of the product that shows how long one takes */
-    DEPTH_STEP = 32,      /* what the kernel does at a time */
-    DEPTH_MOST = 1 << 24, /* whole numbers that a float holds */
+    DEPTH_FIRST = 4096,   /* of the product that shows the duration */
+    DEPTH_STEP = 32,      /* step of the kernel's loop */
+    DEPTH_MOST = 1 << 24, /* a float holds these whole numbers exactly */
     FILL_BLOCK = 256
 };
 
-static const uint32_t one_bits = 0x3f800000; /* of 1.0f */
+static const uint32_t one_bits = 0x3f800000; /* bits of 1.0f */
 
 static uint32_t blocks_for(uint64_t n)
 {
@@ -99,7 +100,7 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
                       (k->driver_matmul, columns, rows, 1, 32, 32, 1, 0, s->stream[lane], parameters, NULL));
 }
 
-/* ---------------------------------------------------------------------------------- a kernel of a given length -- */
+/* ---- a kernel of a given length ---- */
 
 static void release_operands(alloc_spin *spin)
 {
@@ -115,7 +116,8 @@ static void release_operands(alloc_spin *spin)
     }
 }
 
-/* Both operands, of ones; a rival's are cuMemAlloc's, whatever it is measured with. */
+/* Makes both operands, all ones. A rival gets them from cuMemAlloc, whichever allocator is
+ * measured. */
 static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
 {
     alloc_side *s = spin->kernels->side;
@@ -139,7 +141,7 @@ static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
                : alloc_wait(s, 0, error);
 }
 
-/* One launch, waited for; the shorter of two. */
+/* Times a launch with its wait, and takes the shorter of two. */
 static bool time_spin(alloc_spin *spin, alloc_slot c, char *error)
 {
     for (int i = 0; i < 2; i++) {
@@ -157,7 +159,7 @@ bool alloc_spin_open(alloc_kernels *k, double ns, alloc_spin *out, char *error)
 {
     alloc_side *s = k->side;
     alloc_slot c = {.pointer = 0};
-    /* the operands of all sides leave room for what is measured */
+    /* the operands of all sides leave room for the measurements */
     uint64_t fits = s->x->room / 3 / (2 * sizeof(float) * ALLOC_SPIN_EDGE);
     *out = (alloc_spin){.kernels = k};
     bool ok = alloc_take(s, 0, ALLOC_SPIN_BYTES, &c, error) == ALLOC_DONE && make_operands(out, DEPTH_FIRST, error) &&
@@ -167,7 +169,7 @@ bool alloc_spin_open(alloc_kernels *k, double ns, alloc_spin *out, char *error)
         uint32_t most = (uint32_t)(fits < DEPTH_MOST ? fits : DEPTH_MOST) / DEPTH_STEP;
         uint32_t wanted = (steps < 1 ? 1 : steps < most ? (uint32_t)steps : most) * DEPTH_STEP;
         if (wanted == out->depth) {
-            break; /* a short one is mostly its launch */
+            break; /* a short kernel is mostly launch time */
         }
         ok = make_operands(out, wanted, error) && time_spin(out, c, error);
     }

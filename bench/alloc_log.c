@@ -1,8 +1,9 @@
-/* alloc_log.c - sequences of allocations and frees: random ones, many live blocks, and programs recorded in files.
+/* alloc_log.c - sequences of allocations and frees: random ones, many live blocks, and programs
+ * recorded in files.
  *
- * Threads: the conductor's. Locks: none.
- * Always: in a finished log a slot is allocated when it is free and freed when it is live, so a replay needs no checks.
- * Made-up logs are the same on every machine.
+ * Threads: the conductor. Locks: none.
+ * Always: a finished log allocates only free slots and frees only live ones, so a replay needs no
+ * checks. Generated logs are the same on every machine.
  */
 #include <errno.h>
 #include <search.h>
@@ -12,7 +13,8 @@
 
 enum { OPERATIONS_MOST = 1 << 22, LANES_MOST = ALLOC_LANES_MAX, THREADS_MOST = 65536 };
 
-/* A log that grows. `free_slots` are below log->slots and not live, `bytes` the sizes of the live ones. */
+/* A growing log. `free_slots` are below log->slots and not live; `bytes` are the sizes of live
+ * slots. */
 typedef struct builder {
     alloc_log *log;
     size_t room;
@@ -54,7 +56,7 @@ static bool grow(builder *b)
     return true;
 }
 
-/* False: no memory. *slot is where the block is. */
+/* False: out of memory. *slot is the block's slot. */
 static bool add_allocation(builder *b, uint64_t bytes, uint32_t lane, uint32_t *slot)
 {
     if (!grow(b)) {
@@ -167,7 +169,7 @@ void alloc_log_release(alloc_log *log)
     memset(log, 0, sizeof(*log));
 }
 
-/* ------------------------------------------------------------------------------------------------------ files -- */
+/* ---- files ---- */
 
 /* A live block of a file, in a tree by its ID. */
 typedef struct known {
@@ -195,7 +197,7 @@ static bool refuse(reader *r, const char *why)
     return false;
 }
 
-/* A decimal number behind blanks, at most `most`; moves *at behind it. */
+/* Parses a decimal number after blanks, at most `most`, and moves *at past it. */
 static bool take_number(const char **at, uint64_t most, uint64_t *out)
 {
     const char *from = *at + strspn(*at, " \t");
@@ -282,7 +284,7 @@ static bool read_line(reader *r, const char *line)
     }
 }
 
-/* The file's name without directories and ending; nothing that a terminal might take for more than text. */
+/* The file's name without directories and ending, and without control characters. */
 static void name_log(const char *path, alloc_log *out)
 {
     const char *slash = strrchr(path, '/');
@@ -296,7 +298,7 @@ static void name_log(const char *path, alloc_log *out)
     }
 }
 
-/* The number behind "KEY": in a line of JSON; 0 where there is none. */
+/* The number after "KEY": in a line of JSON; 0: none. */
 static double json_number(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
@@ -304,7 +306,8 @@ static double json_number(const char *line, const char *key)
     return at ? strtod(at + 1, NULL) : 0;
 }
 
-/* What PyTorch's allocator held when the program was recorded: lines of JSON with its name. */
+/* Reads the memory that PyTorch's allocator held during the recording, from lines of JSON with
+ * the log's name. */
 static void read_recorded(const char *path, alloc_log *out)
 {
     const char *slash = strrchr(path, '/');

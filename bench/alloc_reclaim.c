@@ -1,17 +1,18 @@
-/* alloc_reclaim.c - a training loop whose dropped memory only a garbage collector gives back: collected early, or
- * when the limit is reached.
+/* alloc_reclaim.c - a training loop whose dropped memory only a garbage collector frees: early, or
+ * at the limit.
  *
- * The loop: batches through a dense layer, its gradient, and averages of the gradient that the weights follow. Every
- * step makes new buffers for everything, as programs of languages with garbage collection do. It drops those of the
- * step before, and reads its result at the end. The second average has no squares, since the built-in kernels have no
- * product of elements; what counts here is what is allocated.
- * The collector marks what can be reached from the loop's variables and from a heap of other objects. The heap is most
- * of its work, as it is in such a program. Then it frees the buffers of the rest.
- * Both ways run the same loop with the same collector; only the option memory_reclaim differs.
+ * The loop runs batches through a dense layer, its gradient, and averages of the gradient that the
+ * weights follow. Every step makes new buffers for everything, as programs in garbage-collected
+ * languages do. It drops those of the step before, and reads its result at the end. The second
+ * average has no squares, because no built-in kernel multiplies elements; only the allocations
+ * matter here. The collector marks all objects that can be reached from the loop's variables and
+ * from a heap of other objects. The heap causes most of its work, as in such a program. Then it
+ * frees the buffers of unmarked objects. Both ways run the same loop with the same collector; only
+ * the option memory_reclaim differs.
  *
- * Threads: the conductor's; the reclaim callback runs on it, too. Locks: none.
- * Always: the collector alone frees a buffer, except at the end. The weights at the end are the same in every run, bit
- * for bit.
+ * Threads: the conductor, which also runs the reclaim callback. Locks: none.
+ * Always: only the collector frees a buffer, except at the end. The final weights are the same in
+ * every run, bit for bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ enum {
 
 static const float beta1 = 0.9f, beta2 = 0.999f;
 
-/* An object of the program's heap; some have a buffer. */
+/* An object of the program's heap; some own a buffer. */
 typedef struct object {
     struct object *links[2];
     uint32_t mark;
@@ -47,7 +48,7 @@ typedef struct loop {
     uint32_t heap_count, mark;
     object *state[STATE], *frame[FRAME];
     int n_frame;
-    object **all; /* with buffers, dropped ones included */
+    object **all; /* objects with buffers, including dropped ones */
     size_t n_all, room;
     uint64_t live, live_peak;
     uint64_t longest_alloc, longest_step, marking, collecting; /* ns */
@@ -55,7 +56,7 @@ typedef struct loop {
     hd_ticket last;
 } loop;
 
-/* --------------------------------------------------------------------------------------------------- collector -- */
+/* ---- collector ---- */
 
 static void push(loop *l, size_t *depth, object *o)
 {
@@ -114,7 +115,7 @@ static bool on_reclaim(void *context, const hd_reclaim *reclaim)
     return collect(l);
 }
 
-/* Every object can be reached from the first, in an order that has nothing to do with where they lie. */
+/* Every object can be reached from the first one, in an order unrelated to their addresses. */
 static bool make_heap(loop *l, uint32_t count)
 {
     l->heap_count = count;
@@ -142,7 +143,7 @@ static bool make_heap(loop *l, uint32_t count)
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- loop -- */
+/* ---- loop ---- */
 
 /* A new buffer, a variable of this step. NULL on failure. */
 static object *make(loop *l, uint64_t floats, char *error)
@@ -198,7 +199,7 @@ static bool multiply(loop *l, const object *c, const object *a, const object *b,
                                (alloc_slot){.buffer = b->buffer}, m, l->width, depth, error);
 }
 
-/* The next value of an average: share * old + (1 - share) * gradient, in a buffer of its own. */
+/* The next value of an average: share * old + (1 - share) * gradient, in a new buffer. */
 static object *follow(loop *l, const object *old, const object *gradient, float share, char *error)
 {
     object *next = make(l, old->bytes / sizeof(float), error);
@@ -242,14 +243,15 @@ static bool run_step(loop *l, char *error)
     l->state[0] = w;
     l->state[1] = m;
     l->state[2] = v;
-    l->n_frame = 0; /* all other variables end here; their buffers are garbage */
-    bool ok = report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error); /* the step's result is looked at */
+    l->n_frame = 0; /* ends all other variables; their buffers become garbage */
+    /* the program reads each step's result */
+    bool ok = report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error);
     uint64_t took = stats_monotonic() - begin;
     l->longest_step = took > l->longest_step ? took : l->longest_step;
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- runs -- */
+/* ---- runs ---- */
 
 static void make_numbers(float *out, uint64_t n, uint64_t random)
 {
@@ -333,7 +335,7 @@ static void close_loop(loop *l)
     free(l->stack);
 }
 
-/* The weights at the end: those of the first run become what the others are compared with. */
+/* Checks the final weights. Those of the first run become the reference. */
 static bool check_weights(loop *l, float **reference, char *error)
 {
     uint64_t bytes = l->state[0]->bytes, n = bytes / sizeof(float);
@@ -409,7 +411,7 @@ static bool run_both(alloc_experiment *x, alloc_reclaim *r, int round, float **r
     return true;
 }
 
-/* a: the limit in bytes, b: milliseconds that a run may take */
+/* a: the limit in bytes, b: the time of a run in milliseconds */
 bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_reclaim *r = &x->reclaim;
@@ -421,7 +423,7 @@ bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
                          .width = (uint32_t)width,
                          .objects = x->on_host ? 60000 : 300000,
                          .garbage_per_step = sizeof(float) * (4 * batch * width + 5 * width * width)};
-    /* the time of a step decides how many there can be; enough for the limit to be reached several times */
+    /* the time of a step determines their number; enough to reach the limit several times */
     if (!run_loop(x, r, STEPS_TRIED, false, NULL, &tried, error)) {
         return false;
     }

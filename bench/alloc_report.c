@@ -1,8 +1,8 @@
-/* alloc_report.c - the results of `heddle bench alloc`: figures behind them, which goals were reached, the table, JSON.
+/* alloc_report.c - the results of `heddle bench alloc`: derived figures, goals, the table, JSON.
  *
- * Threads: the conductor's, after everything was measured. Locks: none.
- * Always: everything is computed from the finished experiment; nothing here measures. A figure that could not be had is
- * not a number.
+ * Threads: the conductor, after all measurements. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures. A missing
+ * figure is NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -27,9 +27,10 @@ typedef struct alloc_run_row {
     bool is_time;
 } alloc_run_row;
 
-static const double peak_matters_from = 64.0 * 1024 * 1024; /* bytes; below, a granule is a large part */
+/* bytes; below, a granule is too large a part */
+static const double peak_matters_from = 64.0 * 1024 * 1024;
 
-/* ----------------------------------------------------------------------------------------------------- figures -- */
+/* ---- figures ---- */
 
 static double alloc_median(const alloc_result *r)
 {
@@ -46,7 +47,7 @@ static double alloc_largest_of(const double *values, int n)
     return n > 0 ? stats_spread_of(values, n).max : NAN;
 }
 
-/* Heddle's time over another one's, round by round. */
+/* Heddle's time over that of another allocator, round by round. */
 static stats_spread alloc_ratio(const alloc_case *c, alloc_kind kind)
 {
     const alloc_result *h = &c->sides[ALLOC_HEDDLE], *r = &c->sides[kind];
@@ -65,7 +66,7 @@ static double alloc_peak_ratio(const alloc_result *r)
     return known ? (double)r->reserved_peak / (double)r->live_peak : NAN;
 }
 
-/* The larger one; what is not a number does not count. */
+/* The larger one; NaN does not count. */
 static double larger(double a, double b)
 {
     return isnan(a) || b > a ? b : a;
@@ -81,7 +82,7 @@ static const alloc_case *find_case(const alloc_experiment *x, const char *id)
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- goals -- */
+/* ---- goals ---- */
 
 static double worst_pair(const alloc_experiment *x)
 {
@@ -148,7 +149,8 @@ static double alloc_pace_of(const alloc_beside *b, alloc_kind kind, alloc_pace_f
     return alloc_median_of(values, n);
 }
 
-/* How many times as long it takes at the limit only; the median of the rounds. */
+/* The median ratio of collection at the limit to early collection, of the total time or
+ * (`pause`) of the longest allocation. */
 static double alloc_reclaim_gain(const alloc_reclaim *r, bool pause)
 {
     double values[ALLOC_ROUNDS_MAX];
@@ -220,7 +222,7 @@ static void alloc_goals(const alloc_experiment *x, report_goal out[ALLOC_GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* --------------------------------------------------------------------------------------------- a training loop -- */
+/* ---- a training loop ---- */
 
 static double total_ns(const alloc_reclaim_run *r)
 {
@@ -282,7 +284,7 @@ static stats_spread alloc_run_spread(const alloc_reclaim *r, bool early, alloc_r
     return stats_spread_of(values, r->rounds);
 }
 
-/* --------------------------------------------------------------------------------------------------------- table -- */
+/* ---- table ---- */
 
 enum { TEXT = REPORT_TEXT };
 
@@ -335,7 +337,7 @@ static void print_head(const alloc_experiment *x, FILE *out)
     }
 }
 
-/* In the middle of so many columns. */
+/* Prints centred in `width` columns. */
 static void print_centred(const char *text, int width, FILE *out)
 {
     int length = (int)strlen(text), left = (width - length) / 2;
@@ -378,7 +380,7 @@ static void print_side(const alloc_case *c, alloc_kind kind, FILE *out)
     fprintf(out, " ");
 }
 
-/* What makes a line differ from its header. */
+/* Explains how a line differs from its header. */
 static void print_notes(const alloc_case *c, FILE *out)
 {
     for (int kind = 0; kind < ALLOC_KINDS; kind++) {
@@ -493,7 +495,8 @@ static void print_limit(const alloc_limit *l, FILE *out)
         return;
     }
     char limit[TEXT], asked[TEXT], driver[TEXT];
-    double held = l->driver_peak ? (double)l->driver_peak : NAN; /* not seen from here with worker processes */
+    /* invisible from here with worker processes */
+    double held = l->driver_peak ? (double)l->driver_peak : NAN;
     fprintf(out, "\n%d threads that want %s of %s for %.1f s\n", l->threads, bytes_text(l->asked, asked),
             bytes_text(l->limit, limit), l->seconds);
     fprintf(out, "  held at most %llu bytes, %llu below the limit; as the driver counts, %s\n",
@@ -575,7 +578,7 @@ void alloc_print_table(const void *experiment, FILE *out)
         x->record.took_s);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 static void put_side(hdi_json *j, const alloc_case *c, alloc_kind kind)
 {

@@ -1,8 +1,9 @@
-/* alloc_sides.c - the allocators that are compared, behind one interface, and the loops that are timed.
+/* alloc_sides.c - the compared allocators behind one interface, and the timed loops.
  *
- * Threads: the conductor opens and closes a side; any thread that has entered it uses it. Locks: none.
- * Always: the loops are compiled for each allocator apart, so that none pays for being one of several. What is timed is
- * the allocator's call and, for malloc, its bookkeeping.
+ * Threads: the conductor opens and closes a side; any thread that has entered it uses it. Locks:
+ * none.
+ * Always: each allocator gets its own compiled loops, so that none pays for the others. A timed
+ * loop contains the allocator's call and, for malloc, its accounting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { NO_MEMORY = 1 << 20, /* in place of each allocator's own code */ DEADLINE_EVERY = 32 };
+enum { NO_MEMORY = 1 << 20, /* instead of an allocator's own code */ DEADLINE_EVERY = 32 };
 
 const char *const alloc_kind_names[ALLOC_KINDS] = {"Heddle", "cuMemAllocAsync", "cuMemAlloc", "malloc"};
 const char *const alloc_kind_ids[ALLOC_KINDS] = {"heddle", "async", "plain", "libc"};
 
-/* ---------------------------------------------------------------------------------------------------- one call -- */
+/* ---- one call ---- */
 
-/* What a tracked allocator keeps of a block of malloc's, in front of it. */
+/* The accounting of a malloc block, in front of it. */
 typedef struct libc_head {
     _Alignas(16) size_t bytes;
     uint32_t lane;
@@ -26,13 +27,14 @@ typedef struct libc_head {
 INLINE int libc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out)
 {
     libc_head *head = malloc(sizeof(*head) + bytes);
-    __asm__ volatile("" : "+r"(head) : : "memory"); /* the compiler must not leave the pair out */
+    __asm__ volatile("" : "+r"(head) : : "memory"); /* keeps the compiler from removing the pair */
     if (!head) {
         return NO_MEMORY;
     }
     head->bytes = bytes;
     head->lane = lane;
-    atomic_fetch_add_explicit(&s->live_bytes, bytes, memory_order_relaxed); /* counters; nothing is passed with them */
+    /* counters; they publish nothing else */
+    atomic_fetch_add_explicit(&s->live_bytes, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->live_count, 1, memory_order_relaxed);
     out->memory = head + 1;
     return 0;
@@ -51,7 +53,7 @@ INLINE int driver_code(hdcu_result code)
     return code == HDCU_ERROR_OUT_OF_MEMORY ? NO_MEMORY : code;
 }
 
-/* 0, NO_MEMORY, or the allocator's own code. `kind` is a constant where this is inlined. */
+/* Returns 0, NO_MEMORY, or the allocator's own code. `kind` is a constant in the inlined copy. */
 INLINE int take(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out)
 {
     switch (kind) {
@@ -127,7 +129,8 @@ bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error)
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error)
 {
     bool ok = true;
-    for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) { /* lanes use what lane 0 frees until then */
+    /* lanes use the blocks that lane 0 frees, until then */
+    for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) {
         ok = alloc_wait(s, (uint32_t)lane, error) && ok;
     }
     for (size_t i = 0; i < count; i++) {
@@ -141,7 +144,7 @@ uint64_t alloc_address(const alloc_side *s, const alloc_slot *slot)
     return s->kind == ALLOC_HEDDLE ? hd_buffer_address(slot->buffer) : slot->pointer;
 }
 
-/* ------------------------------------------------------------------------------------------------- timed loops -- */
+/* ---- timed loops ---- */
 
 INLINE int pairs(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, uint64_t count)
 {
@@ -196,7 +199,7 @@ alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t 
 INLINE int replay(alloc_kind kind, alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
                   stats_histogram *h, alloc_replayed *out)
 {
-    size_t i = 0; /* the first ones are made however late it is: a round without any would have no figure */
+    size_t i = 0; /* runs at least once, however late, because a round needs a figure */
     for (; i < log->count && (i % DEADLINE_EVERY || i == 0 || stats_monotonic() < deadline); i++) {
         const alloc_op op = log->ops[i];
         alloc_slot *slot = &slots[op.slot];
@@ -240,7 +243,7 @@ alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, a
     return end_of(s, code, "replay", error);
 }
 
-/* ---------------------------------------------------------------------------------------------- open and close -- */
+/* ---- open and close ---- */
 
 static bool open_heddle(alloc_side *s, const char *settings, char *error)
 {
@@ -263,7 +266,7 @@ static bool open_heddle(alloc_side *s, const char *settings, char *error)
     return true;
 }
 
-/* The pool holds nothing, will keep everything, and its peaks are what is now. */
+/* Empties the pool, makes it keep everything, and resets its peaks. */
 static bool prepare_pool(alloc_side *s, char *error)
 {
     uint64_t everything = UINT64_MAX, zero = 0;

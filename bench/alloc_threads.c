@@ -1,11 +1,11 @@
-/* alloc_threads.c - cases of several threads: pairs, random allocations, blocks that another thread frees, and the
- * storm under a limit.
+/* alloc_threads.c - cases of several threads: pairs, random allocations, blocks that another thread
+ * frees, and the storm under a limit.
  *
- * Threads: the conductor makes a team for each round and joins it. A member works in a lane of its own and writes its
- * own results, which the conductor reads after the join.
- * Locks: the checker's, of a hand-over that is verified.
- * Always: a team begins when all members are ready. When they have ended, what they left live is checked together and
- * then freed.
+ * Threads: the conductor makes a team for each round and joins it. A member works in its own lane
+ * and writes its own results, which the conductor reads after the join.
+ * Locks: that of the checker, for a verified hand-over.
+ * Always: a team begins when all members are ready. After they end, their live blocks are checked
+ * together and then freed.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@
 
 enum {
     WARM = 256,        /* pairs of a member before its team begins */
-    CHUNK = 64,        /* pairs between two looks at the clock */
-    EACH_MOST = 20000, /* pairs of a member that are timed by themselves */
+    CHUNK = 64,        /* pairs between two readings of the clock */
+    EACH_MOST = 20000, /* pairs of a member that are timed separately */
     RING = 256,        /* blocks on their way from one thread to the other */
     CHECKED_PAIRS = 2000,
-    STORM_BLOCKS = 64, /* of each thread */
+    STORM_BLOCKS = 64, /* for each thread */
     STORM_SMALL = 64 << 10,
     STORM_FILL = 64 << 10,
     SAMPLE_NS = 500 * 1000
@@ -31,15 +31,15 @@ typedef struct team team;
 
 typedef struct member {
     team *team;
-    int index; /* its lane, too */
+    int index; /* also its lane */
     pthread_t thread;
     alloc_end end;
     char error[PLAIN_ERROR];
-    uint64_t done, ns; /* pairs or operations, and what they took */
+    uint64_t done, ns; /* number of pairs or operations, and their total time */
     uint64_t refused;
     stats_histogram each;    /* single pairs or operations, in ticks */
     stats_histogram stretch; /* CHUNK pairs, in nanoseconds */
-    alloc_slot *slots;       /* part of the team's */
+    alloc_slot *slots;       /* a part of the team's slots */
     uint64_t *bytes;
     size_t n_slots;
     const alloc_log *log;
@@ -47,10 +47,12 @@ typedef struct member {
 
 typedef struct ring {
     alloc_slot slots[RING];
-    _Alignas(64) _Atomic uint64_t pushed; /* release: the slot is written; pairs with the consumer's acquire */
-    _Alignas(64) _Atomic uint64_t popped; /* release: the slot is read; pairs with the producer's acquire */
+    /* release: the slot is written; pairs with the consumer's acquire */
+    _Alignas(64) _Atomic uint64_t pushed;
+    /* release: the slot is read; pairs with the producer's acquire */
+    _Alignas(64) _Atomic uint64_t popped;
     _Atomic bool ended;
-    pthread_mutex_t lock; /* of the checker, when there is one */
+    pthread_mutex_t lock; /* of the checker, if there is one */
     alloc_checker *checker;
     uint64_t limit; /* pairs; 0: until the deadline */
 } ring;
@@ -62,13 +64,13 @@ struct team {
     member *members;
     alloc_slot *slots;
     uint64_t *bytes;
-    size_t n_slots; /* of each member */
+    size_t n_slots; /* for each member */
     uint64_t pair_bytes, deadline, each_until;
     ring *ring;
-    _Atomic int ready, gate; /* gate: release by the conductor, after it has set the deadline */
+    _Atomic int ready, gate; /* gate: the conductor's release publishes the deadline */
 };
 
-/* ------------------------------------------------------------------------------------------------------- teams -- */
+/* ---- teams ---- */
 
 static void *member_main(void *argument)
 {
@@ -117,7 +119,7 @@ static void release_team(team *t)
     free(t->bytes);
 }
 
-/* Starts the members and opens the gate; `slices` is how long they work. The members are joined by end_team. */
+/* Starts the members, which work for `slices`, and opens the gate. end_team joins them. */
 static bool start_team(team *t, double slices, int *started, char *error)
 {
     int failed = 0;
@@ -136,7 +138,7 @@ static bool start_team(team *t, double slices, int *started, char *error)
     return !failed;
 }
 
-/* The worst end of all; `error` is that member's. */
+/* Returns the worst end of all; `error` comes from that member. */
 static alloc_end end_team(team *t, int started, char *error)
 {
     alloc_end end = ALLOC_DONE;
@@ -150,7 +152,7 @@ static alloc_end end_team(team *t, int started, char *error)
     return end;
 }
 
-/* What all members left live, together; then it is freed. */
+/* Checks the live blocks of all members together, then frees them. */
 static bool settle_team(team *t, char *error)
 {
     size_t count = (size_t)t->n * t->n_slots;
@@ -168,10 +170,11 @@ static alloc_end run_team(team *t, double slices, char *error)
     return !ok || !settle_team(t, end == ALLOC_DONE ? error : later) ? ALLOC_FAILED : end;
 }
 
-/* Nanoseconds of one thread for each pair or operation; the median of all threads' stretches where there are any. */
+/* Takes one thread's nanoseconds per pair or operation. If there are stretches, it takes the
+ * median of all threads' stretches. */
 static void take_results(const team *t, int round, bool pairs, alloc_result *r)
 {
-    static stats_histogram stretches; /* the conductor's */
+    static stats_histogram stretches; /* only for the conductor */
     uint64_t done = 0, ns = 0;
     memset(&stretches, 0, sizeof(stretches));
     for (int i = 0; i < t->n; i++) {
@@ -188,7 +191,7 @@ static void take_results(const team *t, int round, bool pairs, alloc_result *r)
     r->n_rounds = round + 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------- pairs -- */
+/* ---- pairs ---- */
 
 static alloc_end work_pairs(member *m)
 {
@@ -202,7 +205,7 @@ static alloc_end work_pairs(member *m)
         m->ns += ns;
         stats_record(&m->stretch, ns);
     }
-    if (end == ALLOC_DONE) { /* one is left, for the check */
+    if (end == ALLOC_DONE) { /* keeps one for the check */
         m->bytes[0] = t->pair_bytes;
         end = alloc_take(t->side, lane, t->pair_bytes, &m->slots[0], m->error);
     }
@@ -235,7 +238,7 @@ bool alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *e
     return alloc_case_run(x, c, &w, error);
 }
 
-/* ------------------------------------------------------------------------------------------------------ random -- */
+/* ---- random ---- */
 
 static alloc_end work_random(member *m)
 {
@@ -274,7 +277,7 @@ static alloc_end thread_random_round(alloc_work *w, alloc_side *s, int round, al
     return end;
 }
 
-/* a: threads, b: allocations of each; up to 1 MiB */
+/* a: threads, b: allocations of each, up to 1 MiB */
 bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log logs[ALLOC_THREADS_MAX] = {{.count = 0}};
@@ -298,7 +301,7 @@ bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *
     return ok;
 }
 
-/* --------------------------------------------------------------------------------------------------- hand over -- */
+/* ---- hand over ---- */
 
 static bool check_handed(member *m, const alloc_slot *slot, bool taken)
 {
@@ -335,7 +338,7 @@ static alloc_end produce(member *m)
             atomic_store_explicit(&g->pushed, ++n, memory_order_release);
         }
     }
-    atomic_store_explicit(&g->ended, true, memory_order_release); /* behind the last push */
+    atomic_store_explicit(&g->ended, true, memory_order_release); /* after the last push */
     m->done = n;
     m->ns = stats_monotonic() - begin;
     return end;
@@ -358,7 +361,8 @@ static alloc_end consume(member *m)
         alloc_slot *slot = &g->slots[n % RING];
         uint64_t begin = stats_tick_begin();
         check_handed(m, slot, false);
-        ok = alloc_give(t->side, 0, slot, m->error) && ok; /* goes on, so that the producer is not left waiting */
+        /* continues, so that the producer does not wait forever */
+        ok = alloc_give(t->side, 0, slot, m->error) && ok;
         stats_record(&m->each, stats_tick_end() - begin);
         atomic_store_explicit(&g->popped, ++n, memory_order_release);
     }
@@ -427,9 +431,9 @@ bool alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *erro
     return alloc_case_run(x, c, &w, error);
 }
 
-/* ------------------------------------------------------------------------------------------------------- storm -- */
+/* ---- storm ---- */
 
-/* Some work in the lane now and then, so that what is freed is in use. */
+/* Sometimes uses the blocks in the lane, so that blocks are freed while in use. */
 static bool storm_use(member *m, size_t i)
 {
     size_t bytes = m->bytes[i] < STORM_FILL ? m->bytes[i] & ~(size_t)3 : STORM_FILL;
@@ -467,7 +471,7 @@ static alloc_end work_storm(member *m)
     return ALLOC_DONE;
 }
 
-/* Watches the storm until it is over: how much is held, as Heddle reports and as the driver does. */
+/* Watches the storm until it ends: the memory held as Heddle reports it, and as the driver does. */
 static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
 {
     while (stats_monotonic() < t->deadline) {
@@ -525,7 +529,7 @@ static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
     ok = make_team(&t, s, out->threads, STORM_BLOCKS, error);
     if (ok) {
         t.work = work_storm;
-        /* half of the blocks are live, half of those are large: together twice the limit */
+        /* half of the blocks are live, and half of those are large: together twice the limit */
         t.pair_bytes = 2 * out->limit * 8 / ((uint64_t)out->threads * STORM_BLOCKS);
         out->asked = (uint64_t)out->threads * STORM_BLOCKS / 4 * (t.pair_bytes / 2 + STORM_SMALL / 2);
         uint64_t begin = stats_monotonic();
@@ -539,7 +543,7 @@ static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
     return ok;
 }
 
-/* a: threads, b: the limit in bytes; fixed_s: how long */
+/* a: threads, b: the limit in bytes; fixed_s: the duration */
 bool alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_side side;

@@ -1,37 +1,39 @@
-/* alloc_workloads.c - cases of one thread: pairs, random allocations, holes, many live blocks, recorded programs. Also
- * how a case is measured.
+/* alloc_workloads.c - cases of one thread: pairs, random allocations, holes, many live blocks,
+ * recorded programs. Also the way in which cases are measured.
  *
- * Threads: the conductor's. Locks: none.
- * Always: every allocator of a case does the same, in rounds that take turns. An exception is a case where one's idle
- * memory might not leave enough for the others. A slice limits how long one of them works in one round, and how much of
- * a sequence that was is reported. What was allocated is freed before the next one begins, except what `prepare` left
- * there.
+ * Threads: the conductor. Locks: none.
+ * Always: every allocator of a case does the same work, in turns by rounds. The exception is a case
+ * in which one's idle memory may not leave enough for the others. A slice limits the time of an
+ * allocator in one round, and the completed part of a sequence is reported. Blocks are freed before
+ * the next one begins, except those that `prepare` made.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "bench/alloc_parts.h"
 
 enum {
-    CHUNK = 16, /* pairs of a stretch, at least */
+    CHUNK = 16, /* minimum of pairs in a stretch */
     CHUNK_MOST = 1024,
     CHUNKS_LEAST = 9, /* in a round */
     CHUNKS_MOST = 1000,
-    APART_SHARE = 32,       /* a sequence that has more than this part of the memory live is done by one at a time */
-    EACH_MOST = 20000,      /* pairs that are timed by themselves */
-    HOST_PLAIN_MOST = 16384 /* blocks of cuMemAlloc on a host device, each of which is two mappings of the process */
+    /* one allocator runs at a time if more than 4 / APART_SHARE of the room is live */
+    APART_SHARE = 32,
+    EACH_MOST = 20000, /* pairs that are timed separately */
+    /* blocks of cuMemAlloc on a host device; each makes two mappings in the process */
+    HOST_PLAIN_MOST = 16384
 };
 
-/* In this order, so that the driver's figure of free memory is read before anything else holds memory. */
+/* In this order, so that the driver's figure of free memory is read before others hold memory. */
 static const alloc_kind opening_order[ALLOC_KINDS] = {ALLOC_PLAIN, ALLOC_ASYNC, ALLOC_HEDDLE, ALLOC_LIBC};
 
-/* ------------------------------------------------------------------------------------------------------- cases -- */
+/* ---- cases ---- */
 
 bool alloc_takes_part(const alloc_experiment *x, alloc_kind kind, bool with_libc)
 {
     return kind == ALLOC_LIBC ? x->on_host && with_libc : kind != ALLOC_ASYNC || x->pool;
 }
 
-/* A rival that had no room is out of the case. */
+/* Removes a rival without room from the case. */
 static bool settle(alloc_result *r, alloc_kind kind, alloc_end end)
 {
     if (end == ALLOC_NO_ROOM && kind != ALLOC_HEDDLE) {
@@ -66,7 +68,7 @@ static bool start_side(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_
            settle(r, kind, w->prepare ? w->prepare(w, s, r, error) : ALLOC_DONE);
 }
 
-/* Also after a failure: what `prepare` made must go. */
+/* Runs after a failure, too: the blocks of `prepare` must go. */
 static bool end_side(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     bool ok = !s->x || !w->finish || (alloc_side_enter(s, error) && settle(r, s->kind, w->finish(w, s, r, error)));
@@ -141,9 +143,9 @@ static bool make_slots(alloc_work *w, const alloc_side *s, size_t count, char *e
     return w->slots[s->kind] != NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- pairs -- */
+/* ---- pairs ---- */
 
-/* Two blocks at once, checked, and freed. */
+/* Allocates two blocks at once, checks and frees them. */
 static alloc_end pair_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     alloc_slot slots[2] = {{.pointer = 0}, {.pointer = 0}};
@@ -157,7 +159,8 @@ static alloc_end pair_prepare(alloc_work *w, alloc_side *s, alloc_result *r, cha
     return alloc_give_all(s, slots, 2, error) || end != ALLOC_DONE ? end : ALLOC_FAILED;
 }
 
-/* Pairs between two looks at the clock, so that there are many such stretches in the time; at least CHUNK. */
+/* Finds the pairs between two readings of the clock, so that many such stretches fit into the
+ * time; at least CHUNK. */
 static alloc_end size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char *error)
 {
     uint64_t ns = 0;
@@ -167,7 +170,8 @@ static alloc_end size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char 
     return end;
 }
 
-/* Half of the slice in stretches, of which the median counts; the other half pair by pair. */
+/* Half of the slice measures stretches, of which the median counts; the other half measures
+ * single pairs. */
 static alloc_end pair_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     double chunks[CHUNKS_MOST], sum = 0;
@@ -200,9 +204,9 @@ bool alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error)
     return alloc_case_run(x, c, &w, error);
 }
 
-/* ------------------------------------------------------------------------------------------------------- holes -- */
+/* ---- holes ---- */
 
-/* Holes half as large as what is allocated then: none of them fits, and none can be made larger. */
+/* Makes holes half as large as the later allocations: none fits, and none can grow. */
 static alloc_end holes_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     uint64_t count = 2 * w->count, end = alloc_slice_end(s->x, 20), *bytes = malloc(count * sizeof(*bytes));
@@ -252,7 +256,7 @@ bool alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error)
     return alloc_case_run(x, c, &w, error);
 }
 
-/* --------------------------------------------------------------------------------------------------- sequences -- */
+/* ---- sequences ---- */
 
 static void raise_peak(alloc_result *r, const alloc_log *log, size_t operations)
 {
@@ -260,7 +264,7 @@ static void raise_peak(alloc_result *r, const alloc_log *log, size_t operations)
     r->live_peak = peak > r->live_peak ? peak : r->live_peak;
 }
 
-/* The whole sequence, or as much as four slices suffice for, with every block checked. */
+/* Runs the whole sequence, or as much as fits into four slices, and checks every block. */
 static alloc_end sequence_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     size_t done = 0;
@@ -273,7 +277,7 @@ static alloc_end sequence_prepare(alloc_work *w, alloc_side *s, alloc_result *r,
     return end;
 }
 
-/* The sizes of what is live behind the first `count` operations. */
+/* Checks the sizes of the blocks that are live after the first `count` operations. */
 static bool check_end(alloc_work *w, alloc_side *s, size_t count, char *error)
 {
     uint64_t *bytes = calloc(w->log->slots + 1, sizeof(*bytes));
@@ -311,7 +315,7 @@ static alloc_end sequence_round(alloc_work *w, alloc_side *s, int round, alloc_r
     r->part = part < r->part ? part : r->part;
     r->operations += did.operations;
     r->refused += did.refused;
-    if (s->kind != ALLOC_PLAIN) { /* whose peak was looked at in the pass before */
+    if (s->kind != ALLOC_PLAIN) { /* its peak was read in the previous pass */
         raise_peak(r, w->log, did.operations);
     }
     return ALLOC_DONE;
@@ -333,7 +337,7 @@ static bool run_sequence(alloc_experiment *x, const alloc_step *step, const allo
     return alloc_case_run(x, c, &w, error);
 }
 
-/* a: the number of allocations, b: the largest, in MiB. */
+/* a: number of allocations, b: largest size in MiB */
 bool alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log log;

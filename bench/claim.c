@@ -1,8 +1,9 @@
-/* claim.c - `heddle bench claim`: what claims cost the thread that makes them, in turns with what a program does by hand with events.
+/* claim.c - `heddle bench claim`: the cost of claims for the calling thread, in turns with events
+ * that a program handles itself.
  *
- * Threads: the conductor's. Locks: none.
- * Always: every row is measured once on each side in every round, the driver first in even rounds. So little is under way that no queue is full.
- * The cost of reading the clock is subtracted.
+ * Threads: the conductor. Locks: none.
+ * Always: every round measures every row once on each side, the driver first in even rounds. So few
+ * operations are in flight that no queue is full. The cost of reading the clock is subtracted.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +14,11 @@
 enum { ROUNDS_GPU = 7, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, BUFFERS = 8, BATCH = 32, GOALS = 3, WORDS = 1024 };
 enum { BATCHES_GPU = 200, BATCHES_HOST = 20, BATCHES_QUICK = 5 };
 
-static const int64_t limit_ns = (int64_t)120 * 1000000000; /* no wait is longer: what takes this long hangs */
+/* limit of every wait: an operation that takes this long hangs */
+static const int64_t limit_ns = (int64_t)120 * 1000000000;
 
 const char claim_help[] =
-    "One thread begins claims and ends them. Memory is a device's, of 4 KiB.\n"
+    "One thread begins claims and ends them. The memory is 4 KiB on a device.\n"
     "\n"
     "  claim          hd_claim_begin, hd_claim_wait and hd_claim_end, which find nothing pending; by hand: "
     "cuEventQuery "
@@ -75,13 +77,13 @@ typedef struct claim_experiment {
     hdcu_device ordinal;
     hdcu_context context; /* NULL: not opened */
     hdcu_stream streams[2];
-    hdcu_event events[2]; /* behind the last use in each stream */
+    hdcu_event events[2]; /* after the last use in each stream */
     claim_data rows[ROWS];
 } claim_experiment;
 
-/* ------------------------------------------------------------------------------------------------------ one step -- */
+/* ---- one step ---- */
 
-/* One way to use the memory once: what is timed is added to *ticks. */
+/* Uses the memory once, and adds the timed part to *ticks. */
 typedef bool (*step)(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error);
 
 static bool fill(claim_experiment *x, int stream, char *error)
@@ -152,7 +154,7 @@ static bool step_stream_by_hand(claim_experiment *x, const claim_row *row, int i
     return plain_try(r, "cuEventRecord", error);
 }
 
-/* Nothing is under way afterwards. */
+/* Waits until nothing is in flight. */
 static bool settle(claim_experiment *x, char *error)
 {
     for (int i = 0; i < 2; i++) {
@@ -196,7 +198,7 @@ static bool measure_side(claim_experiment *x, int number, int round, claim_side 
     return ok;
 }
 
-/* --------------------------------------------------------------------------------------------------------- goals -- */
+/* ---- goals ---- */
 
 static double median_of(const claim_experiment *x, const char *id)
 {
@@ -230,7 +232,7 @@ static void make_goals(const claim_experiment *x, report_goal out[GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* Heddle's over the driver's, of each round. */
+/* Heddle's value divided by the driver's value, for each round. */
 static int ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
 {
     for (int i = 0; i < d->rounds; i++) {
@@ -239,7 +241,7 @@ static int ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
     return d->rounds;
 }
 
-/* -------------------------------------------------------------------------------------------------------- output -- */
+/* ---- output ---- */
 
 static void print_table(const void *results, FILE *out)
 {
@@ -308,7 +310,7 @@ static void print_json(const void *results, FILE *out)
     report_end(j);
 }
 
-/* ----------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 static bool open_heddle(claim_experiment *x, char *error)
 {

@@ -1,8 +1,10 @@
-/* copy.c - the conductor of `heddle bench copy`: opens devices and both sides, goes through the parts one after the other.
+/* copy.c - the conductor of `heddle bench copy`: opens devices and both sides, runs the parts one
+ * after another.
  *
- * Threads: all of it on the calling thread; copy_submit.c makes threads of its own. Locks: none.
- * Always: one part is under way at a time. The part without peer access comes before the one with it, since the driver
- * may keep peer access that was enabled once. What was opened is closed on every way out.
+ * Threads: all work is on the calling thread; copy_submit.c makes its own threads. Locks: none.
+ * Always: one part runs at a time. The part without peer access precedes the one with it, because
+ * the driver may keep peer access that was enabled once. Everything that was opened is closed on
+ * every path.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,27 +27,29 @@ const char copy_help[] =
     "\n"
     "Columns:\n"
     "  driver, Heddle  gigabytes (1e9) a second, what arrives counted once; or the time of one transfer with its wait\n"
-    "  ratio           Heddle's speed over the driver's; in rows of times Heddle's time over the driver's\n"
+    "  ratio           Heddle's speed over the driver's speed; in rows of times, the ratio of the times\n"
     "  of link         Heddle's speed over what there is to reach: the driver's copies of pinned memory in this run "
     "(part\n"
-    "                  pinned); from device to device without peer access the slower direction's, twice that for "
-    "both.\n"
+    "                  pinned); from device to device without peer access the speed of the slower direction, "
+    "twice\n"
+    "                  that for both.\n"
     "                  In the other rows the driver's own copy is what there is to reach\n"
     "\n"
     "What arrived is compared with what was sent, on both sides; bytes that are wrong end the run with exit status 1.\n"
     "Whether goals are reached does not change the exit status. Parts of two devices are left out where there is "
     "one.\n";
 
-/* ------------------------------------------------------------------------------------------------------- parts -- */
+/* ---- parts ---- */
 
 typedef struct copy_part {
     const char *name, *stage;
     bool (*run)(copy_experiment *x, char *error);
     int devices; /* that it needs */
-    int weight;  /* samples of either side in a round: what a slice of the time is found from */
+    int weight;  /* samples of either side in a round, which determine the length of a slice */
 } copy_part;
 
-const char copy_parts[] = "pageable,pinned,device,box,small,staged,submit,peer"; /* the names below */
+/* the names below */
+const char copy_parts[] = "pageable,pinned,device,box,small,staged,submit,peer";
 
 static const copy_part parts[] = {
     {"pageable", "the program's memory", copy_run_pageable, 1, 4},
@@ -75,7 +79,7 @@ const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
 copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
                        const char *name)
 {
-    static copy_row none; /* never: there is room for all of them */
+    static copy_row none; /* unused: all rows have room */
     copy_row *row = x->n_rows < COPY_ROWS_MAX ? &x->rows[x->n_rows++] : &none;
     char text[REPORT_TEXT];
     memset(row, 0, sizeof(*row));
@@ -89,7 +93,7 @@ copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, siz
     return row;
 }
 
-/* -------------------------------------------------------------------------------------------------------- open -- */
+/* ---- open ---- */
 
 static bool open_devices(copy_experiment *x, char *error)
 {
@@ -126,7 +130,7 @@ static bool open_plain(copy_experiment *x, char *error)
     return true;
 }
 
-/* The sizes that suit the devices, and memory of the program that has its pages already. */
+/* Chooses sizes that suit the devices, and makes memory of the program with touched pages. */
 static bool open_memory(copy_experiment *x, char *error)
 {
     bool quick = x->options->quick;
@@ -169,7 +173,7 @@ static void close_all(void *experiment)
     free(x->to);
 }
 
-/* --------------------------------------------------------------------------------------------------------- run -- */
+/* ---- run ---- */
 
 static void size_run(copy_experiment *x)
 {

@@ -1,14 +1,14 @@
-/* copy_pairs.c - parts of two devices: copies without peer access, through the host, in one direction and in both; and
- * copies with peer access.
+/* copy_pairs.c - parts of two devices: copies through the host without peer access, in one
+ * direction and in both; and copies with peer access.
  *
- * Threads: the conductor's. Locks: none.
- * Always: the driver's contexts have peer access to each other only while copy_run_peer measures. Heddle's runtime
- * without it is one of its own (peers=off).
+ * Threads: the conductor. Locks: none.
+ * Always: the driver's contexts have peer access to each other only while copy_run_peer measures. A
+ * separate runtime of Heddle runs without it (peers=off).
  */
 #include <string.h>
 #include "bench/copy_parts.h"
 
-/* Two blocks on each device, for either side: what goes out, and where the other one's arrives. */
+/* Two blocks on each device, for either side: one to send from, and one to receive into. */
 typedef struct memory {
     hd_buffer *out[COPY_DEVICES], *in[COPY_DEVICES];
     hdcu_deviceptr plain_out[COPY_DEVICES], plain_in[COPY_DEVICES];
@@ -66,7 +66,7 @@ static copy_work make_work(copy_experiment *x, const memory *m, int from, size_t
                        .src_at = &x->plain[from]};
 }
 
-/* What arrived on device `to`, on both sides. */
+/* Checks the bytes that arrived on device `to`, on both sides. */
 static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, const char *what, char *error)
 {
     uint32_t seed = (uint32_t)(10 + 1 - to);
@@ -78,7 +78,7 @@ static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, co
            copy_verify_plain(x, m->plain_in[to], bytes, seed, by_driver, error);
 }
 
-/* ------------------------------------------------------------------------------------------- without peer access -- */
+/* ---- without peer access ---- */
 
 static bool run_staged(copy_experiment *x, hd_runtime *runtime, char *error)
 {
@@ -107,9 +107,9 @@ bool copy_run_staged(copy_experiment *x, char *error)
     return ok;
 }
 
-/* ---------------------------------------------------------------------------------------------- with peer access -- */
+/* ---- with peer access ---- */
 
-/* Both ways; false without a message in `error`: the driver does not allow it. */
+/* Enables both directions; false without a message in `error`: the driver refuses. */
 static bool enable_peers(copy_experiment *x, char *error)
 {
     error[0] = 0;
@@ -136,7 +136,7 @@ static void disable_peers(copy_experiment *x)
     }
 }
 
-/* Else the first copies go through pinned memory, while the pair is tested. */
+/* Otherwise the first copies go through pinned memory during the test of the pair. */
 static bool await_verdicts(copy_experiment *x, char *error)
 {
     hd_peer_info info = {.size = sizeof(info)};

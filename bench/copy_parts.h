@@ -1,14 +1,16 @@
-/* copy_parts.h - what the files behind `heddle bench copy` share.
+/* copy_parts.h - shared by the files of `heddle bench copy`.
  *
- *    copy.c         the conductor: opens devices, goes through the parts
+ *    copy.c         the conductor: opens devices, runs the parts
  *    copy_sides.c   one operation of either side, and the loop that compares the two
- *    copy_one.c     parts of one device: pageable and pinned memory, copies on the device, rows, small transfers
+ *    copy_one.c     parts of one device: pageable and pinned memory, copies on the device, rows,
+ *                   small transfers
  *    copy_pairs.c   parts of two devices: peers, staged copies
- *    copy_submit.c  what a submit costs while transfers keep the copying threads busy
+ *    copy_submit.c  the cost of a submit while transfers keep the copying threads busy
  *    copy_report.c  the table, the goals, JSON
  *
- * Threads: the conductor owns the copy_experiment; the threads of copy_submit.c have their own structures.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor owns the copy_experiment; the threads of copy_submit.c use their own
+ * structures.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef BENCH_COPY_PARTS_H
 #define BENCH_COPY_PARTS_H
@@ -21,7 +23,7 @@
 
 enum { COPY_ROWS_MAX = 64, COPY_NOTE = 160, COPY_DEVICES = 2 };
 
-/* No wait of the benchmark is longer: what takes this long hangs. */
+/* Limit of every wait of the benchmark: an operation that takes this long hangs. */
 #define COPY_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 #define COPY_KIB ((size_t)1 << 10)
@@ -33,37 +35,39 @@ typedef struct copy_experiment copy_experiment;
 
 typedef enum copy_kind { COPY_SPEED, COPY_TIME } copy_kind;
 
-/* One thing that both sides do. Times are of one repetition. */
+/* An operation of both sides. Times are of one repetition. */
 typedef struct copy_row {
     const char *part;
     char id[48], name[80], note[COPY_NOTE]; /* note: why it was not measured */
-    copy_kind kind; /* what is looked at: large amounts, several in flight; or one at a time, with its wait */
-    size_t bytes;   /* that one repetition moves */
-    int rounds;     /* 0: not measured */
+    /* large amounts, several in flight; or one at a time, with its wait */
+    copy_kind kind;
+    size_t bytes; /* moved by one repetition */
+    int rounds;   /* 0: not measured */
     double heddle_ns[COPY_ROUNDS_MAX], driver_ns[COPY_ROUNDS_MAX];
-    /* Rows of both directions: speed over that of one direction in the same round; else 0. */
+    /* Rows of both directions: the speed relative to one direction in the same round; else 0. */
     double heddle_gain[COPY_ROUNDS_MAX], driver_gain[COPY_ROUNDS_MAX];
 } copy_row;
 
-/* Heddle's speed over the driver's, or for COPY_TIME its time over the driver's; over the rounds. */
+/* Heddle's speed divided by that of the driver, or for COPY_TIME the times, over the rounds. */
 stats_spread copy_ratio(const copy_row *row);
 
 typedef struct copy_submits {
     bool measured;
     stats_histogram quiet, busy;
-    double staged_gbs, pageable_gbs; /* what the transfers beside it moved; staged 0: there was one device */
+    /* speed of the transfers beside it; staged 0: there was one device */
+    double staged_gbs, pageable_gbs;
 } copy_submits;
 
 /* ---- sides ---- */
 
 typedef struct copy_plain {
     hdcu_device ordinal;
-    hdcu_context context; /* the device's primary one, retained */
+    hdcu_context context; /* the device's primary context, retained */
     hdcu_stream stream;
 } copy_plain;
 
 typedef enum copy_op {
-    COPY_WRITE, /* the program's memory to a device */
+    COPY_WRITE, /* program memory to a device */
     COPY_READ,
     COPY_IN, /* pinned memory to a device */
     COPY_OUT,
@@ -71,45 +75,47 @@ typedef enum copy_op {
     COPY_PEER /* from device to device */
 } copy_op;
 
-/* The same work for both sides. */
+/* The same work on both sides. */
 typedef struct copy_work {
     copy_experiment *x;
     copy_op op;
     size_t bytes;
-    size_t row, pitch;                 /* not 0: IN and ON gather rows that begin `pitch` bytes apart */
-    void *memory;                      /* the program's, for WRITE and READ */
-    hd_buffer *to, *from;              /* Heddle's */
-    hdcu_deviceptr dst, src;           /* the driver's; pinned memory by its address here */
-    const copy_plain *at;              /* whose stream does it */
+    /* not 0: IN and ON gather rows that begin `pitch` bytes apart */
+    size_t row, pitch;
+    void *memory;                      /* of the program, for WRITE and READ */
+    hd_buffer *to, *from;              /* for Heddle */
+    hdcu_deviceptr dst, src;           /* for the driver; pinned memory by its device address */
+    const copy_plain *at;              /* its stream runs the work */
     const copy_plain *dst_at, *src_at; /* PEER */
     hd_ticket ticket;
 } copy_work;
 
-/* Begins the work, and waits until everything that was begun is done. */
+/* Begins the work, or waits until all of it is done. */
 bool copy_begin_heddle(copy_work *w, char *error);
 bool copy_end_heddle(copy_work *w, char *error);
 bool copy_begin_driver(copy_work *w, char *error);
 bool copy_end_driver(copy_work *w, char *error);
 
-/* Fills a row in, in rounds, with the order of the sides changing. */
+/* Measures a row in rounds, in changing order of the sides. */
 bool copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error);
 
-/* The same for both directions at once, each round beside one direction alone (the first). */
+/* The same for both directions at once. Each round also measures one direction (the first)
+ * alone. */
 bool copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error);
 
 /* ---- verification ---- */
 
-/* Words of a sequence that `seed` makes. */
+/* Fills memory with a sequence of words made from `seed`. */
 void copy_pattern(void *memory, size_t bytes, uint32_t seed);
 
-/* Counts the bytes as verified; false where they are others. */
+/* Counts the bytes as verified; false if they differ. */
 bool copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what, char *error);
 
-/* The same for rows that were gathered. */
+/* The same for gathered rows. */
 bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
                       char *error);
 
-/* The same of a Heddle buffer and of the driver's device memory, through the memory `x->to`. */
+/* The same for a Heddle buffer and for device memory of the driver, through the memory `x->to`. */
 bool copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
                         char *error);
 bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
@@ -120,31 +126,32 @@ bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint
 struct copy_experiment {
     report_record record; /* comes first */
     const bench_options *options;
-    hd_runtime *runtime; /* with the environment's settings */
+    hd_runtime *runtime; /* with the environment's options */
     hd_runtime_info info;
     hd_device_info devices[COPY_DEVICES];
-    int n; /* devices that are used: 1 or 2 */
+    int n; /* devices in use: 1 or 2 */
     bool on_host;
-    const hdi_driver *driver; /* the same one that Heddle's engines use */
+    const hdi_driver *driver; /* shared with Heddle's engines */
     copy_plain plain[COPY_DEVICES];
-    void *from, *to; /* the program's memory, touched before: `most` bytes each */
+    void *from, *to; /* memory of the program, touched before: `most` bytes each */
     size_t large, most;
     int rounds;
-    double budget_s, slice_ns; /* of one side in one round */
+    double budget_s, slice_ns; /* for one side in one round */
     copy_row rows[COPY_ROWS_MAX];
     int n_rows;
     copy_submits submits;
     uint64_t verified; /* bytes */
 };
 
-/* A fresh row; the format makes its id, with blanks in place of which it has underscores, and its name. */
+/* A fresh row. The size is appended to its name, and to its id with an underscore in place of
+ * the blank. */
 copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
                        const char *name);
 
 /* "256 MiB", "4 B" */
 const char *copy_size_text(size_t bytes, char out[REPORT_TEXT]);
 
-/* The parts of each file. */
+/* The parts, by file. */
 bool copy_run_pageable(copy_experiment *x, char *error);
 bool copy_run_pinned(copy_experiment *x, char *error);
 bool copy_run_device(copy_experiment *x, char *error);

@@ -1,6 +1,7 @@
-/* copy_report.c - the results of `heddle bench copy`: a table for people, JSON for records, and which goals were reached.
+/* copy_report.c - the results of `heddle bench copy`: a table for people, JSON for records, and
+ * goals.
  *
- * Threads: the conductor's. Locks: none.
+ * Threads: the conductor. Locks: none.
  * Always: everything is computed from the finished experiment; nothing here measures.
  */
 #include <math.h>
@@ -10,7 +11,7 @@
 
 enum { GOALS = 7 };
 
-/* Bytes in a nanosecond are gigabytes in a second. */
+/* Bytes per nanosecond are gigabytes per second. */
 static stats_spread speeds(const copy_row *row, const double *ns)
 {
     double values[COPY_ROUNDS_MAX];
@@ -25,9 +26,10 @@ static bool is_both(const copy_row *row)
     return strstr(row->id, "_both_") != NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------- rooflines -- */
+/* ---- rooflines ---- */
 
-/* What the link moves: the driver's copies of pinned memory in the same run. NAN: they were not measured. */
+/* The speed of the link: the driver's copies of pinned memory in the same run. NAN: not
+ * measured. */
 static double link_speed(const copy_experiment *x, const char *id)
 {
     for (int i = 0; i < x->n_rows; i++) {
@@ -39,20 +41,22 @@ static double link_speed(const copy_experiment *x, const char *id)
     return NAN;
 }
 
-/* What a transfer that is not the link's own could reach at most, in GB/s. NAN: it is not known, or the driver's copy beside it is it. */
+/* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: unknown,
+ * or given by the driver's copy beside it. */
 static double roofline(const copy_experiment *x, const copy_row *row)
 {
     double in = link_speed(x, "pinned_h2d_"), out = link_speed(x, "pinned_d2h_");
     if (strcmp(row->part, "pageable") == 0) {
         return strstr(row->id, "h2d") ? in : out;
     }
-    double slower = isnan(in) || isnan(out) ? NAN : in < out ? in : out; /* out of the one device, into the other */
+    /* out of one device, into the other */
+    double slower = isnan(in) || isnan(out) ? NAN : in < out ? in : out;
     return strcmp(row->part, "staged") == 0 ? slower * (is_both(row) ? 2 : 1) : NAN;
 }
 
-/* ------------------------------------------------------------------------------------------------------ goals -- */
+/* ---- goals ---- */
 
-/* The worst ratio of the rows whose id is this and a size. */
+/* The worst ratio of the rows with this id, followed by a size. */
 static double worst(const copy_experiment *x, const char *id)
 {
     double value = NAN;
@@ -83,30 +87,30 @@ static void make_goals(const copy_experiment *x, report_goal out[GOALS])
 {
     const report_goal goals[GOALS] = {
         {.id = "pageable_h2d",
-         .text = "pageable memory to the device, speed over the driver's",
+         .text = "pageable memory to the device, speed vs. the driver",
          .limit = 4.7,
          .value = worst(x, "pageable_h2d"),
          .at_least = true,
          .unit = ""},
         {.id = "pageable_d2h",
-         .text = "the device to pageable memory, speed over the driver's",
+         .text = "the device to pageable memory, speed vs. the driver",
          .limit = 2.5,
          .value = worst(x, "pageable_d2h"),
          .at_least = true,
          .unit = ""},
         {.id = "peer",
-         .text = "device to device with peer access, speed over the driver's",
+         .text = "device to device with peer access, speed vs. the driver",
          .limit = 0.99,
          .value = worst(x, "peer"),
          .at_least = true,
          .unit = ""},
         {.id = "peer_small",
-         .text = "4 KiB from peer to peer + wait, time over the driver's",
+         .text = "4 KiB from peer to peer + wait, time vs. the driver",
          .limit = 1.1,
          .value = worst(x, "peer_small"),
          .unit = ""},
         {.id = "staged",
-         .text = "device to device without peer access, over the driver's",
+         .text = "device to device without peer access, vs. the driver",
          .limit = 1.4,
          .value = worst(x, "staged"),
          .at_least = true,
@@ -126,7 +130,7 @@ static void make_goals(const copy_experiment *x, report_goal out[GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* ------------------------------------------------------------------------------------------------------ table -- */
+/* ---- table ---- */
 
 static void print_row(const copy_experiment *x, const copy_row *row, FILE *out)
 {
@@ -208,7 +212,7 @@ void copy_print_table(const void *experiment, FILE *out)
             x->record.took_s);
 }
 
-/* ------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 static void put_rounds(hdi_json *j, const char *key, stats_spread spread, const copy_row *row, const double *ns)
 {

@@ -1,6 +1,7 @@
-/* copy_sides.c - one transfer through Heddle or with the driver's call for it, and the loop that compares the two.
+/* copy_sides.c - one transfer through Heddle or with the matching driver call, and the loop that
+ * compares the two.
  *
- * Threads: the conductor's, and the threads of copy_submit.c with work of their own. Locks: none.
+ * Threads: the conductor, and the threads of copy_submit.c with their own work. Locks: none.
  * Always: when a measurement returns, everything that it began is done.
  */
 #include <string.h>
@@ -8,7 +9,7 @@
 
 enum { FLIGHT_MOST = 128, TRIPS_MOST = 20000, TRIPS_LEAST = 20 };
 
-/* ---------------------------------------------------------------------------------------------------- one side -- */
+/* ---- one side ---- */
 
 static bool begin_box(copy_work *w, char *error)
 {
@@ -90,31 +91,31 @@ bool copy_begin_driver(copy_work *w, char *error)
 
 bool copy_end_driver(copy_work *w, char *error)
 {
-    /* cuMemcpyHtoD may return before the last bytes are there */
+    /* cuMemcpyHtoD may return before the last bytes arrive */
     hdcu_stream stream = w->op == COPY_WRITE ? NULL : w->at->stream;
     return w->op == COPY_READ || DRIVER_TRY(w->x->driver, error, cuStreamSynchronize, (stream));
 }
 
-/* ---------------------------------------------------------------------------------------------------- the loops -- */
+/* ---- the loops ---- */
 
 typedef bool (*work_step)(copy_work *w, char *error);
 
 typedef struct side {
     work_step begin, end;
-    uint64_t repetitions; /* in a sample */
+    uint64_t repetitions; /* per sample */
 } side;
 
 enum { HEDDLE, DRIVER, SIDES };
 static const side both_sides[SIDES] = {{copy_begin_heddle, copy_end_heddle, 1},
                                        {copy_begin_driver, copy_end_driver, 1}};
 
-/* Makes the driver's side ready on this thread. */
+/* Prepares the driver's side on this thread. */
 static bool enter(const copy_work *w, int which, char *error)
 {
     return which == HEDDLE || DRIVER_TRY(w->x->driver, error, cuCtxSetCurrent, (w->at->context));
 }
 
-/* Several in flight, `works` of them at once: nanoseconds for a repetition of all of them. */
+/* With several in flight, `works` of them at once: nanoseconds for one repetition of all. */
 static bool time_flight(const side *s, copy_work *works, int count, double *ns, char *error)
 {
     uint64_t begin = stats_monotonic(), done = 0;
@@ -141,7 +142,7 @@ static bool time_flight(const side *s, copy_work *works, int count, double *ns, 
 /* One at a time, with its wait: the median. */
 static bool time_trips(const side *s, copy_work *w, double *ns, char *error)
 {
-    static stats_histogram h; /* one call at a time */
+    static stats_histogram h; /* not reentrant */
     memset(&h, 0, sizeof(h));
     for (uint64_t i = 0; i < s->repetitions; i++) {
         uint64_t tick = stats_tick_begin();
@@ -161,7 +162,7 @@ static bool time_side(int which, const side *s, copy_kind kind, copy_work *works
            (kind == COPY_TIME ? time_trips(s, works, ns, error) : time_flight(s, works, count, ns, error));
 }
 
-/* Warms up, and finds out how many repetitions a sample has. */
+/* Warms up, and finds the number of repetitions in a sample. */
 static bool size_sample(const copy_experiment *x, int which, side *s, copy_kind kind, copy_work *works, int count,
                         char *error)
 {
@@ -224,7 +225,7 @@ stats_spread copy_ratio(const copy_row *row)
     return stats_spread_of(values, row->rounds);
 }
 
-/* --------------------------------------------------------------------------------------------------- verification -- */
+/* ---- verification ---- */
 
 static uint32_t word_at(size_t i, uint32_t seed)
 {

@@ -1,8 +1,9 @@
-/* copy_submit.c - what a submit costs the thread that makes it while transfers keep the copying threads busy. The
- * transfers are staged copies from device to device, and the program's memory to a device and back.
+/* copy_submit.c - the cost of a submit for its thread while transfers keep the copying threads
+ * busy. These are staged copies between devices, and copies of program memory to a device and back.
  *
- * Threads: the conductor's, which measures, and up to two that transfer. Locks: none.
- * Always: the transferring threads have ended when copy_run_submit returns. Their first failure is the run's.
+ * Threads: the conductor, which measures, and up to two that transfer. Locks: none.
+ * Always: the transferring threads have ended when copy_run_submit returns. Their first failure
+ * fails the run.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -32,7 +33,7 @@ static bool allocate(const load *l, int device, hd_buffer **out, char *error)
            report_check(hd_alloc(lane, l->bytes, out), "hd_alloc", error);
 }
 
-/* Device 0 to device 1, two copies in flight. */
+/* Copies from device 0 to device 1, two copies in flight. */
 static bool stage(load *l, char *error)
 {
     hd_buffer *from = NULL, *to = NULL;
@@ -139,7 +140,7 @@ static bool measure_busy(copy_experiment *x, hd_runtime *runtime, probe *p, char
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "no thread can be started");
     }
-    for (int i = 0; i < n && ok; i++) { /* beside nothing there is nothing to measure */
+    for (int i = 0; i < n && ok; i++) { /* without transfers there is nothing to measure */
         while (atomic_load_explicit(&loads[i].moved, memory_order_relaxed) == 0 &&
                !atomic_load_explicit(&loads[i].ended, memory_order_relaxed)) {
             hdi_sleep_for(100000);

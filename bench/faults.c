@@ -1,9 +1,11 @@
-/* faults.c - the conductor of `heddle bench faults`. It opens the runtime, starts the loads, and strikes one device after
- * the other. It compares what the others did with what they did before.
+/* faults.c - the conductor of `heddle bench faults`. It opens the runtime, starts the loads, and
+ * strikes one device after another. It compares the work of the others with their work before.
  *
- * Threads: faults_run on the calling thread. A thread for each device keeps it busy (faults_load.c), and one watches the
- * loss descriptor. Locks: the watch's, around the reported losses.
- * Always: one device at a time is made to fault, while all others work. Every thread is joined on every way out.
+ * Threads: faults_run on the calling thread. A thread for each device keeps it busy
+ * (faults_load.c), and one watches the loss descriptor. Locks: that of the watch, around the
+ * reported losses.
+ * Always: one device at a time is made to fault, while all others work. Every thread is joined on
+ * every path.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -13,16 +15,18 @@
 enum {
     ROUNDS_MIN = 4,
     ROUNDS_QUICK = 2,
-    WATCH_MS = 50,                     /* how often the watch looks whether it shall end */
-    POLL_NS = 1000 * 1000,             /* between the conductor's looks at a load */
-    SETTLE_BATCHES = 4,                /* that a device finishes after its restart before the next fault */
-    TOLD_NS = 1000 * 1000 * 1000,      /* how much later than the wait's failure a loss may be reported */
-    BEFORE_GPU_NS = 400 * 1000 * 1000, /* the work before a fault that is compared with */
+    WATCH_MS = 50,         /* interval in which the watch checks for its end */
+    POLL_NS = 1000 * 1000, /* between the conductor's checks of a load */
+    /* batches that a device finishes after its restart before the next fault */
+    SETTLE_BATCHES = 4,
+    /* how much later than the failed wait a loss may be reported */
+    TOLD_NS = 1000 * 1000 * 1000,
+    BEFORE_GPU_NS = 400 * 1000 * 1000, /* duration before a fault that gives the normal rate */
     BEFORE_HOST_NS = 800 * 1000 * 1000
 };
 
 const char faults_help[] =
-    "What a lost device costs in placement process. Every device is kept busy with matrix products whose sums are\n"
+    "The cost of a lost device in placement process. Every device is kept busy with matrix products whose sums are\n"
     "checked exactly. Then one device after the other is made to fault: a kernel reads where nothing is mapped; the\n"
     "worker process is killed; a kernel never ends, and the watchdog (1 s) takes it for hung. Measured are, for each:\n"
     "  the wait fails     from the fault until hd_wait returns for the work that it hit\n"
@@ -41,7 +45,7 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
-/* ------------------------------------------------------------------------------------------------------- watch -- */
+/* ---- watch ---- */
 
 static void note_losses(faults_watch *w, uint64_t at)
 {
@@ -61,7 +65,7 @@ static void note_losses(faults_watch *w, uint64_t at)
 static void *watch_main(void *watch)
 {
     faults_watch *w = watch;
-    while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) { /* nothing else is passed with it */
+    while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) { /* publishes nothing else */
         struct pollfd p = {.fd = w->descriptor, .events = POLLIN};
         if (poll(&p, 1, WATCH_MS) > 0) {
             note_losses(w, stats_monotonic());
@@ -96,11 +100,12 @@ static void stop_watch(faults_watch *w)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- loads -- */
+/* ---- loads ---- */
 
 static int state_of(faults_load *l)
 {
-    return atomic_load_explicit(&l->state, memory_order_acquire); /* pairs with the load's release */
+    /* pairs with the load's release */
+    return atomic_load_explicit(&l->state, memory_order_acquire);
 }
 
 static bool start_load(faults_experiment *x, int device, char *error)
@@ -170,7 +175,7 @@ static void stop_loads(faults_experiment *x)
 {
     for (int i = 0; i < FAULTS_DEVICES_MAX; i++) {
         if (x->loads[i]) {
-            /* pairs with the load's acquire; nothing but the order is passed */
+            /* pairs with the load's acquire; publishes only the order */
             atomic_store_explicit(&x->loads[i]->order, FAULTS_STOP, memory_order_release);
         }
     }
@@ -181,9 +186,9 @@ static void stop_loads(faults_experiment *x)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------- strikes -- */
+/* ---- strikes ---- */
 
-/* Steps a second of all devices but one. */
+/* Steps a second of all devices except `but`. */
 static double others_rate(faults_experiment *x, int but, uint64_t begin, uint64_t end)
 {
     double steps = 0;
@@ -195,7 +200,7 @@ static double others_rate(faults_experiment *x, int but, uint64_t begin, uint64_
     return steps / ((double)(end - begin) * 1e-9);
 }
 
-/* Waits until the loss is reported, and takes it over. */
+/* Waits until the loss is reported, and takes its description. */
 static void take_loss(faults_experiment *x, faults_strike *s, uint64_t told)
 {
     faults_watch *w = &x->watch;
@@ -231,8 +236,10 @@ static bool strike(faults_experiment *x, int round, faults_kind kind, char *erro
     uint64_t told = times_told(&x->watch, device);
     sleep_ns(x->before_ns + x->before_ns / 8);
     l->strike = s;
-    atomic_store_explicit(&l->state, FAULTS_STRIKING, memory_order_relaxed); /* the load does not write it meanwhile */
-    atomic_store_explicit(&l->order, FAULTS_STRIKE, memory_order_release);   /* pairs with the load's acquire */
+    /* the load does not write it meanwhile */
+    atomic_store_explicit(&l->state, FAULTS_STRIKING, memory_order_relaxed);
+    /* pairs with the load's acquire */
+    atomic_store_explicit(&l->order, FAULTS_STRIKE, memory_order_release);
     if (!wait_while(x, FAULTS_STRIKING, error) || !wait_past(x, s->finished_at, error)) {
         return false;
     }
@@ -266,7 +273,7 @@ static bool run_rounds(faults_experiment *x, char *error)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 static bool open_all(faults_experiment *x, char *error)
 {
@@ -308,7 +315,7 @@ static bool strike_all(faults_experiment *x, char *error)
     return wait_while(x, FAULTS_OPENING, error) && wait_past(x, 0, error) && run_rounds(x, error);
 }
 
-/* What the loads and the watch have seen in all, once their threads have ended. */
+/* Sums up the loads and the watch, once their threads have ended. */
 static bool finish(faults_experiment *x, char *error)
 {
     stop_loads(x);

@@ -1,22 +1,24 @@
-/* faults_load.c - what keeps a device busy, with every result checked; how the device is made to fault, and the times until
- * it works again.
+/* faults_load.c - keeps a device busy and checks every result; makes the device fault, and times
+ * its recovery.
  *
- * All three faults are made of what is on every machine: the built-in kernels and a signal. So the benchmark needs no
- * compiler, and the same faults work on GPUs and on host devices.
- *   - an illegal address: hd_sum_f32 of far more elements than there are. It only reads on its way, in strides of 64 MiB,
- *     until it comes to where nothing is mapped. So it changes no memory of this device, nor of another one whose memory
- *     is mapped behind it.
+ * All three faults use only parts that every machine provides: built-in kernels and a signal. So
+ * the benchmark needs no compiler, and the same faults work on GPUs and on host devices.
+ *   - an illegal address: hd_sum_f32 of far more elements than exist. It only reads, in strides of
+ *     64 MiB, until it reaches unmapped memory. So it changes no memory of this device, nor of
+ *     another one whose memory is mapped behind it.
  *   - a killed worker: SIGKILL, with a batch in flight.
- *   - an endless kernel: hd_matmul_f32 of matrices with no rows and no columns, but 2^32 - 1 terms an element. Every block
- *     goes through all its terms without touching memory, and there are 4 billion blocks.
+ *   - an endless kernel: hd_matmul_f32 of matrices with no rows and no columns, but 2^32 - 1 terms
+ *     an element. Every block goes through all its terms without touching memory, and there are 4
+ *     billion blocks.
  *
- * Threads: everything here runs on the load's own thread, except faults_load_steps and faults_load_latest, which the
- * conductor calls. Locks: the load's, around its log alone.
+ * Threads: everything here runs on the load's own thread, except faults_load_steps and
+ * faults_load_latest, which the conductor calls. Locks: that of the load, around its log only.
  * Always:
- * - At most two batches are in flight. A batch counts as done when it was waited for, and as checked when every element
- *   of its result was compared. Every number is whole and below 2^24, so comparisons are exact.
- * - The benchmark has nothing in flight on the device before the first and the third fault. So the times are those of the
- *   fault alone.
+ *   - At most two batches are in flight. A batch counts as done after its wait, and as checked
+ *     after every element of its result was compared. Every number is whole and below 2^24, so
+ *     comparisons are exact.
+ *   - The benchmark has nothing in flight on the device before the first and the third fault. So
+ *     the times are those of the fault alone.
  */
 #include "bench/faults_parts.h"
 
@@ -26,13 +28,13 @@
 #include <string.h>
 
 enum {
-    STEPS_MAX = 50, /* two batches of two launches a step stay within a lane's ring */
-    TRIES = 3       /* steps that show how long one takes */
+    STEPS_MAX = 50, /* two batches of two launches a step fit into a lane's ring */
+    TRIES = 3       /* steps that show the time of one */
 };
 
 static const hd_dims matmul_block = {32, 32, 1}, axpy_block = {256, 1, 1};
 
-/* ---------------------------------------------------------------------------------------------------- problem -- */
+/* ---- problem ---- */
 
 /* 1, 2 or 3: no element of the product is zero, and 50 products of k = 320 stay far below 2^24. */
 static void fill_small(float *values, size_t count, uint32_t seed)
@@ -45,7 +47,8 @@ static void fill_small(float *values, size_t count, uint32_t seed)
 
 bool faults_problem_make(bool on_host, faults_problem *out, char *error)
 {
-    /* on a GPU some 20 us a product, as in `heddle bench lanes`; small where kernels run on the CPU */
+    /* on a GPU about 20 us a product, as in `heddle bench lanes`; small if kernels run on the
+     * CPU */
     faults_problem p = {.m = on_host ? 64 : 320, .n = on_host ? 64 : 640, .k = on_host ? 64 : 320};
     size_t a_count = (size_t)p.m * p.k, b_count = (size_t)p.k * p.n, c_count = (size_t)p.m * p.n;
     p.a_bytes = sizeof(float) * a_count, p.b_bytes = sizeof(float) * b_count, p.c_bytes = sizeof(float) * c_count;
@@ -78,7 +81,7 @@ void faults_problem_release(faults_problem *p)
     memset(p, 0, sizeof(*p));
 }
 
-/* -------------------------------------------------------------------------------------------------------- log -- */
+/* ---- log ---- */
 
 static void log_batch(faults_load *l, uint64_t at)
 {
@@ -109,7 +112,7 @@ double faults_load_steps(faults_load *l, uint64_t at)
             continue;
         }
         steps = (double)l->log[e].steps;
-        if (i < l->logged) { /* a batch was under way */
+        if (i < l->logged) { /* a batch was in flight */
             steps += (double)(l->log[next].steps - l->log[e].steps) * (double)(at - l->log[e].at) /
                      (double)(l->log[next].at - l->log[e].at);
         }
@@ -119,7 +122,7 @@ double faults_load_steps(faults_load *l, uint64_t at)
     return steps;
 }
 
-/* ----------------------------------------------------------------------------------------------------- batches -- */
+/* ---- batches ---- */
 
 static bool faults_load_multiply(faults_load *l, hd_ticket *out, char *error)
 {
@@ -148,7 +151,7 @@ static bool submit_batch(faults_load *l, int slot, char *error)
     return true;
 }
 
-/* Elements of l->result that are not `times` the product. */
+/* The number of elements of l->result that are not `times` the product. */
 static uint64_t faults_load_wrong(const faults_load *l, float times)
 {
     uint64_t wrong = 0;
@@ -177,7 +180,8 @@ static bool finish_batch(faults_load *l, int slot, char *error)
     return true;
 }
 
-/* One batch more. False: something failed, and the state of the batches in flight is unknown. Called by the thread. */
+/* Runs one more batch. False: something failed, and the state of the batches in flight is
+ * unknown. Called by the thread. */
 static bool faults_load_turn(faults_load *l, char *error)
 {
     int slot = l->slot;
@@ -191,9 +195,9 @@ static bool faults_load_drain(faults_load *l, char *error)
     return finish_batch(l, l->slot, error) && finish_batch(l, l->slot ^ 1, error);
 }
 
-/* ----------------------------------------------------------------------------------------------------- buffers -- */
+/* ---- buffers ---- */
 
-/* A fresh c; the product into it, behind everything in the lane. */
+/* Makes a new c, and computes the product into it behind everything in the lane. */
 static bool faults_load_remake_c(faults_load *l, char *error)
 {
     hd_free(l->c);
@@ -227,8 +231,8 @@ static bool as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool
     return ok;
 }
 
-/* After a restart: drops the batches in flight, and compares the checkpoints with what was saved. Then makes the
- * other buffers again (c may be there already). */
+/* After a restart: drops the batches in flight, and compares the checkpoints with the saved
+ * bytes. Then makes the other buffers again (c may exist already). */
 static bool faults_load_rebuild(faults_load *l, char *error)
 {
     const faults_problem *p = l->problem;
@@ -240,7 +244,7 @@ static bool faults_load_rebuild(faults_load *l, char *error)
     return make_sums(l, error) && (l->c || faults_load_remake_c(l, error));
 }
 
-/* A buffer that keeps a copy, filled and saved. */
+/* A buffer with a checkpoint, filled and saved. */
 static bool make_kept(faults_load *l, const float *content, size_t bytes, hd_buffer **out, char *error)
 {
     const hd_alloc_options keep = {.size = sizeof(keep), .flags = HD_ALLOC_KEEP};
@@ -269,7 +273,7 @@ static bool open_load(faults_load *l, char *error)
            faults_load_remake_c(l, error) && make_sums(l, error);
 }
 
-/* How many steps make a batch of some milliseconds. */
+/* Finds how many steps make a batch of a few milliseconds. */
 static bool size_batches(faults_load *l, char *error)
 {
     hd_ticket ticket;
@@ -291,7 +295,7 @@ static bool size_batches(faults_load *l, char *error)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------------------------- fault -- */
+/* ---- fault ---- */
 
 static bool lost(hd_status status)
 {
@@ -334,7 +338,7 @@ static bool strike_by_kernel(faults_load *l, char *error)
     return lost(status);
 }
 
-/* Kills the worker while a batch is in flight, and goes on until a call fails. */
+/* Kills the worker while a batch is in flight, and continues until a call fails. */
 static bool strike_by_signal(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
@@ -363,7 +367,8 @@ static bool strike_by_signal(faults_load *l, char *error)
     return true;
 }
 
-/* Called by the device's load: makes the device fault as in l->strike, notes the times, brings it back. */
+/* Called by the device's load: makes the device fault by l->strike, notes the times, and
+ * restarts it. */
 static bool faults_strike_run(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
@@ -388,9 +393,10 @@ static bool faults_strike_run(faults_load *l, char *error)
     return faults_load_rebuild(l, error);
 }
 
-/* ---------------------------------------------------------------------------------------------------- the thread -- */
+/* ---- the thread ---- */
 
-/* After a failure that was not made on purpose: what was in flight is lost, and the work goes on if the device can. */
+/* After an unintended failure: the batches in flight are lost, and the work continues if the
+ * device can. */
 static bool recover(faults_load *l, char *error)
 {
     for (int i = 0; i < 2; i++) {
@@ -404,7 +410,8 @@ static bool recover(faults_load *l, char *error)
 static bool work(faults_load *l)
 {
     for (;;) {
-        int order = atomic_load_explicit(&l->order, memory_order_acquire); /* pairs with the conductor's release */
+        /* pairs with the conductor's release */
+        int order = atomic_load_explicit(&l->order, memory_order_acquire);
         if (order == FAULTS_STOP) {
             return faults_load_drain(l, l->error) || recover(l, l->error);
         }
@@ -412,7 +419,8 @@ static bool work(faults_load *l)
             if (!faults_strike_run(l, l->error)) {
                 return false;
             }
-            /* an order to stop that came meanwhile stays; the conductor reads the rest from the state */
+            /* a stop order that came meanwhile stays; the conductor reads the rest from the
+             * state */
             atomic_compare_exchange_strong_explicit(&l->order, &order, FAULTS_WORK, memory_order_relaxed,
                                                     memory_order_relaxed);
             atomic_store_explicit(&l->state, FAULTS_WORKING,
@@ -429,11 +437,13 @@ void *faults_load_main(void *load)
     faults_load *l = load;
     bool ok = open_load(l, l->error) && size_batches(l, l->error);
     if (ok) {
-        atomic_store_explicit(&l->state, FAULTS_WORKING, memory_order_release); /* pairs with the conductor's acquire */
+        /* pairs with the conductor's acquire */
+        atomic_store_explicit(&l->state, FAULTS_WORKING, memory_order_release);
         ok = work(l);
     }
     l->failed = !ok;
     free(l->result);
-    atomic_store_explicit(&l->state, FAULTS_ENDED, memory_order_release); /* pairs with the conductor's acquire */
+    /* pairs with the conductor's acquire */
+    atomic_store_explicit(&l->state, FAULTS_ENDED, memory_order_release);
     return NULL;
 }

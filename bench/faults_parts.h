@@ -1,13 +1,13 @@
-/* faults_parts.h - what the files behind `heddle bench faults` share.
+/* faults_parts.h - shared by the files of `heddle bench faults`.
  *
- *    faults.c          the conductor: opens the runtime, strikes one device after the other, collects
- *    faults_load.c     what keeps a device busy, with every result checked; how it is made to fault, and the times until
- *                      it works again
+ *    faults.c          the conductor: opens the runtime, strikes one device after another, collects
+ *    faults_load.c     keeps a device busy and checks every result; makes it fault, and times its
+ *                      recovery
  *    faults_report.c   the table, the goals, JSON
  *
- * Threads: a load belongs to its own thread, but for what is under its lock and its atomics. The conductor owns the rest
- * of a faults_experiment.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: a load belongs to its own thread, except for its atomics and the fields under its lock.
+ * The conductor owns the rest of a faults_experiment.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef BENCH_FAULTS_PARTS_H
 #define BENCH_FAULTS_PARTS_H
@@ -21,16 +21,17 @@
 
 enum {
     FAULTS_DEVICES_MAX = 32,
-    FAULTS_LOG = 1 << 14, /* finished batches that are remembered; minutes of them */
+    FAULTS_LOG = 1 << 14, /* finished batches in the log, enough for minutes */
     FAULTS_WATCHDOG_MS = 1000
 };
 
-/* No wait of the benchmark is longer: what takes this long hangs. */
+/* Limit of every wait of the benchmark: an operation that takes this long hangs. */
 #define FAULTS_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 /* ---- the work ---- */
 
-/* Matrices of small whole numbers: their product, and sums of it, are exact in float, in any order of summation. */
+/* Matrices of small whole numbers: their product, and sums of it, are exact in float, in any
+ * order of summation. */
 typedef struct faults_problem {
     uint32_t m, n, k;
     size_t a_bytes, b_bytes, c_bytes;
@@ -42,71 +43,77 @@ void faults_problem_release(faults_problem *p);
 
 typedef enum faults_kind { FAULTS_ADDRESS, FAULTS_KILL, FAULTS_ENDLESS, FAULTS_KINDS } faults_kind;
 
-/* One device that was made to fault. Times are nanoseconds of CLOCK_MONOTONIC; 0: it did not come to that. */
+/* A device that was made to fault. Times are nanoseconds of CLOCK_MONOTONIC; 0: it did not get
+ * that far. */
 typedef struct faults_strike {
     int device, round;
     faults_kind kind;
-    uint64_t fault_at;     /* just before the faulting launch, or the signal */
-    uint64_t noticed_at;   /* the wait for the work returned its failure */
-    uint64_t told_at;      /* the loss descriptor was readable */
+    uint64_t fault_at;     /* just before the faulting launch or signal */
+    uint64_t noticed_at;   /* the wait for the work returned the failure */
+    uint64_t told_at;      /* the loss descriptor became readable */
     uint64_t restart_at;   /* hd_device_restart was called */
     uint64_t restarted_at; /* it returned */
-    uint64_t finished_at;  /* the first kernel was finished */
+    uint64_t finished_at;  /* the first kernel finished */
     hd_device_loss loss;   /* what hd_loss_next returned */
-    /* Steps a second of the other devices together, before the fault and from the fault to the first kernel. */
+    /* Steps a second of all other devices together: before the fault, and from the fault to the
+     * first kernel. */
     double others_before, others_during;
 } faults_strike;
 
-/* What a load's thread does, and its orders. */
+/* The state of a load's thread, and its orders. */
 typedef enum faults_state { FAULTS_OPENING, FAULTS_WORKING, FAULTS_STRIKING, FAULTS_ENDED } faults_state;
 typedef enum faults_order { FAULTS_WORK, FAULTS_STRIKE, FAULTS_STOP } faults_order;
 
-/* One device's work: batches of steps. Each step adds the product of a and b to a sum, which is y in the end. A batch
- * begins with a y of zeroes and ends with a comparison of every element. So a step that was lost, done twice or wrong
- * shows. Two batches are in flight, each with a y of its own. */
+/* The work of one device: batches of steps. Each step adds the product of a and b to a sum,
+ * which is finally in y. A batch starts with zeroes in y and ends with a comparison of every
+ * element. So a lost, repeated or wrong step shows. Two batches are in flight, each with its own
+ * y. */
 typedef struct faults_load {
     hd_runtime *runtime;
     int device;
     const faults_problem *problem;
     pthread_t thread;
-    _Atomic int
-        order; /* faults_order; the conductor's release pairs with the thread's acquire, with `strike` before it */
-    _Atomic int
-        state; /* faults_state; the thread's release pairs with the conductor's acquire, with its results before */
+    /* faults_order; the conductor's release pairs with the thread's acquire, and publishes
+     * `strike` */
+    _Atomic int order;
+    /* faults_state; the thread's release pairs with the conductor's acquire, and publishes its
+     * results */
+    _Atomic int state;
     faults_strike *strike;
 
     hd_lane *lane;
     hd_kernel *matmul, *axpy, *sum;
-    hd_buffer *a, *b; /* keep a copy */
+    hd_buffer *a, *b; /* with checkpoints */
     hd_buffer *c, *y[2];
     hd_ticket ticket[2]; /* the last launch of the batch in y[i] */
     bool in_flight[2];
-    int steps;     /* in a batch */
-    int slot;      /* whose turn it is */
-    float *result; /* a y that is checked */
+    int steps;     /* steps per batch */
+    int slot;      /* the next one */
+    float *result; /* a y during the check */
 
-    pthread_mutex_t lock; /* around the log */
+    pthread_mutex_t lock; /* protects the log */
     uint64_t logged;      /* batches so far; entry i is at i % FAULTS_LOG */
     struct {
-        uint64_t at, steps; /* when the batch was finished, and all steps up to there */
+        uint64_t at, steps; /* when the batch finished, and the number of steps so far */
     } log[FAULTS_LOG];
 
-    /* sums; the conductor reads them when the thread has ended */
+    /* sums; the conductor reads them after the thread has ended */
     uint64_t checked, steps_done;
-    uint64_t steps_lost;     /* by failures that were not made on purpose */
+    uint64_t steps_lost;     /* by unintended failures */
     uint64_t elements_wrong; /* in results */
-    uint64_t kept_wrong;     /* restarts after which a checkpoint was not what was saved */
+    uint64_t kept_wrong;     /* restarts that did not restore a checkpoint as saved */
     bool failed;             /* the thread ended for this reason: */
     char error[PLAIN_ERROR];
 } faults_load;
 
-/* The thread: opens the device's work, works, and strikes by order. It ends by order or when it cannot go on. */
+/* The thread: opens the device's work, works, and strikes by order. It ends by order or if it
+ * cannot continue. */
 void *faults_load_main(void *load);
 
-/* Steps finished until `at`, between two batches in proportion to the time. */
+/* Steps finished until `at`, interpolated between two batches. */
 double faults_load_steps(faults_load *l, uint64_t at);
 
-/* When the last batch was finished; 0: none was. */
+/* When the last batch finished; 0: none did. */
 uint64_t faults_load_latest(faults_load *l);
 
 /* ---- the experiment ---- */
@@ -116,9 +123,10 @@ typedef struct faults_watch {
     hd_runtime *runtime;
     int descriptor;
     pthread_t thread;
-    _Atomic uint32_t stop;                                     /* nothing else is passed with it */
-    pthread_mutex_t lock;                                      /* around the rest */
-    uint64_t told[FAULTS_DEVICES_MAX], at[FAULTS_DEVICES_MAX]; /* how often, and when last */
+    _Atomic uint32_t stop; /* publishes nothing else */
+    pthread_mutex_t lock;  /* protects the rest */
+    /* number of reports, and time of the last one */
+    uint64_t told[FAULTS_DEVICES_MAX], at[FAULTS_DEVICES_MAX];
     hd_device_loss loss[FAULTS_DEVICES_MAX];
 } faults_watch;
 
@@ -127,7 +135,7 @@ typedef struct faults_experiment {
     const bench_options *options;
     hd_runtime *runtime;
     hd_runtime_info info;
-    hd_device_info device; /* the first one's facts */
+    hd_device_info device; /* facts of the first device */
     int n;
     bool on_host;
     faults_problem problem;
@@ -135,7 +143,8 @@ typedef struct faults_experiment {
     faults_load *loads[FAULTS_DEVICES_MAX];
     int rounds, n_strikes;
     faults_strike strikes[FAULTS_ROUNDS_MAX * FAULTS_KINDS];
-    uint64_t before_ns;       /* the time before a fault that the other devices' work is compared with */
+    /* duration before a fault that gives the other devices' normal rate */
+    uint64_t before_ns;
     uint64_t bystanders_lost; /* losses of devices that were not made to fault */
 } faults_experiment;
 

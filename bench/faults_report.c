@@ -1,9 +1,9 @@
-/* faults_report.c - the results of `heddle bench faults`: a table for people, JSON for records, and which goals were
- * reached.
+/* faults_report.c - the results of `heddle bench faults`: a table for people, JSON for records, and
+ * goals.
  *
- * Threads: the conductor's, after all others have ended. Locks: none.
- * Always: everything is computed from the finished
- * experiment; nothing here measures. A figure that could not be had is not a number, and left out of sums.
+ * Threads: the conductor, after all others have ended. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures. A missing
+ * figure is NaN, and left out of sums.
  */
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { TEXT = REPORT_TEXT, GOALS = 5 };
 
 static const char *const kind_ids[FAULTS_KINDS] = {"illegal_address", "killed_worker", "endless_kernel"};
 
-/* ----------------------------------------------------------------------------------------------------- figures -- */
+/* ---- figures ---- */
 
 typedef double (*figure)(const faults_strike *s);
 
@@ -68,7 +68,7 @@ static const struct {
 
 enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
 
-/* Over the faults of one kind; *count is how many have the figure. */
+/* Over the faults of one kind; *count is the number that have the figure. */
 static stats_spread spread_of(const faults_experiment *x, faults_kind kind, figure of, int *count)
 {
     double values[FAULTS_ROUNDS_MAX];
@@ -90,7 +90,8 @@ static double longest(const faults_experiment *x, faults_kind kind, figure of)
     return count ? s.max : NAN;
 }
 
-/* The work of the others from faults to first kernels, as a share of what they would have done at their rate before. */
+/* The work of the others from faults to first kernels, as a share of their work at the rate
+ * before. */
 static double others_altogether(const faults_experiment *x)
 {
     double done = 0, expected = 0;
@@ -121,7 +122,7 @@ static sums sum_up(const faults_experiment *x)
     return s;
 }
 
-/* A `b` that is not a number does not count. */
+/* NaN in `b` does not count. */
 static double larger(double a, double b)
 {
     return b > a ? b : a;
@@ -167,7 +168,7 @@ static void make_goals(const faults_experiment *x, report_goal out[GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* ------------------------------------------------------------------------------------------------------- table -- */
+/* ---- table ---- */
 
 static const char *cause_text(hd_loss_cause cause)
 {
@@ -200,7 +201,7 @@ static void print_figure(const char *text, stats_spread s, int count, bool share
     fprintf(out, "\n");
 }
 
-/* What was reported to the program, at the first fault of a kind. */
+/* Prints the reports to the program at the first fault of a kind. */
 static void print_told(const faults_experiment *x, faults_kind kind, FILE *out)
 {
     for (int i = 0; i < x->n_strikes; i++) {
@@ -258,7 +259,7 @@ void faults_print_table(const void *experiment, FILE *out)
         (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->record.took_s);
 }
 
-/* -------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 static void put_strike(hdi_json *j, const faults_strike *s)
 {

@@ -1,26 +1,29 @@
-/* lanes.c - the conductor of `heddle bench lanes`: opens everything, sizes the run by time, interleaves the rows in
- * rounds, one part of the run after the other.
+/* lanes.c - the conductor of `heddle bench lanes`: opens everything, sizes the run by time,
+ * interleaves the rows in rounds, one part of the run after another.
  *
- * Threads: all of it on the calling thread, which must be the program's first (the worker processes end with it).
+ * Threads: all work is on the calling thread, which must be the program's first (the worker
+ * processes end with it).
  * Locks: none.
- * Always: every row of a part runs once in every round of that part, in an order that rotates from round to round. A
- * part's first round is short, warms up, and is not counted. It is left out where kernels are slow. One runtime is open
- * at a time, so that no idle engine is on a GPU that is measured. What was opened is closed on every way out, in the
- * reverse order.
+ * Always: every row of a part runs once in every round of that part, in an order that rotates from
+ * round to round. A part's first round is short, warms up, and is not counted. Slow kernels skip
+ * it. One runtime is open at a time, so that no idle engine uses a measured GPU. Everything that
+ * was opened is closed on every path, in reverse order.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "bench/lanes_parts.h"
 
 enum {
-    KERNEL_TRIES = 3, /* launches on every device that show how long a kernel takes */
-    ROTATION = 5,     /* rows that the order moves on per round; has no common divisor with the rows of a part */
+    KERNEL_TRIES = 3, /* launches on every device that show the duration of a kernel */
+    /* rows by which the order rotates per round; coprime with the number of rows of a part */
+    ROTATION = 5,
     BATCHES_PER_SEGMENT = 8,
     WARM_MAX = 20,
-    WARM_KERNEL_US = 10000 /* kernels that are slower get no round to warm up: beside them nothing needs it */
+    /* slower kernels skip the warm-up round, which makes no difference for them */
+    WARM_KERNEL_US = 10000
 };
 
-/* Measuring time for a row, by the kind of device. */
+/* Measuring time for a row, by kind of device. */
 static const double gpu_row_s = 4.2, host_row_s = 2.2;
 
 const char lanes_help[] =
@@ -50,7 +53,7 @@ const char lanes_help[] =
     "Every result of every row is compared with a reference in double precision; a row that computes a wrong result,\n"
     "or nothing, ends the run with exit status 1. Whether goals are reached does not change the exit status.\n";
 
-/* "0,1" out of "0,1,2,3", or out of "all". */
+/* Makes "0,1" from "0,1,2,3", or from "all". */
 static void first_devices(const char *list, int count, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -76,7 +79,7 @@ static bool open_with(lanes_experiment *x, const char *placement, const char *de
     return true;
 }
 
-/* Opens the runtime on the devices of the options. */
+/* Opens the runtime on the devices that the options select. */
 static bool open_runtime(lanes_experiment *x, const char *placement, char *error)
 {
     int wanted = x->options->devices;
@@ -133,7 +136,7 @@ static void close_heddle(lanes_experiment *x)
     x->runtime = NULL;
 }
 
-/* The plain calls that this process makes itself; starts the driver here. */
+/* Opens the plain calls of this process itself, which starts the driver here. */
 static bool open_plain(lanes_experiment *x, char *error)
 {
     if (!plain_open(x->info.driver, &x->driver, error)) {
@@ -148,7 +151,7 @@ static bool open_plain(lanes_experiment *x, char *error)
     return true;
 }
 
-/* How long a kernel takes with all devices busy. */
+/* Measures a kernel with all devices busy. */
 static bool time_kernel(lanes_experiment *x, char *error)
 {
     if (!lanes_heddle_warm(x->heddle, x->n, 1, error)) {
@@ -171,7 +174,7 @@ static int rows_measured(const lanes_experiment *x)
     return rows;
 }
 
-/* What needs a runtime to be known and is the same for all parts. */
+/* Finds values that need a runtime and are the same for all parts. */
 static bool prepare(lanes_experiment *x, char *error)
 {
     x->disturb_size = lanes_disturb_usual(x->on_host);
@@ -183,15 +186,15 @@ static bool prepare(lanes_experiment *x, char *error)
     return plain_builtin(x->info.driver, &x->image, error) && time_kernel(x, error);
 }
 
-/* The round that warms up, as a part of a round that is counted. */
+/* The length of the warm-up round, as a part of a counted round. */
 static double warm_round(const lanes_experiment *x)
 {
     return x->kernel_us < WARM_KERNEL_US ? 0.5 : 0;
 }
 
-/* Rounds, the length of a segment and the launches in a batch, from the time there is. A segment also costs its
- * warm-up and the draining of two batches. Slow kernels get fewer rounds rather than segments too short to mean
- * something. */
+/* Chooses rounds, segment length and batch size to fit the time. A segment also costs its
+ * warm-up and the draining of two batches. Slow kernels get fewer rounds, because shorter
+ * segments would be meaningless. */
 static void size_run(lanes_experiment *x, double seconds)
 {
     const bench_options *o = x->options;
@@ -210,7 +213,7 @@ static void size_run(lanes_experiment *x, double seconds)
     x->segment_ns = (uint64_t)(segment > 2 * kernel_ns ? segment : 2 * kernel_ns);
 }
 
-/* The shares of a round of a part, once all its rows are there. */
+/* Computes the shares in a round of a part, once all its rows are measured. */
 static void fill_shares(lanes_experiment *x, lanes_part part, int round)
 {
     const lanes_part_rows *p = &lanes_parts[part];
@@ -231,7 +234,13 @@ static bool run_round(lanes_experiment *x, lanes_part part, int round, const cha
         snprintf(item, sizeof(item), "%s%s", lanes_rows[row].name,
                  lanes_rows[row].disturber == LANES_BY_OWN ? ", disturbed" : "");
         report_progress(&x->options->run, stage, item, begin + (end - begin) * i / p->count);
-        if (!lanes_segment_run(x, row, round, why)) {
+        /* names the phases in a trace of the run; without a trace or a runtime it does nothing */
+        hd_range_push(x->runtime, stage);
+        hd_range_push(x->runtime, item);
+        bool well = lanes_segment_run(x, row, round, why);
+        hd_range_pop(x->runtime);
+        hd_range_pop(x->runtime);
+        if (!well) {
             snprintf(error, PLAIN_ERROR, "%s: %.380s", item, why);
             return false;
         }
@@ -240,11 +249,12 @@ static bool run_round(lanes_experiment *x, lanes_part part, int round, const cha
     return true;
 }
 
-/* The rounds of one part; `begin` and `end` are its share of the bar. */
+/* Runs the rounds of one part; `begin` and `end` are its share of the progress bar. */
 static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, double end, char *error)
 {
     const char *placement = part == LANES_PART_WITHIN ? x->within : "process";
-    double warm = warm_round(x), each = (end - begin) / (x->rounds + warm); /* of the bar, a round */
+    /* share of a round in the bar */
+    double warm = warm_round(x), each = (end - begin) / (x->rounds + warm);
     uint64_t segment_ns = x->segment_ns;
     char stage[96];
     snprintf(stage, sizeof(stage), "placement %s, warming up", placement);
@@ -254,7 +264,7 @@ static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, doubl
     if (!warmed) {
         return false;
     }
-    /* what the warming round measured is not counted */
+    /* discards the results of the warm-up round */
     memset(x->rows + lanes_parts[part].first, 0, sizeof(x->rows[0]) * (size_t)lanes_parts[part].count);
     for (int r = 0; r < x->rounds; r++) {
         double done = begin + each * (warm + r);
@@ -268,7 +278,7 @@ static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, doubl
     return true;
 }
 
-/* Which parts: all, or the one that HEDDLE_PLACEMENT names. */
+/* Selects all parts, or the one that HEDDLE_PLACEMENT names. */
 static void choose_parts(lanes_experiment *x)
 {
     const char *placement = secure_getenv("HEDDLE_PLACEMENT");
@@ -278,7 +288,7 @@ static void choose_parts(lanes_experiment *x)
     x->measured[LANES_PART_WITHIN] = all || !process;
 }
 
-/* The first part that is opened sizes the run and starts the worker processes. */
+/* The first part that opens sizes the run and starts the worker processes. */
 static bool start(lanes_experiment *x, double *seconds, char *error)
 {
     const bench_options *o = x->options;

@@ -1,14 +1,16 @@
-/* lanes_parts.h - what the files behind `heddle bench lanes` share.
+/* lanes_parts.h - shared by the files of `heddle bench lanes`.
  *
  *    lanes.c          the conductor: sizes the run, interleaves the rows, collects
- *    lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check; tiny launches in one lane
- *    lanes_sides.c    the matrices and the check; launch loop and disturbance, by plain driver calls and through Heddle
- *    lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
+ *    lanes_rows.c     one segment of one row: threads, gate, disturber, poison, check; tiny
+ *                     launches
+ *    lanes_sides.c    the matrices and the check; launch loop and disturbance, by plain calls and
+ *                     by Heddle
+ *    lanes_workers.c  the process-per-device row: spawning, commands, and the worker itself
  *    lanes_report.c   the table, the goals, JSON
  *
- * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes its own
- * lanes_result.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes
+ * its own lanes_result.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef BENCH_LANES_PARTS_H
 #define BENCH_LANES_PARTS_H
@@ -28,71 +30,75 @@ enum {
     LANES_BATCH_MAX = 200
 };
 
-/* No wait of the benchmark is longer: what takes this long hangs. */
+/* Limit of every wait of the benchmark: an operation that takes this long hangs. */
 #define LANES_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 /* ---- the problem ---- */
 
 typedef struct lanes_problem {
     float *a, *b;
-    double *reference; /* NULL when made without */
-    float *bound;      /* per element: how far a correct float result can be away, in any order of summation */
+    double *reference; /* NULL if made without one */
+    /* per element: the largest error of a correct float result, in any order of summation */
+    float *bound;
 } lanes_problem;
 
-/* Random matrices of the device with this number: the same in every process. */
+/* Makes the random matrices of device `device`: the same in every process. */
 bool lanes_problem_make(int device, bool with_reference, lanes_problem *out, char *error);
 void lanes_problem_release(lanes_problem *p);
 
-/* The largest |c - reference| / bound; a correct result has at most 1. Infinite when an element is not a number. */
+/* The largest |c - reference| / bound; at most 1 for a correct result. Infinite if an element is
+ * not a number. */
 double lanes_problem_error(const lanes_problem *p, const float *c);
 
 /* ---- one segment ---- */
 
-/* When a segment runs, in nanoseconds of CLOCK_MONOTONIC, and the launches in a batch. */
+/* The time of a segment in nanoseconds of CLOCK_MONOTONIC, and the launches in a batch. */
 typedef struct lanes_when {
     uint64_t begin, end;
     int batch;
 } lanes_when;
 
-/* What one submitting thread did in one segment. */
+/* Results of one submitting thread in one segment. */
 typedef struct lanes_result {
     uint64_t kernels;
     uint64_t elapsed_ns; /* from the first submit to the end of the last kernel */
     stats_histogram submit;
 } lanes_result;
 
-/* What the disturber did in one segment: so many times each of alloc + free, pin + unpin, load + unload. */
+/* The disturber's cycles in one segment: alloc + free, pin + unpin, load + unload. */
 typedef struct lanes_disturbance {
     uint64_t cycles;
     uint64_t elapsed_ns;
 } lanes_disturbance;
 
-/* How much memory a disturber uses. */
+/* The amounts of memory that a disturber uses. */
 typedef struct lanes_disturb_size {
     size_t device_bytes;
-    size_t pinned_low, pinned_high; /* goes up by doubling, then starts again */
-    uint64_t every_ns;              /* at most one cycle of Heddle's in so long; 0: as many as there can be */
+    size_t pinned_low, pinned_high; /* doubles, then starts again */
+    /* shortest time between two cycles of Heddle's disturber; 0: no limit */
+    uint64_t every_ns;
 } lanes_disturb_size;
 
-/* The usual one, as many cycles as there can be. */
+/* The usual amounts, with as many cycles as possible. */
 lanes_disturb_size lanes_disturb_usual(bool on_host);
 
 /* Sleeps until a time of CLOCK_MONOTONIC. */
 void lanes_sleep_until(uint64_t ns);
 
-/* Plain driver calls. The loop drives one device; lanes_driver_warm makes the context current on the calling thread and
- * runs `launches` launches. */
+/* Plain driver calls. The loop drives one device; lanes_driver_warm makes the context current on
+ * the calling thread and runs `launches` launches. */
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
 bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
                        char *error);
-/* Launches of one word's fill, in a device whose context is current. The flow gives microseconds each when nothing is
- * waited for until the end. The trips give the median of launch + wait. */
+/* Launches that fill one word, on a device whose context is current. The flow, which waits only
+ * at the end, gives microseconds per launch. The trips give the median of launch + wait. */
 bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
 bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
 bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
                           const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
 
-/* Heddle. The loop drives `count` devices, round robin, from the calling thread, in its default lanes. */
+/* Heddle. The loop drives `count` devices round robin, from the calling thread, in its default
+ * lanes. */
 typedef struct lanes_heddle {
     hd_runtime *runtime;
     int device;
@@ -102,14 +108,15 @@ typedef struct lanes_heddle {
 } lanes_heddle;
 
 bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out, char *error);
-void lanes_heddle_close(lanes_heddle *h); /* zeroed: ignored */
+void lanes_heddle_close(lanes_heddle *h); /* a zeroed one is ignored */
 bool lanes_heddle_poison(lanes_heddle *h, char *error);
 bool lanes_heddle_result(lanes_heddle *h, float *c, char *error);
 bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *error);
 bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when, lanes_result *out, char *error);
-/* As lanes_driver_flow and lanes_driver_trips. */
+/* Like lanes_driver_flow and lanes_driver_trips. */
 bool lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *error);
-bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error); /* one call at a time */
+/* not reentrant */
+bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error);
 bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image, const lanes_disturb_size *size,
                           _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
 
@@ -117,13 +124,13 @@ bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *i
 
 typedef struct lanes_workers lanes_workers;
 
-/* Spawns them and waits until all are ready; they sleep until they get a segment to run. */
+/* Spawns the workers and waits until all are ready. They sleep until a segment begins. */
 bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
                          lanes_workers **out, char *error);
 
-/* Poisons, warms up, and runs from when all workers are ready, for `duration_ns`. Worker i did results[i], and
- * has the matrix *c[i] in the end. Both belong to the workers and stay until the next segment. `disturbed`: the extra
- * process disturbs meanwhile. */
+/* Poisons, warms up, and runs for `duration_ns` once all workers are ready. Worker i's results
+ * are results[i], and its final matrix is *c[i]. Both belong to the workers and stay valid until
+ * the next segment. `disturbed`: the extra process disturbs meanwhile. */
 bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
                            const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
 
@@ -136,8 +143,10 @@ void lanes_workers_stop(lanes_workers *w);
 /* ---- rows ---- */
 
 /* The parts of a run, in this order:
- *   - PROCESS: this program makes no driver call. Heddle's engines and the plain calls beside them are in processes of their own.
- *   - BESIDE: plain driver calls in this process disturb Heddle's workers. They start the driver here, so it comes behind the first.
+ *   - PROCESS: this program makes no driver call. Heddle's engines and the plain calls beside them
+ *     are in separate processes.
+ *   - BESIDE: plain driver calls in this process disturb Heddle's workers. They start the driver
+ *     here, so this part follows the first.
  *   - WITHIN: everything that is measured in this process, after the workers have ended. */
 typedef enum lanes_part { LANES_PART_PROCESS, LANES_PART_BESIDE, LANES_PART_WITHIN, LANES_PARTS } lanes_part;
 
@@ -161,24 +170,25 @@ typedef struct lanes_row {
     lanes_disturber disturber;
 } lanes_row;
 
-/* What a row did in one round. */
+/* Results of a row in one round. */
 typedef struct lanes_segment {
     double kernels_per_s; /* of all devices together */
-    double us_per_kernel; /* of one device: the devices in use, divided by the above */
-    double share;         /* of a device's throughput in the process-per-device row of the same round and disturbance */
+    double us_per_kernel; /* for one device: the number of devices divided by kernels_per_s */
+    /* of a device's throughput in the process-per-device row of the same round and disturbance */
+    double share;
     stats_calls submit;
     double cycles_per_s; /* of the disturber */
-    uint64_t stalls;     /* submits that found their ring full (Heddle) */
+    uint64_t stalls;     /* submits that found the ring full (Heddle) */
 } lanes_segment;
 
 enum { LANES_ROWS = 22 };
 
-extern const lanes_row lanes_rows[LANES_ROWS]; /* the rows of a part stand together */
+extern const lanes_row lanes_rows[LANES_ROWS]; /* the rows of a part are adjacent */
 
-/* Where a part's rows are, and what their shares refer to. */
+/* The rows of a part, and the reference rows of their shares. */
 typedef struct lanes_part_rows {
     int first, count;
-    int processes, processes_disturbed; /* rows */
+    int processes, processes_disturbed; /* row numbers */
 } lanes_part_rows;
 
 extern const lanes_part_rows lanes_parts[LANES_PARTS];
@@ -188,7 +198,8 @@ typedef struct lanes_row_data {
     stats_histogram submit; /* of all rounds */
 } lanes_row_data;
 
-/* One lane of device 0, driver and Heddle in turns. Beside placement process the driver's side runs in a worker. */
+/* One lane of device 0, driver and Heddle in turns. Beside placement process a worker runs the
+ * driver's side. */
 typedef struct lanes_tiny {
     int rounds; /* 0: not measured */
     double driver_launch_us[LANES_ROUNDS_MAX], heddle_launch_us[LANES_ROUNDS_MAX], launch_ratio[LANES_ROUNDS_MAX];
@@ -200,11 +211,11 @@ typedef struct lanes_experiment {
     report_record record; /* comes first */
     const bench_options *options;
     bool measured[LANES_PARTS];
-    const char *within;  /* the placement of LANES_PART_WITHIN */
-    hd_runtime *runtime; /* of the part that is measured */
+    const char *within;  /* placement of LANES_PART_WITHIN */
+    hd_runtime *runtime; /* of the current part */
     hd_runtime_info info;
     int n;        /* devices in use */
-    bool on_host; /* they are CPU stand-ins */
+    bool on_host; /* they are host devices */
     hd_device_info devices[LANES_DEVICES_MAX];
     lanes_problem problems[LANES_DEVICES_MAX];
     plain_driver driver;
@@ -213,18 +224,18 @@ typedef struct lanes_experiment {
     lanes_heddle heddle[LANES_DEVICES_MAX];
     lanes_workers *workers;
     lanes_disturb_size disturb_size;
-    float *c; /* a result that is being checked */
+    float *c; /* the result under check */
     lanes_result results[LANES_DEVICES_MAX];
     int rounds, rounds_done, batch, warm;
     uint64_t segment_ns;
-    double kernel_us; /* with all devices busy, as measured first */
+    double kernel_us; /* with all devices busy, measured first */
     lanes_row_data rows[LANES_ROWS];
-    lanes_tiny tiny[LANES_PARTS]; /* of LANES_PART_PROCESS and LANES_PART_WITHIN */
+    lanes_tiny tiny[LANES_PARTS]; /* for LANES_PART_PROCESS and LANES_PART_WITHIN */
     uint64_t checked;             /* results compared with the reference */
-    double worst_error;           /* of those, as a share of the bound */
+    double worst_error;           /* the largest of them, as a share of the bound */
 } lanes_experiment;
 
-/* Runs one row for one segment, and checks what it computed. */
+/* Runs one row for one segment, and checks its results. */
 bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error);
 
 /* Measures x->tiny[part] within about `seconds`. */

@@ -1,9 +1,8 @@
-/* lanes_report.c - the results of `heddle bench lanes`: a table for people, JSON for records, and which goals were
- * reached.
+/* lanes_report.c - the results of `heddle bench lanes`: a table for people, JSON for records, and
+ * goals.
  *
- * Threads: the conductor's. Locks: none.
- * Always: everything is computed from the finished experiment; nothing here
- * measures.
+ * Threads: the conductor. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures.
  */
 #include <string.h>
 #include "bench/lanes_parts.h"
@@ -22,15 +21,15 @@ static stats_spread spread_over(const lanes_experiment *x, int row, size_t offse
 }
 #define SPREAD(x, row, field) spread_over(x, row, offsetof(lanes_segment, field))
 
-/* ------------------------------------------------------------------------------------------------------ goals -- */
+/* ---- goals ---- */
 
-/* Rows of the same placement. */
+/* True if the row belongs to that placement. */
 static bool row_belongs(const lanes_row *r, bool process)
 {
     return r->api == LANES_HEDDLE && (r->part != LANES_PART_WITHIN) == process;
 }
 
-/* The largest of one figure over the Heddle rows of a placement with this disturber. */
+/* The largest value of one figure over the Heddle rows of a placement with this disturber. */
 static double worst_submit(const lanes_experiment *x, bool process, lanes_disturber disturber, bool p99)
 {
     double worst = 0;
@@ -55,7 +54,7 @@ static double share_of(const lanes_experiment *x, bool process, lanes_shape shap
     return 0;
 }
 
-/* The goals of one placement; their names in JSON begin with "process_" for placement process. */
+/* The goals of one placement. In JSON the names for placement process begin with "process_". */
 static void make_goals(const lanes_experiment *x, bool process, report_goal out[GOALS])
 {
     const lanes_tiny *t = &x->tiny[process ? LANES_PART_PROCESS : LANES_PART_WITHIN];
@@ -66,12 +65,12 @@ static void make_goals(const lanes_experiment *x, bool process, report_goal out[
          .value = worst_submit(x, process, LANES_QUIET, false),
          .unit = "ns"},
         {.id = "process_sustained",
-         .text = "tiny launches of one lane, time over the driver's",
+         .text = "tiny launches of one lane, time vs. the driver",
          .limit = 1.05,
          .value = stats_spread_of(t->launch_ratio, t->rounds).median,
          .unit = ""},
         {.id = "process_round_trip",
-         .text = "launch + wait, time over the driver's",
+         .text = "launch + wait, time vs. the driver",
          .limit = 1.05,
          .value = stats_spread_of(t->trip_ratio, t->rounds).median,
          .unit = ""},
@@ -104,7 +103,7 @@ static void make_goals(const lanes_experiment *x, bool process, report_goal out[
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ table -- */
+/* ---- table ---- */
 
 static void print_row(const lanes_experiment *x, int row, FILE *out)
 {
@@ -162,7 +161,7 @@ static void print_tiny(const lanes_experiment *x, lanes_part part, FILE *out)
     print_pair("launch + wait, median", t->driver_trip_us, t->heddle_trip_us, t->trip_ratio, t->rounds, out);
 }
 
-/* What a run on host devices has shown, and what it cannot. */
+/* Explains the limits of a run on host devices. */
 static void print_shown(const lanes_experiment *x, FILE *out)
 {
     bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
@@ -221,7 +220,7 @@ void lanes_print_table(const void *experiment, FILE *out)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 static void put_row(hdi_json *j, const lanes_experiment *x, int row)
 {
@@ -258,7 +257,7 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     hdi_json_object_end(j);
 }
 
-/* The keys of one placement's lane. */
+/* The keys for the lane of one placement. */
 static void put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
 {
     hdi_json_key(j, flow);

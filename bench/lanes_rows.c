@@ -2,19 +2,24 @@
  *
  * A segment, in this order:
  *   - The result matrices are poisoned.
- *   - The submitting threads are made, warm up and wait at a gate, with the disturber if the row has one.
- *   - The gate gives all of them one time to begin and one to end.
+ *   - The submitting threads start, warm up and wait at a gate, with the disturber if the row has
+ *     one.
+ *   - The gate gives all of them a common begin and end.
  *   - Every result is checked.
  *
- * Tiny launches, of device 0: how fast they flow, and how long launch + wait takes; driver and Heddle in turns.
+ * Tiny launches, on device 0: how fast they flow, and the time of launch + wait; driver and Heddle
+ * in turns.
  *
- * Threads: lanes_segment_run and lanes_tiny_run on the conductor's thread. A worker process makes the tiny launches of the
- * driver where this process makes no driver calls. The submitting threads and the disturber live for one segment,
- * so that nothing that belongs to a thread is carried over. Locks: the gate's, around its own fields.
+ * Threads: lanes_segment_run and lanes_tiny_run on the conductor's thread. A worker process makes
+ * the driver's tiny launches if this process makes no driver calls. The submitting threads and the
+ * disturber live for one segment, so no thread state is carried over. Locks: that of the gate,
+ * around its own fields.
  * Always:
- * - A segment that succeeded has computed the right product on each of its devices, at least once after the poison.
- * - Of tiny launches, both sides launch the same kernel with the same grid, as often, from one thread. In the flow nothing
- *   is waited for until the end, so a full queue of either side throttles its caller.
+ *   - A successful segment has computed the right product on each of its devices, at least once
+ *     after the poison.
+ *   - For tiny launches, both sides launch the same kernel with the same grid, equally often, from
+ *     one thread. The flow waits only at the end, so a full queue of either side throttles its
+ *     caller.
  */
 #include "bench/lanes_parts.h"
 
@@ -77,7 +82,7 @@ void lanes_sleep_until(uint64_t ns)
     }
 }
 
-/* Where the threads of a segment meet. */
+/* The meeting point of a segment's threads. */
 typedef struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -90,7 +95,7 @@ typedef struct job {
     lanes_experiment *x;
     gate *gate;
     const lanes_row *row;
-    int first, count;     /* devices; for the disturber, all that are in use */
+    int first, count;     /* its devices; for the disturber, all devices in use */
     lanes_result *result; /* NULL: the disturber */
     lanes_disturbance disturbance;
     _Atomic uint32_t *stop;
@@ -99,7 +104,7 @@ typedef struct job {
     pthread_t thread;
 } job;
 
-/* Counts this thread as prepared, and waits for the others. False: do not run. */
+/* Marks this thread as ready, and waits for the others. False: do not run. */
 static bool gate_pass(gate *g, lanes_when *when)
 {
     pthread_mutex_lock(&g->lock);
@@ -145,7 +150,7 @@ static void *disturb_main(void *argument)
     return NULL;
 }
 
-/* Waits until `expected` threads have arrived, then lets them through. */
+/* Waits until `expected` threads have arrived, then lets them pass. */
 static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int batch)
 {
     pthread_mutex_lock(&g->lock);
@@ -161,7 +166,7 @@ static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Runs the threads of a row: `devices` devices with a thread each, or one thread for all, and the disturber. */
+/* Runs the threads of a row: one for each device, or one for all, and the disturber. */
 static bool run_threads(lanes_experiment *x, const lanes_row *row, int devices, lanes_disturbance *disturbance,
                         char *error)
 {
@@ -304,7 +309,7 @@ bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------ one lane -- */
+/* ---- one lane ---- */
 
 enum {
     PROBE = 200, /* operations that size the rounds */
@@ -313,7 +318,7 @@ enum {
     COUNT_MAX = 200000
 };
 
-/* In this process where the plain device is open here, else in the worker of device 0. */
+/* Runs in this process if the plain device is open here, else in the worker of device 0. */
 static bool driver_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
     return x->plain[0].context ? lanes_driver_flow(&x->driver, &x->plain[0], launches, us, error)
@@ -348,7 +353,7 @@ static bool measure_both(lanes_experiment *x, int round, measure driver, measure
     return heddle(x, count, heddle_us, error) && driver(x, count, driver_us, error);
 }
 
-/* How many operations fit into `seconds`, both sides having been tried (which warms them up, too). */
+/* Tries both sides, which also warms them up, and finds how many operations fit into `seconds`. */
 static bool size_up(lanes_experiment *x, measure driver, measure heddle, double seconds, uint64_t *count, char *error)
 {
     double driver_us = 0, heddle_us = 0;

@@ -1,21 +1,23 @@
-/* lanes_sides.c - both sides of the experiment: launch loops and disturbance, by plain driver calls and through Heddle.
+/* lanes_sides.c - both sides of the experiment: launch loops and disturbance, by plain driver calls
+ * and through Heddle.
  *
- * The sides have the same matrices, whose product in double precision is compared with theirs.
+ * Both sides use the same matrices, and their products are compared with one in double precision.
  *
- * Threads: the matrices, any. A loop of the driver runs on the thread (or in the process) that drives one device, after
- * lanes_driver_warm there. A loop of Heddle runs on the thread that drives one device or all of them, after
- * lanes_heddle_warm there. A disturber has a thread of its own. Locks: none.
+ * Threads: the matrices, any. A driver loop runs on the thread (or in the process) that drives one
+ * device, after lanes_driver_warm there. A Heddle loop runs on the thread that drives one device or
+ * all of them, after lanes_heddle_warm there. A disturber has its own thread. Locks: none.
  * Always:
- * - The same device number gives the same matrices in every process of a run and in every run. The bound is rigorous for
- *   any order of summation, with or without fused multiply-add. So a result above it is wrong.
- * - At most two batches a device are in flight, and all are finished when a loop returns.
+ *   - A device number gives the same matrices in every process and every run. The bound is rigorous
+ *     for any order of summation, with or without fused multiply-add. So a result above it is
+ *     wrong.
+ *   - At most two batches a device are in flight, and all are finished when a loop returns.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench/lanes_parts.h"
 
-/* ------------------------------------------------------------------------------------------------------- problem -- */
+/* ---- problem ---- */
 
 /* splitmix64 */
 static uint64_t next_random(uint64_t *state)
@@ -26,7 +28,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Uniform in [-1, 1), exact in a float. */
+/* Uniformly distributed in [-1, 1), exact in a float. */
 static void fill_random(uint64_t *state, float *values, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -106,7 +108,7 @@ double lanes_problem_error(const lanes_problem *p, const float *c)
     return worst;
 }
 
-/* -------------------------------------------------------------------------------------------------- plain driver -- */
+/* ---- plain driver ---- */
 
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error)
 {
@@ -169,7 +171,7 @@ bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t lau
 
 bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error)
 {
-    static stats_histogram h; /* one call at a time */
+    static stats_histogram h; /* not reentrant */
     memset(&h, 0, sizeof(h));
     for (uint64_t i = 0; i < trips; i++) {
         uint64_t tick = stats_tick_begin();
@@ -214,7 +216,7 @@ bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int coun
     return true;
 }
 
-/* -------------------------------------------------------------------------------------------------------- Heddle -- */
+/* ---- Heddle ---- */
 
 static const hd_dims matmul_grid = {(LANES_N + 31) / 32, (LANES_M + 31) / 32, 1}, matmul_block = {32, 32, 1};
 static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
@@ -374,7 +376,7 @@ bool lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *err
 
 bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error)
 {
-    static stats_histogram calls; /* one call at a time */
+    static stats_histogram calls; /* not reentrant */
     memset(&calls, 0, sizeof(calls));
     hd_lane *lane = NULL;
     if (!find_lanes(h, 1, &lane, error)) {
@@ -438,7 +440,8 @@ bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *i
         pinned = pinned < size->pinned_high ? pinned * 2 : size->pinned_low;
         out->cycles++;
         if (size->every_ns) {
-            lanes_sleep_until(begin + out->cycles * size->every_ns); /* a time that is over: at once */
+            /* returns at once if the time is over */
+            lanes_sleep_until(begin + out->cycles * size->every_ns);
         }
     }
     out->elapsed_ns = stats_monotonic() - begin;

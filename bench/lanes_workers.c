@@ -1,13 +1,14 @@
-/* lanes_workers.c - the process-per-device rows: worker processes that make plain driver calls, and the one that
- * disturbs them.
+/* lanes_workers.c - the process-per-device rows: worker processes that make plain driver calls, and
+ * one that disturbs them.
  *
- * A worker is this program again (posix_spawn of /proc/self/exe, never fork alone). It inherits two descriptors: a
- * socket and a memory file. Over the socket come commands and go answers. The file has the run's facts, and a slot per
- * worker for what it measured. Between commands the worker sleeps in read(). It ends when the socket closes, and at the
- * latest with its parent.
+ * A worker is this program again (posix_spawn of /proc/self/exe, never fork alone). It inherits two
+ * descriptors: a socket and a memory file. The socket carries commands and answers. The file holds
+ * the run's facts, and a slot for each worker's results. Between commands the worker sleeps in
+ * read(). It ends when the socket closes, and at the latest with its parent.
  *
- * Threads: the parent's side runs on the conductor's thread; a worker has one thread of its own. Locks: none.
- * Always: a slot belongs to its worker from the command to the answer, and to the parent otherwise. `stop` is atomic.
+ * Threads: the parent's side runs on the conductor's thread; a worker has one thread. Locks: none.
+ * Always: a slot belongs to its worker from the command to the answer, and to the parent otherwise.
+ * `stop` is atomic.
  */
 #include "bench/lanes_parts.h"
 
@@ -41,13 +42,14 @@ typedef struct slot {
     float c[LANES_M * LANES_N];
 } slot;
 
-/* The memory file. Slot i is device i's worker; the slot behind them is the disturber's. */
+/* The memory file. Slot i belongs to device i's worker, and the slot after them to the
+ * disturber. */
 typedef struct shared {
     char provider[16];
     int count;
     uint8_t uuid[LANES_DEVICES_MAX][16];
     lanes_disturb_size disturb_size;
-    _Atomic uint32_t stop; /* the disturber shall end */
+    _Atomic uint32_t stop; /* tells the disturber to end */
     slot slots[];
 } shared;
 
@@ -62,21 +64,21 @@ typedef enum command_kind {
 typedef struct command {
     uint32_t kind;
     uint32_t warm;  /* launches */
-    uint64_t count; /* of tiny launches, or trips */
+    uint64_t count; /* of tiny launches or trips */
     lanes_when when;
 } command;
 
 typedef struct answer {
-    uint32_t ok; /* else the slot's error has the reason */
+    uint32_t ok; /* false: see the slot's error */
 } answer;
 
-/* ------------------------------------------------------------------------------------------ the parent's side -- */
+/* ---- the parent's side ---- */
 
 struct lanes_workers {
     shared *shared;
     size_t bytes;
     int memory_fd;
-    int count; /* of devices; one worker more disturbs */
+    int count; /* number of devices; another worker disturbs */
     pid_t pids[LANES_DEVICES_MAX + 1];
     int sockets[LANES_DEVICES_MAX + 1];
 };
@@ -87,7 +89,7 @@ static bool system_failed(const char *what, int code, char *error)
     return false;
 }
 
-/* The descriptor, moved out of the way of the numbers that the workers use. */
+/* Moves the descriptor above the numbers that the workers use. */
 static int move_up(int fd)
 {
     int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
@@ -159,7 +161,7 @@ static bool receive_answer(lanes_workers *w, int index, char *error)
     return true;
 }
 
-/* Every answer is awaited, also when an earlier one was bad, so that no worker still writes to its slot. */
+/* Waits for every answer, even after a bad one, so that no worker still writes to its slot. */
 static bool receive_answers(lanes_workers *w, int count, char *error)
 {
     bool ok = true;
@@ -264,7 +266,7 @@ bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us
     return true;
 }
 
-/* Ends one worker: its socket is closed already; one that does not end by itself is killed. */
+/* Ends a worker, whose socket is already closed, and kills it if it does not end by itself. */
 static void reap(pid_t pid)
 {
     for (int i = 0; i < END_TRIES; i++) {
@@ -306,7 +308,7 @@ void lanes_workers_stop(lanes_workers *w)
     free(w);
 }
 
-/* ------------------------------------------------------------------------------------------ the worker's side -- */
+/* ---- the worker's side ---- */
 
 typedef struct worker {
     shared *shared;
@@ -384,7 +386,7 @@ int lanes_worker(int count, char *const *arguments)
     int index = atoi(arguments[0]);
     pid_t parent = (pid_t)atoi(arguments[1]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) { /* it ended before the line above */
+    if (getppid() != parent) { /* the parent ended before the line above */
         return 1;
     }
     fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC);
@@ -410,7 +412,7 @@ int lanes_worker(int count, char *const *arguments)
             got = recv(SOCKET_FD, &c, sizeof(c), 0);
         } while (got < 0 && errno == EINTR);
         if (got != (ssize_t)sizeof(c)) {
-            break; /* the parent closed the socket, or is gone */
+            break; /* the parent closed the socket or is gone */
         }
         a.ok = worker_do(&w, &c);
     }

@@ -1,6 +1,7 @@
-/* main.c - the program heddle-bench, which `heddle bench` becomes: reads the command line of a benchmark and runs it.
+/* main.c - the program heddle-bench, which `heddle bench` becomes: reads the command line of a
+ * benchmark and runs it.
  *
- * Threads: the program's first, which the benchmark's worker processes watch. Locks: none.
+ * Threads: the program's first, whose end the benchmark's worker processes detect. Locks: none.
  */
 #include <math.h>
 #include <signal.h>
@@ -8,11 +9,12 @@
 #include <string.h>
 #include "bench/bench.h"
 #include "cli/common/command.h"
+#include "cli/common/output.h"
 #include "cli/common/plain.h"
 
 enum { DEVICES_MOST = 64, SECONDS_MOST = 3600 };
 
-/* What only some benchmarks take. */
+/* Options of some benchmarks only. */
 enum {
     TAKES_DEVICES = 1,
     TAKES_DEVICE = 2,
@@ -23,12 +25,13 @@ enum {
 };
 
 typedef struct benchmark {
-    const char *name, *command, *summary; /* "lanes", "bench lanes", and what it measures */
+    const char *name, *command, *summary; /* "lanes", "bench lanes", and its subject */
     int (*run)(const bench_options *options);
     int takes, rounds_most;
-    bool as_it_is;                               /* the driver has as many queues as in a program, no more */
+    /* leaves the driver's number of queues as in any program */
+    bool as_it_is;
     const char *parts;                           /* for --only */
-    const char *about, *usage, *options, *notes; /* of its help */
+    const char *about, *usage, *options, *notes; /* of the help */
 } benchmark;
 
 static const benchmark benchmarks[] = {
@@ -186,7 +189,7 @@ static const benchmark benchmarks[] = {
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 
-/* -------------------------------------------------------------------------------------------------------- help -- */
+/* ---- help ---- */
 
 static int print_help(void)
 {
@@ -217,7 +220,7 @@ static int print_help_of(const benchmark *b)
     return cli_finish(b->command, CLI_OK);
 }
 
-/* ----------------------------------------------------------------------------------------------------- options -- */
+/* ---- options ---- */
 
 static bool parse_seconds(const char *text, double *out)
 {
@@ -230,7 +233,7 @@ static bool parse_seconds(const char *text, double *out)
     return true;
 }
 
-/* --only: every name is that of a part. */
+/* Parses --only: every name is that of a part. */
 static bool are_parts(const char *text, const char *parts)
 {
     for (const char *at = text;; at++) {
@@ -245,7 +248,7 @@ static bool are_parts(const char *text, const char *parts)
     }
 }
 
-/* --device: a number from 0 on. */
+/* Parses --device: a number from 0 on. */
 static bool parse_device(const char *text, int *out)
 {
     *out = 0;
@@ -264,7 +267,7 @@ enum {
     VARIANTS = 'v'
 };
 
-/* The options, and which benchmarks take them (0: all). */
+/* The options, and the benchmarks that accept them (0: all). */
 static const struct {
     struct option option;
     int taken;
@@ -358,7 +361,7 @@ static int parse(const benchmark *b, int argc, char **argv, bench_options *out, 
     return status;
 }
 
-/* --------------------------------------------------------------------------------------------------------- run -- */
+/* ---- run ---- */
 
 static int run(const benchmark *b, int argc, char **argv)
 {
@@ -383,12 +386,20 @@ static int run(const benchmark *b, int argc, char **argv)
     return cli_finish(b->command, b->run(&options));
 }
 
+static const char *benchmark_name(const void *context, int index)
+{
+    (void)context;
+    return index < BENCHMARKS ? benchmarks[index].name : NULL;
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow so large is a failed write, which is reported */
+    output_begin();
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails and is reported */
     const char *what = argc > 1 ? argv[1] : "";
     if (argc > 2 && strcmp(what, "lanes") == 0 && strcmp(argv[2], LANES_WORKER) == 0) {
-        return lanes_worker(argc - 3, argv + 3); /* the benchmark starts its worker processes so */
+        /* the benchmark starts its worker processes this way */
+        return lanes_worker(argc - 3, argv + 3);
     }
     if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
         return start_sample(argc - 3, argv + 3); /* likewise */
@@ -411,5 +422,7 @@ int main(int argc, char **argv)
             return run(&benchmarks[i], argc - before, argv + before);
         }
     }
-    return cli_usage("bench", "unknown benchmark '%s'", words.word);
+    char hint[CLI_HINT];
+    cli_hint(words.word, benchmark_name, NULL, hint);
+    return cli_usage("bench", "unknown benchmark '%s'%s", words.word, hint);
 }

@@ -1,13 +1,15 @@
-/* start.c - `heddle bench start`: has every way to begin sampled in a process of its own, in turns, and reports.
+/* start.c - `heddle bench start`: samples every way to start in a process of its own, in turns, and
+ * reports.
  *
- * A sample (start_sample) opens, runs a kernel, closes, and writes what that took. It is a process of its own, since a
- * driver is started once in a process.
+ * A sample (start_sample) opens, runs a kernel, closes, and writes the durations. It is a separate
+ * process, because a driver starts only once in a process.
  *
- * Threads: the conductor's; of a sample, the process's only one of ours. Locks: none.
+ * Threads: the conductor; in a sample, the process's first, which is the only one of ours. Locks:
+ * none.
  * Always:
- * - While a sample is taken no runtime is open here, so a driver is started anew each time. A sample that takes too long
- *   is ended.
- * - In a sample, nothing of the driver or of a runtime was there before the clock started.
+ *   - While a sample is taken no runtime is open here, so a driver starts anew each time. A sample
+ *     that takes too long is killed.
+ *   - In a sample, neither driver nor runtime existed before the clock started.
  */
 #include <heddle.h>
 #include <errno.h>
@@ -45,31 +47,31 @@ const char start_help[] =
 
 typedef enum start_way {
     START_BARE,    /* a program that opens one device and runs one kernel, by plain driver calls */
-    START_BARES,   /* as many of them at once as there are devices, each with its own */
-    START_THREAD,  /* every device, and a kernel on each, by Heddle */
+    START_BARES,   /* as many of them at once as devices, one device each */
+    START_THREAD,  /* Heddle with every device, and a kernel on each */
     START_PROCESS, /* the same with workers */
-    START_RESTART, /* a device whose worker was killed comes back */
+    START_RESTART, /* restart of a device whose worker was killed */
     START_SPARE,   /* the same with a spare worker */
-    START_COPY,    /* the first copies between two devices of which nothing is known */
+    START_COPY,    /* the first copies between two devices that have never been tested */
     START_WAYS
 } start_way;
 
 /* Durations in nanoseconds. */
 typedef enum start_figure {
-    START_OPEN,       /* hd_open; of a bare program: until the driver has started */
-    START_CONTEXT,    /* of a bare program: from there to its first finished kernel */
-    START_FIRST,      /* from the beginning, or the restart, to the first finished kernel (of every device) */
+    START_OPEN,       /* hd_open; bare program: until the driver has started */
+    START_CONTEXT,    /* bare program: from there to its first finished kernel */
+    START_FIRST,      /* from the start or restart to the first finished kernel (on every device) */
     START_CLOSE,      /* hd_close */
     START_COPY_FIRST, /* the first copy and its wait */
-    START_COPY_LATER, /* median of those that follow at once */
-    START_COPY_WORST, /* the slowest but the first, until the pair has long been tested */
+    START_COPY_LATER, /* median of the copies right after it */
+    START_COPY_WORST, /* the slowest one after the first, until the pair's test is long over */
     START_FIGURES
 } start_figure;
 
-/* What a sample writes to its output, as it is. A figure that it does not have is not a number. */
+/* The bytes that a sample writes to its output. A missing figure is NaN. */
 typedef struct start_result {
     double ns[START_FIGURES];
-    bool ok; /* else the error has the reason */
+    bool ok; /* false: see error */
     char error[PLAIN_ERROR];
 } start_result;
 
@@ -81,16 +83,17 @@ static const char *const start_ways[START_WAYS] = {
 enum { WORDS = 1024, LATER = 32, COPY_BYTES = 1 << 20, LOOK_NS = 200000 };
 
 static const int64_t timeout_ns = (int64_t)60 * 1000000000;
-static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 1000000000; /* longer than a test */
-static const uint64_t spare_ns =
-    (uint64_t)5 * 1000000000; /* as long as a spare worker takes to have the driver, and more */
+/* longer than a test */
+static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 1000000000;
+/* longer than a spare worker takes to start its driver */
+static const uint64_t spare_ns = (uint64_t)5 * 1000000000;
 
 static double since(uint64_t begin)
 {
     return (double)(stats_monotonic() - begin);
 }
 
-/* ------------------------------------------------------------------------------------------------- plain driver -- */
+/* ---- plain driver ---- */
 
 static bool run_bare(int ordinal, start_result *r)
 {
@@ -133,7 +136,7 @@ static bool run_bare(int ordinal, start_result *r)
 
 _Static_assert(sizeof(start_result) <= PIPE_BUF, "results of several children do not mix");
 
-/* What a child writes into the pipe. */
+/* A child writes its result into the pipe. */
 static bool be_bare(int ordinal, int pipe)
 {
     start_result r = {.ok = false};
@@ -141,7 +144,7 @@ static bool be_bare(int ordinal, int pipe)
     return write(pipe, &r, sizeof(r)) == (ssize_t)sizeof(r);
 }
 
-/* The slowest of all counts, from the beginning of the first. */
+/* The slowest counts, measured from the start of the first. */
 static bool run_bares(int count, start_result *r)
 {
     uint64_t begin = stats_monotonic();
@@ -156,7 +159,7 @@ static bool run_bares(int count, start_result *r)
         if (pid == 0) {
             _exit(be_bare(started, ends[1]) ? 0 : 1);
         }
-        r->ns[START_OPEN] = late; /* until the last one had begun */
+        r->ns[START_OPEN] = late; /* until the last one started */
     }
     close(ends[1]);
     bool ok = started == count;
@@ -180,9 +183,9 @@ static bool run_bares(int count, start_result *r)
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------- Heddle -- */
+/* ---- Heddle ---- */
 
-/* Memory, a kernel that fills it, and the look whether it did, on one device. */
+/* Allocates memory on one device, fills it with a kernel, and checks the result. */
 static bool first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char *error)
 {
     hd_lane *lane = NULL;
@@ -259,7 +262,7 @@ static bool run_restart(const char *settings, start_result *r)
     hd_runtime *runtime = NULL;
     hd_kernel *fill = NULL;
     bool ok = open_all(settings, &runtime, &fill, r);
-    sleep_for(spare_ns); /* also where there is none, so that all else is alike */
+    sleep_for(spare_ns); /* also without a spare worker, so that all else is equal */
     ok = ok && lose_first(runtime, r->error);
     uint64_t begin = stats_monotonic();
     ok = ok && report_check(hd_device_restart(runtime, 0), "hd_device_restart", r->error) &&
@@ -272,7 +275,7 @@ static bool run_restart(const char *settings, start_result *r)
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------- copies -- */
+/* ---- copies ---- */
 
 static bool copy_once(hd_buffer *const b[2], double *ns, char *error)
 {
@@ -322,12 +325,13 @@ static bool run_copy(const char *settings, start_result *r)
     hd_runtime *runtime = NULL;
     hd_options options = {.size = sizeof(options), .settings = settings};
     bool ok = report_check(hd_open(&options, &runtime), "hd_open", r->error);
-    ok = ok && (hd_device_count(runtime) < 2 || run_copies(runtime, r)); /* with one device there is no figure */
+    /* one device gives no figure */
+    ok = ok && (hd_device_count(runtime) < 2 || run_copies(runtime, r));
     hd_close(runtime);
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------ the way -- */
+/* ---- the way ---- */
 
 int start_sample(int count, char *const *arguments)
 {
@@ -356,22 +360,22 @@ int start_sample(int count, char *const *arguments)
     return write(STDOUT_FILENO, &r, sizeof(r)) == (ssize_t)sizeof(r) ? 0 : 1;
 }
 
-/* ----------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 extern char **environ;
 
 typedef struct experiment {
     report_record record; /* first */
     const bench_options *options;
-    hd_runtime *runtime; /* for the record, when all is measured */
+    hd_runtime *runtime; /* for the record, after the measurements */
     bool on_host;
     int devices, rounds;
     start_result results[START_WAYS][START_ROUNDS_MAX];
 } experiment;
 
-/* ----------------------------------------------------------------------------------------------------- a sample -- */
+/* ---- a sample ---- */
 
-/* All of the result, or as much as comes in time. */
+/* Reads the result, or the part that arrives in time. */
 static size_t read_result(int pipe, start_result *out)
 {
     size_t got = 0;
@@ -418,7 +422,7 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
     if (got < sizeof(*out)) {
         kill(pid, SIGKILL);
     }
-    waitpid(pid, NULL, 0); /* its end, too, is none of the next one's */
+    waitpid(pid, NULL, 0); /* its end must not overlap the next sample */
     if (got < sizeof(*out) || !out->ok) {
         snprintf(error, PLAIN_ERROR, "%s: %.400s", name,
                  got < sizeof(*out) ? "the sample did not end well" : out->error);
@@ -427,7 +431,7 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------ figures -- */
+/* ---- figures ---- */
 
 static stats_spread spread_of(const experiment *x, start_way way, start_figure figure, int *count)
 {
@@ -520,7 +524,7 @@ static void print_table(const void *results, FILE *out)
     report_goal goals[GOALS];
     make_goals(x, goals);
     report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\nEvery kernel's and copy's result was looked at. Took %.0f s.\n", x->record.took_s);
+    fprintf(out, "\nThe result of every kernel and copy was checked. Took %.0f s.\n", x->record.took_s);
 }
 
 static void print_json(const void *results, FILE *out)
@@ -555,7 +559,7 @@ static void print_json(const void *results, FILE *out)
     report_end(j);
 }
 
-/* ---------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 static bool look(experiment *x, char *error)
 {

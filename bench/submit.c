@@ -1,20 +1,21 @@
-/* submit.c - `heddle bench submit`: what it costs to submit, from how many threads, and which threads it holds up. Plain driver calls from as
- * many threads run beside it.
+/* submit.c - `heddle bench submit`: the cost of submitting, by number of threads, and the threads
+ * that it holds up. As many threads make plain driver calls for comparison.
  *
- * Threads: the conductor's; the threads of a sample have ended when the next one begins. Locks: none.
- * Always: every row is measured once on each side in every round, the driver first in even rounds. A kernel counts every launch, and the
- * counts are compared.
+ * Threads: the conductor; the threads of a sample have ended before the next one begins. Locks:
+ * none.
+ * Always: every round measures every row once on each side, the driver first in even rounds. A
+ * kernel counts every launch, and the counts are compared.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench/submit_parts.h"
 
-enum { ROUNDS_GPU = 5, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, TEXT = 64, GOALS = 9 };
+enum { ROUNDS_GPU = 5, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, TEXT = 64, GOALS = 10 };
 
 static const uint64_t sample_gpu_ns = 60000000, sample_host_ns = 100000000, sample_quick_ns = 20000000;
 
-const char submit_parts[] = "one,all,ways,beside";
+const char submit_parts[] = "one,all,ways,beside,blocked";
 
 const char submit_help[] =
     "Launches of one block that adds one to a count. No work is smaller, so what is left is the way to the device.\n"
@@ -22,11 +23,13 @@ const char submit_help[] =
     "\n"
     "  one      1, 4, 8 and 16 threads on one device\n"
     "  all      as many threads on all devices; one thread drives all of them (more than one device)\n"
-    "  ways     one thread: its memory was written from the program's and not filled; 8 threads whose every launch is "
+    "  ways     one thread: its memory was written from program memory, not filled; 8 threads whose every launch is "
     "the\n"
     "           one before again, while all others change an argument; and lanes that are cold: each of 16 gets one\n"
     "           launch, after 32 MiB of other memory went through the caches\n"
     "  beside   0, 1, 4 and 8 threads do so on one device, and one thread more launches and waits there\n"
+    "  blocked  a read, a write, a copy and a fill of 4 KiB, beside copies that wait for a kernel which runs for\n"
+    "           milliseconds: those of another thread, and its own\n"
     "\n"
     "Columns: launches a second of all threads together, on both sides, and their ratio. Then what a call costs the\n"
     "thread that makes it, median and 99th percentile (of the round trip in the part `beside`).\n"
@@ -62,7 +65,7 @@ static const submit_row *row_named(const char *id)
     return row;
 }
 
-/* ------------------------------------------------------------------------------------------------------ figures -- */
+/* ---- figures ---- */
 
 typedef enum measure { RATE, MEDIAN, P99, MEASURES } measure;
 
@@ -71,7 +74,7 @@ static double value_of(const submit_figure *f, measure m)
     return m == RATE ? f->launches_per_s : m == MEDIAN ? f->calls.median_ns : f->calls.p99_ns;
 }
 
-/* One value of each round. */
+/* One value for each round. */
 static int values_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m,
                      double out[SUBMIT_ROUNDS_MAX])
 {
@@ -89,7 +92,7 @@ static double median_of(const submit_experiment *x, const submit_row *row, submi
     return n ? stats_spread_of(values, n).median : NAN;
 }
 
-/* Heddle's over the driver's, of each round. */
+/* Heddle's value over the driver's value, for each round. */
 static int ratios_of(const submit_experiment *x, const submit_row *row, measure m, double out[SUBMIT_ROUNDS_MAX])
 {
     double driver[SUBMIT_ROUNDS_MAX];
@@ -128,24 +131,24 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
          .value = submit,
          .unit = "ns"},
         {.id = "threads_8",
-         .text = "launches a second of 8 threads on one device, over the driver's",
+         .text = "launches a second of 8 threads on one device, vs. the driver",
          .limit = 2.5,
          .value = ratio_of(x, row_named("one_8"), RATE),
          .at_least = true,
          .unit = ""},
         {.id = "threads_any",
-         .text = "launches a second of any number of threads on one device, over the driver's",
+         .text = "launches a second of any number of threads on one device, vs. the driver",
          .limit = 1,
          .value = least,
          .at_least = true,
          .unit = ""},
         {.id = "alone",
-         .text = "launch + wait, over the driver's",
+         .text = "launch + wait, vs. the driver",
          .limit = 0.78,
          .value = ratio_of(x, row_named("beside_0"), MEDIAN),
          .unit = ""},
         {.id = "beside_1",
-         .text = "launch + wait beside 1 thread that floods the device, over the driver's",
+         .text = "launch + wait beside 1 thread that floods the device, vs. the driver",
          .limit = 2,
          .value = ratio_of(x, row_named("beside_1"), MEDIAN),
          .unit = ""},
@@ -169,11 +172,16 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
          .limit = 2,
          .value = ratio_of(x, row_named("beside_8"), P99),
          .unit = ""},
+        {.id = "blocked",
+         .text = "a transfer of 4 KiB beside copies that wait for a kernel, over the same alone, worst row",
+         .limit = 2,
+         .value = submit_blocked_worst(x),
+         .unit = ""},
     };
     memcpy(out, goals, sizeof(goals));
 }
 
-/* -------------------------------------------------------------------------------------------------------- table -- */
+/* ---- table ---- */
 
 static const char *rate_text(double per_s, char out[REPORT_TEXT])
 {
@@ -223,6 +231,7 @@ static void print_table(const void *results, FILE *out)
     for (int i = 0; i < SUBMIT_ROWS; i++) {
         print_row(x, &submit_rows[i], out);
     }
+    submit_blocked_print(x, out);
     if (x->one_way_pairs) {
         fprintf(out, "\na cache line from one processor to another, one way: %s (%s to %s, %d pairs)\n",
                 report_duration(x->one_way_ns, way[0]), report_duration(x->one_way_least_ns, way[1]),
@@ -236,7 +245,7 @@ static void print_table(const void *results, FILE *out)
             x->record.took_s);
 }
 
-/* --------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *row)
 {
@@ -303,11 +312,12 @@ static void print_json(const void *results, FILE *out)
         }
     }
     hdi_json_array_end(j);
+    submit_blocked_put(j, x);
     report_put_goals(j, goals, GOALS, !x->on_host);
     report_end(j);
 }
 
-/* ---------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 static bool open_heddle(submit_experiment *x, char *error)
 {
@@ -368,7 +378,7 @@ static bool is_wanted(const submit_experiment *x, const submit_row *row)
     return report_is_wanted(x->options->only, row->part) && !(row->all_devices && x->n == 1);
 }
 
-/* One side of a row, in one round. */
+/* Runs one side of a row, in one round. */
 static bool measure_side(submit_experiment *x, int row, int round, submit_api api, char *error)
 {
     submit_data *d = &x->rows[row];
@@ -404,6 +414,13 @@ static bool measure_all(void *results, char *error)
                 return false;
             }
             x->rows[i].rounds = round + 1;
+        }
+        if (report_is_wanted(x->options->only, "blocked")) {
+            report_progress(&x->options->run, stage, "transfers beside copies that wait",
+                            (double)(round + 1) / x->rounds);
+            if (!submit_blocked_measure(x, round, error)) {
+                return false;
+            }
         }
     }
     return true;

@@ -1,16 +1,19 @@
-/* submit_rows.c - what `heddle bench submit` measures: one sample of a row, and what a cache line needs from one processor to another.
+/* submit_rows.c - measurements of `heddle bench submit`: one sample of a row, and the travel time
+ * of a cache line between processors.
  *
- * A row has threads that submit bursts, and in some rows, one beside them that launches and waits. A thread has a way to
- * a device: a few lanes of Heddle, or streams of the driver. Each has a count in memory. Both sides launch the
- * same kernel with the same grid and arguments. It adds one to a count, so that a launch that was lost or came twice
- * shows. A submit is counted in cache lines, since a command has to cross to the engine.
+ * In a row some threads submit bursts, and in some rows another one launches and waits. A thread
+ * has a way to a device: a few lanes of Heddle, or streams of the driver. Each has a counter in
+ * memory. Both sides launch the same kernel with the same grid and arguments. It adds one to a
+ * counter, so a lost or repeated launch shows. A submit is also expressed in cache lines, because a
+ * command must travel to the engine.
  *
- * Threads: the conductor's, which only waits, and those of the sample, each with a way of its own. They begin together,
- * when all ways are open. For the cache line, the conductor's and one more, each on a processor of its own.
- * Locks: the gate's.
+ * Threads: the conductor, which only waits, and those of the sample, each with its own way. They
+ * begin together, when all ways are open. For the cache line, the conductor and another thread,
+ * each on its own processor.
+ * Locks: that of the gate.
  * Always:
- * - When a sample has ended, so have its threads, all that they launched is finished, and counted.
- * - The conductor's thread may run afterwards where it could before.
+ *   - When a sample ends, its threads have ended, and all their launches are finished and counted.
+ *   - Afterwards the conductor's thread may run on the same processors as before.
  */
 #include <math.h>
 #include <pthread.h>
@@ -20,12 +23,12 @@
 #include <string.h>
 #include "bench/submit_parts.h"
 
-/* ---------------------------------------------------------------------------------------------------- processors -- */
+/* ---- processors ---- */
 
 enum { PAIRS = 9, WARM = 1000, TURNS = 20000 };
 
 typedef struct ball {
-    _Alignas(64) _Atomic uint32_t turn; /* even: the conductor's */
+    _Alignas(64) _Atomic uint32_t turn; /* even: the conductor's turn */
     _Alignas(64) int processor;
 } ball;
 
@@ -37,7 +40,7 @@ static bool stay_on(int processor)
     return sched_setaffinity(0, sizeof(set), &set) == 0;
 }
 
-/* Every second turn from this one on, up to `end`. */
+/* Plays every second turn from this one to `end`. */
 static void play(ball *b, uint32_t from, uint32_t end)
 {
     for (uint32_t i = from; i < end; i += 2) {
@@ -55,7 +58,7 @@ static void *other_side(void *argument)
     return NULL;
 }
 
-/* In nanoseconds; not a number: it could not be measured. */
+/* In nanoseconds; NaN: it could not be measured. */
 static double one_way(int here, int there)
 {
     ball b = {.processor = there};
@@ -85,7 +88,7 @@ void submit_cores_measure(submit_experiment *x)
             processors[n++] = i;
         }
     }
-    /* the first one with others that lie near and far, also beyond what shares a core with it */
+    /* pairs the first processor with near and far ones, also outside its own core */
     for (int i = 1; i <= PAIRS && n > 1; i++) {
         int other = n - 1 < PAIRS ? i : 1 + (i - 1) * (n - 2) / (PAIRS - 1);
         double measured = other < n ? one_way(processors[0], processors[other]) : NAN;
@@ -103,14 +106,14 @@ void submit_cores_measure(submit_experiment *x)
     x->one_way_pairs = pairs;
 }
 
-/* ------------------------------------------------------------------------------------ a thread's way to a device -- */
+/* ---- a thread's way to a device ---- */
 
 typedef struct submit_way {
     /* set before it is opened */
     submit_experiment *x;
     submit_api api;
     int device, lanes;
-    bool spread;        /* lane i is on device i, not on `device` */
+    bool spread;        /* lane i uses device i instead of `device` */
     bool written, same; /* as in the row */
 
     uint64_t launched[SUBMIT_LANES_MAX];
@@ -131,9 +134,9 @@ typedef struct submit_way {
 enum { BYTES = 64 };
 
 static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
-static const uint32_t one_bits = 0x3f800000; /* of 1.0f */
+static const uint32_t one_bits = 0x3f800000; /* bits of 1.0f */
 
-/* Memory of one word with this value in it. */
+/* Makes a buffer of one word with this value. */
 static bool make_buffer(hd_lane *lane, uint32_t value, bool written, hd_buffer **out, char *error)
 {
     uint32_t words[BYTES / 4];
@@ -178,7 +181,7 @@ static bool make_memory(submit_way *w, uint32_t value, bool written, hdcu_stream
                           PLAIN_TRY(d, error, cuStreamSynchronize, (stream)));
 }
 
-/* The context of a lane's device, where another one is current. */
+/* Makes the context of a lane's device current if it is not. */
 static bool enter(submit_way *w, int lane, char *error)
 {
     int device = device_of(w, lane);
@@ -232,7 +235,8 @@ static void submit_way_close(submit_way *w)
     }
 }
 
-/* All on the thread that uses the way; for the driver contexts become current there. A way that could not be opened is closed. */
+/* Call all of these on the thread that uses the way; for the driver they make contexts current
+ * there. A way that fails to open is closed. */
 static bool submit_way_open(submit_way *w, char *error)
 {
     bool ok = true;
@@ -248,7 +252,8 @@ static bool submit_way_open(submit_way *w, char *error)
     return ok;
 }
 
-/* _launch: one launch, which counts one. _wait: to the end of all launches of a lane. Then the counts are compared with the launches. */
+/* _launch: one launch, which counts one. _wait: waits for all launches of a lane, then compares
+ * the counts with the launches. */
 static bool submit_way_launch(submit_way *w, int lane, char *error)
 {
     w->launched[lane]++;
@@ -281,7 +286,7 @@ static bool submit_way_wait(submit_way *w, int lane, char *error)
     return result == HDCU_SUCCESS || plain_check(&w->x->driver, result, "cuStreamSynchronize", error);
 }
 
-/* What the kernels of a lane have counted. */
+/* Reads the counter of a lane's kernels. */
 static bool read_count(submit_way *w, int lane, float *out, char *error)
 {
     if (w->api == SUBMIT_HEDDLE) {
@@ -297,7 +302,7 @@ static bool submit_way_check(submit_way *w, char *error)
         if (!read_count(w, i, &count, error)) {
             return false;
         }
-        /* exact as far as a float counts, which no sample comes near */
+        /* exact up to the limit of a float, which no sample reaches */
         if (count != (float)w->launched[i]) {
             snprintf(error, PLAIN_ERROR, "%s, device %d: %llu launches, and the kernels counted %.0f",
                      w->api == SUBMIT_HEDDLE ? "Heddle" : "driver", device_of(w, i), (unsigned long long)w->launched[i],
@@ -308,7 +313,7 @@ static bool submit_way_check(submit_way *w, char *error)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- samples -- */
+/* ---- samples ---- */
 
 enum { WARM_BURSTS = 16, EVICT_BYTES = 32 << 20, LINE = 64, TRIPS_LEAST = 20 };
 
@@ -318,7 +323,7 @@ typedef struct sample {
     submit_api api;
     pthread_mutex_t lock; /* of the gate */
     pthread_cond_t moved;
-    int ready; /* threads that stand at it */
+    int ready; /* threads that have arrived */
     bool bad;  /* one of them cannot begin */
     enum { SHUT, OPEN, GIVEN_UP } gate;
     _Atomic bool stop;
@@ -326,8 +331,8 @@ typedef struct sample {
 
 typedef struct worker {
     sample *s;
-    bool trips;    /* the bystander */
-    bool measured; /* its calls are those of the row */
+    bool trips;    /* true for the bystander */
+    bool measured; /* the row measures its calls */
     submit_way way;
     unsigned char *evict; /* cold: memory that is walked between bursts */
     uint64_t launches, elapsed_ns;
@@ -336,7 +341,7 @@ typedef struct worker {
     char error[PLAIN_ERROR];
 } worker;
 
-/* Puts other memory into the caches. */
+/* Replaces the contents of the caches. */
 static void evict(worker *w)
 {
     for (size_t i = 0; i < EVICT_BYTES; i += LINE) {
@@ -361,7 +366,7 @@ static bool trip(worker *w)
     return ok;
 }
 
-/* As many launches as a burst has, lane after lane; one in each where they are to be cold. */
+/* Launches a burst, lane after lane; if lanes are to be cold, one launch in each. */
 static bool burst(worker *w)
 {
     bool ok = true;
@@ -395,7 +400,7 @@ static bool run(worker *w)
     return ok;
 }
 
-/* Long enough for either side to have all that it makes at first. */
+/* Runs long enough for either side to make everything that it makes at first. */
 static bool warm_up(worker *w)
 {
     bool ok = true;
@@ -410,7 +415,7 @@ static bool warm_up(worker *w)
     return ok;
 }
 
-/* Waits until all threads are there. False: no thread is to begin. */
+/* Waits until all threads have arrived. False: no thread is to begin. */
 static bool pass_gate(sample *s, bool ready)
 {
     pthread_mutex_lock(&s->lock);
@@ -425,7 +430,7 @@ static bool pass_gate(sample *s, bool ready)
     return open;
 }
 
-/* When `count` threads stand there. `all`: these are all that are wanted. */
+/* Opens when `count` threads have arrived. `all`: these are all of them. */
 static void open_gate(sample *s, int count, bool all)
 {
     pthread_mutex_lock(&s->lock);
@@ -446,7 +451,8 @@ static void *work(void *argument)
     if (pass_gate(s, ok)) {
         ok = run(w);
         if (w->trips) {
-            /* not behind the check: beside threads that still submit, a copy takes the driver seconds */
+            /* not after the check: beside threads that still submit, the driver needs seconds
+             * for a copy */
             atomic_store(&s->stop, true);
         }
         ok = ok && submit_way_check(&w->way, w->error);

@@ -1,8 +1,10 @@
-/* tensor.c - the conductor of `heddle bench tensor`: opens the device, goes through the rows, one after the other.
+/* tensor.c - the conductor of `heddle bench tensor`: opens the device, runs the rows one after
+ * another.
  *
- * Threads: all of it on the calling thread. Locks: none.
- * Always: every side of a row is checked before it is measured, and Heddle's again afterwards. The sides of a row take turns in rounds,
- * in an order that moves on. A row's memory is given back before the next one.
+ * Threads: all work is on the calling thread. Locks: none.
+ * Always: every side of a row is checked before it is measured, and Heddle's side again afterwards.
+ * The sides of a row take turns in rounds, in rotating order. A row's memory is freed before the
+ * next one.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,9 +38,9 @@ const char tensor_help[] =
     "  GB/s     1e9 bytes a second, read (each byte once) and written; median of the rounds\n"
     "  /copy    of the device copy's speed in the same round: its time for as many bytes as the destination has, over "
     "this\n"
-    "           one's; median of the rounds\n"
+    "           time; median of the rounds\n"
     "  /plain   of the plain kernel's speed, likewise\n"
-    "  (PyTorch's and CuPy's /copy are over the device copies that their scripts measured beside them)\n"
+    "  (for PyTorch and CuPy, /copy refers to the device copies that their scripts measured beside them)\n"
     "\n"
     "An element that is wrong ends the run with exit status 1. Whether goals are reached does not change the exit "
     "status.\n";
@@ -46,7 +48,7 @@ const char tensor_help[] =
 const char *const tensor_peer_ids[TENSOR_PEERS] = {"torch", "cupy"};
 const char *const tensor_peer_names[TENSOR_PEERS] = {"PyTorch", "CuPy"};
 
-/* ------------------------------------------------------------------------------------------------------- parts -- */
+/* ---- parts ---- */
 
 const char tensor_parts[] = "transpose,permute,slice,broadcast,matmul,submit,peers";
 
@@ -61,7 +63,7 @@ void tensor_step(tensor_experiment *x, const char *stage, const char *item)
     x->steps_done++;
 }
 
-/* ------------------------------------------------------------------------------------------------------ series -- */
+/* ---- series ---- */
 
 stats_spread tensor_spread(const tensor_series *s)
 {
@@ -77,7 +79,7 @@ tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b)
     return out;
 }
 
-/* -------------------------------------------------------------------------------------------------------- open -- */
+/* ---- open ---- */
 
 static bool open_device(tensor_experiment *x, char *error)
 {
@@ -104,7 +106,7 @@ static bool open_device(tensor_experiment *x, char *error)
     return true;
 }
 
-/* -------------------------------------------------------------------------------------------------------- rows -- */
+/* ---- rows ---- */
 
 static bool check_copy(tensor_memory *m, tensor_side side, int pair, char *error)
 {
@@ -120,7 +122,7 @@ static bool check_copy(tensor_memory *m, tensor_side side, int pair, char *error
     return wrong == 0;
 }
 
-/* The sides of one row, checked and warm, then in rounds. */
+/* Checks and warms up the sides of one row, then measures them in rounds. */
 static bool measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m, char *error)
 {
     tensor_series *series[TENSOR_SIDES] = {&row->heddle, &row->copy, &row->plain};
@@ -174,7 +176,7 @@ static bool run_rows(tensor_experiment *x, char *error)
     return ok;
 }
 
-/* --------------------------------------------------------------------------------------------------------- run -- */
+/* ---- run ---- */
 
 static bool measure(void *experiment, char *error)
 {

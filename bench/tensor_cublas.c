@@ -1,9 +1,10 @@
-/* tensor_cublas.c - cuBLAS for `heddle bench tensor`: opened at run time and called directly, as in its manual.
+/* tensor_cublas.c - cuBLAS for `heddle bench tensor`: opened at run time and called directly, as in
+ * its manual.
  *
- * Threads: the conductor's. Locks: none. Nothing here goes through Heddle.
- * Always: products run in the plain side's stream. As cuBLAS does by default, f32 is made in f32 (no TF32), and products of f16 in f32.
- * That leaves it the choice to round parts of a sum to f16 (Heddle's does not).
- * Names and numbers are those of cublas_api.h and library_types.h.
+ * Threads: the conductor. Locks: none. Nothing here goes through Heddle.
+ * Always: products run in the plain side's stream. As cuBLAS does by default, f32 products are
+ * computed in f32 (no TF32), and f16 products in f32. That allows it to round parts of a sum to f16
+ * (Heddle never does). Names and numbers come from cublas_api.h and library_types.h.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ struct tensor_cublas {
 #undef CUBLAS_MEMBER
 };
 
-/* The names that Heddle tries, in the same order; the first one is what HEDDLE_BLAS names, where that is a path. */
+/* The names that Heddle tries, in the same order. The first one comes from HEDDLE_BLAS, if that
+ * is a path. */
 static void *open_library(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
@@ -104,7 +106,7 @@ void tensor_cublas_close(tensor_cublas *blas)
         if (blas->handle) {
             blas->cublasDestroy_v2(blas->handle);
         }
-        free(blas); /* the library stays: its threads and exit functions cannot be taken back */
+        free(blas); /* the library stays loaded: its threads and exit functions cannot be removed */
     }
 }
 

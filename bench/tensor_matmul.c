@@ -1,9 +1,11 @@
-/* tensor_matmul.c - the products of `heddle bench tensor`: hd_tensor_matmul, cuBLAS called directly, and the built-in kernel, in turns.
+/* tensor_matmul.c - the products of `heddle bench tensor`: hd_tensor_matmul, cuBLAS called
+ * directly, and the built-in kernel, in turns.
  *
- * Threads: the conductor's. Locks: none.
- * Always: each side multiplies the same numbers. Each is checked with whole numbers, for which every element is exact in every order of
- * summation. Each is measured with numbers that fill their mantissas, since hardware is faster on others. The runtime of the built-in
- * kernel (blas=builtin) is open only here.
+ * Threads: the conductor. Locks: none.
+ * Always: each side multiplies the same numbers. Each is checked with whole numbers, for which
+ * every element is exact in every order of summation. Each is measured with numbers of full
+ * mantissas, because hardware is faster on others. The runtime of the built-in kernel
+ * (blas=builtin) is open only here.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,12 +20,12 @@ typedef struct sides {
     tensor_experiment *x;
     tensor_product *p;
     hd_runtime *builtin;   /* NULL: not open */
-    tensor_cublas *cublas; /* NULL: not here */
-    hd_lane *lane[SIDES];  /* of HEDDLE and BUILTIN */
+    tensor_cublas *cublas; /* NULL: not available */
+    hd_lane *lane[SIDES];  /* for HEDDLE and BUILTIN */
     hd_buffer *buffer[SIDES][3];
     hd_tensor tensor[SIDES][3];
     hdcu_deviceptr plain[3];
-    size_t bytes; /* of a matrix */
+    size_t bytes; /* in a matrix */
     void *host[3];
 } sides;
 
@@ -32,7 +34,7 @@ int tensor_product_steps(const tensor_experiment *x)
     return tensor_is_wanted(x, "matmul") ? TENSOR_PRODUCTS : 0;
 }
 
-/* ----------------------------------------------------------------------------------------------------- numbers -- */
+/* ---- numbers ---- */
 
 static uint64_t hash(uint64_t n)
 {
@@ -52,7 +54,7 @@ static uint16_t half_of(int m)
     return (uint16_t)(sign | (e + 5) << 10 | fraction);
 }
 
-/* What each half is; infinities are NaN, too. */
+/* The value of each half; infinities become NaN. */
 static double halves[1 << 16];
 
 static void make_halves(void)
@@ -70,7 +72,7 @@ static void make_halves(void)
     }
 }
 
-/* Whole: -2 to 2. Else -1 to 1. */
+/* Whole: whole numbers from -2 to 2. Else from -1 to 1. */
 static void fill_matrix(void *out, hd_type type, uint64_t n, uint64_t seed, bool whole)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -93,7 +95,7 @@ static double element_of(const void *matrix, hd_type type, uint64_t i)
                                  : ((const double *)matrix)[i];
 }
 
-/* out = matrix times v; whole numbers that doubles hold. */
+/* out = matrix times v, in whole numbers that doubles hold. */
 static void times_vector(const void *matrix, hd_type type, uint64_t edge, const double *v, double *out)
 {
     for (uint64_t i = 0; i < edge; i++) {
@@ -105,7 +107,8 @@ static void times_vector(const void *matrix, hd_type type, uint64_t edge, const 
     }
 }
 
-/* Freivalds: c v = a (b v) for a vector that was not known before; a wrong element of c shows in its row. */
+/* Freivalds' check: c v = a (b v) for a fresh random vector. A wrong element of c shows in its
+ * row. */
 static bool is_product(const sides *s, char *error)
 {
     uint64_t edge = s->p->edge;
@@ -133,7 +136,7 @@ static bool is_product(const sides *s, char *error)
     return wrong == 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------- sides -- */
+/* ---- sides ---- */
 
 static bool open_builtin(sides *s, char *error)
 {
@@ -188,7 +191,7 @@ static void give(sides *s)
     }
 }
 
-/* The same factors for all; c is made of bytes that are no product. */
+/* The same factors for all. Fills c with bytes that are no product. */
 static bool write_factors(sides *s, bool whole, char *error)
 {
     tensor_experiment *x = s->x;
@@ -205,7 +208,7 @@ static bool write_factors(sides *s, bool whole, char *error)
             return false;
         }
     }
-    /* a copy may return before its last bytes are there */
+    /* a copy may return before its last bytes arrive */
     return !s->cublas || TENSOR_TRY(x, error, cuStreamSynchronize, (NULL));
 }
 

@@ -1,17 +1,19 @@
-/* tensor_parts.h - what the files behind `heddle bench tensor` share.
+/* tensor_parts.h - shared by the files of `heddle bench tensor`.
  *
- *    tensor.c           the conductor: opens the device, goes through the rows
- *    tensor_rows.c      which layouts are moved, and their sizes on this device
- *    tensor_sides.c     the sides of a row: hd_tensor_copy, the driver's copy, the plain kernel; memory, checking, samples
+ *    tensor.c           the conductor: opens the device, runs the rows
+ *    tensor_rows.c      the layouts that are moved, and their sizes on this device
+ *    tensor_sides.c     the sides of a row: hd_tensor_copy, the driver's copy, the plain kernel;
+ *                       memory, checks, samples
  *    tensor_matmul.c    products: hd_tensor_matmul, cuBLAS called directly, the built-in kernel
  *    tensor_cublas.c    cuBLAS, opened here and called directly
- *    tensor_submit.c    what calls cost the thread that makes them
+ *    tensor_submit.c    the cost of calls for the calling thread
  *    tensor_peers.c     PyTorch and CuPy, by the scripts in bench/peers
  *    tensor_variants.c  --variants
  *    tensor_report.c    the table, the goals, JSON
  *    kernels/layouts.c  the plain kernels, and those that fill and check
  *
- * Threads: the conductor's. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor.
+ * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef BENCH_TENSOR_PARTS_H
 #define BENCH_TENSOR_PARTS_H
@@ -33,7 +35,7 @@ enum {
     TENSOR_TEXT = 96
 };
 
-/* No wait of the benchmark is longer: what takes this long hangs. */
+/* Limit of every wait of the benchmark: an operation that takes this long hangs. */
 #define TENSOR_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 #define TENSOR_MIB ((uint64_t)1 << 20)
@@ -46,31 +48,32 @@ typedef struct tensor_series {
     int n;
 } tensor_series;
 
-/* Median, least and largest; NaN where nothing was measured. */
+/* Median, least and largest; NaN if nothing was measured. */
 stats_spread tensor_spread(const tensor_series *s);
 /* a over b, round by round. */
 tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b);
 
-/* What is moved: a row-major tensor of `shape`, sliced, permuted or broadcast, to a row-major one. */
+/* The moved tensor: a row-major tensor of `shape`, sliced, permuted or broadcast, to a row-major
+ * one. */
 typedef struct tensor_spec {
     const char *part, *id, *name;
     hd_type type;
     int dims;
     uint64_t shape[TENSOR_SPEC_DIMS];
     int order[TENSOR_SPEC_DIMS];
-    int slice_dim; /* with a step */
+    int slice_dim; /* dimension with a step */
     int64_t step;  /* 0: no slice */
-    uint64_t drop; /* so many elements of each end of slice_dim are left out */
+    uint64_t drop; /* elements left out at each end of slice_dim */
     uint64_t broadcast[TENSOR_SPEC_DIMS];
-    int src_skip, dst_skip; /* elements in front of the first one */
-    double goal;            /* of the device copy's speed, at least; 0: none */
+    int src_skip, dst_skip; /* elements before the first one */
+    double goal;            /* minimum share of the device copy's speed; 0: none */
     bool always;            /* also with --quick */
 } tensor_spec;
 
-/* What a script in bench/peers measured; NaN: nothing. */
+/* Results of a script in bench/peers; NaN: not measured. */
 typedef struct tensor_peer {
     double figure; /* GB/s or GFLOP/s */
-    double ratio;  /* over the device copy that it measured beside it */
+    double ratio;  /* over the device copy that it measured in the same run */
 } tensor_peer;
 
 enum { TENSOR_TORCH, TENSOR_CUPY, TENSOR_PEERS };
@@ -80,15 +83,16 @@ typedef struct tensor_row {
     const tensor_spec *spec;
     uint64_t shape[TENSOR_SPEC_DIMS]; /* of the source on this device */
     uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
-    bool cut;                         /* smaller than in the spec, for want of memory */
+    bool cut;                         /* smaller than in the spec, because memory is short */
     uint64_t elements;
-    size_t payload;              /* bytes of the destination's elements: what the device copy copies */
-    size_t moved;                /* bytes read, each once, and written */
+    /* bytes of the destination's elements, which the device copy copies */
+    size_t payload;
+    size_t moved;                /* bytes read, each once, plus bytes written */
     size_t src_bytes, dst_bytes; /* of the buffers */
-    int pairs;                   /* of buffers, that samples take turns with */
+    int pairs;                   /* of buffers, used in turns by samples */
     bool measured;
     tensor_series heddle, copy, plain; /* nanoseconds for one copy */
-    char note[TENSOR_TEXT];            /* why something was not measured; "": nothing */
+    char note[TENSOR_TEXT];            /* why a figure is missing; "": none is */
     tensor_peer peers[TENSOR_PEERS];
 } tensor_row;
 
@@ -99,11 +103,11 @@ typedef struct tensor_product {
     bool measured;
     tensor_series heddle, library, builtin; /* nanoseconds for one product */
     char heddle_library[64], note[2 * TENSOR_TEXT], direct[64];
-    double worst_error; /* as a share of what rounding may make */
+    double worst_error; /* as a share of the allowed rounding error */
     tensor_peer peers[TENSOR_PEERS];
 } tensor_product;
 
-/* What one call costs the thread that makes it. */
+/* The cost of one call for the calling thread. */
 typedef struct tensor_call {
     const char *id, *name;
     stats_calls calls; /* count 0: not measured */
@@ -118,8 +122,9 @@ typedef struct tensor_plain {
     hdcu_context context;
     hdcu_stream stream;
     hdcu_module module;
-    hdcu_function fill, check, transpose[5], copy[5]; /* by the element's size: 1, 2, 4, 8, 16 bytes */
-    hdcu_deviceptr count;                             /* 8 bytes: what a check found */
+    /* by the element's size: 1, 2, 4, 8, 16 bytes */
+    hdcu_function fill, check, transpose[5], copy[5];
+    hdcu_deviceptr count; /* 8 bytes: the result of a check */
 } tensor_plain;
 
 typedef struct tensor_experiment {
@@ -131,7 +136,7 @@ typedef struct tensor_experiment {
     hd_device_info device;
     hd_lane *lane;
     hd_kernel *fill, *check;
-    hd_buffer *count; /* 8 bytes: what a check found */
+    hd_buffer *count; /* 8 bytes: the result of a check */
     bool on_host;     /* host devices */
     uint64_t room;    /* bytes of device memory to use */
     int rounds;
@@ -145,12 +150,12 @@ typedef struct tensor_experiment {
     tensor_call calls[TENSOR_CALLS];
     int n_calls;
     char peer_notes[TENSOR_PEERS][2 * TENSOR_TEXT], peer_versions[TENSOR_PEERS][64];
-    uint64_t checked; /* copies whose every element was compared */
+    uint64_t checked; /* copies whose elements were all compared */
     struct tensor_variants *variants;
     int steps, steps_done; /* progress */
 } tensor_experiment;
 
-/* Whether --only leaves this part in. */
+/* True if --only selects this part. */
 bool tensor_is_wanted(const tensor_experiment *x, const char *part);
 
 /* Counts a step and shows it. */
@@ -158,28 +163,28 @@ void tensor_step(tensor_experiment *x, const char *stage, const char *item);
 
 /* ---- rows ---- */
 
-/* All rows that are wanted, with their sizes on this device. */
+/* Adds all selected rows, with their sizes on this device. */
 void tensor_plan_rows(tensor_experiment *x);
 
-/* Fills the sizes in of a row for this spec. */
+/* Fills in the sizes of a row for this spec. */
 void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row);
 
-/* The rows' specs; `i` from 0, NULL past the end. */
+/* The specs of the rows; `i` counts from 0, NULL past the end. */
 const tensor_spec *tensor_spec_at(int i);
 
-/* "16384 x 8192" of the source; for permutes with the order. */
+/* "16384 x 8192", the source's shape; for permutes with the order. */
 void tensor_shape_text(const tensor_row *row, char *out, size_t bytes);
 
-/* The tensors of a row over two buffers, made by the public calls. */
+/* Makes the tensors of a row over two buffers by public calls. */
 bool tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to, char *error);
 
 /* ---- sides ---- */
 
-/* The buffers of a row, on Heddle's side and on the plain one. */
+/* The buffers of a row, for Heddle's side and the plain side. */
 typedef struct tensor_memory {
     tensor_experiment *x;
     const tensor_row *row;
-    int next; /* pair */
+    int next; /* index of the next pair */
     hd_buffer *src[TENSOR_PAIRS_MAX], *dst[TENSOR_PAIRS_MAX];
     hd_tensor from[TENSOR_PAIRS_MAX], to[TENSOR_PAIRS_MAX];
     hd_ticket ticket[TENSOR_PAIRS_MAX];
@@ -189,25 +194,27 @@ typedef struct tensor_memory {
 
 #define TENSOR_TRY(x, error, entry, arguments) plain_try((x)->plain.d->entry arguments, #entry, error)
 
-/* The runtime's kernels and the provider with a stream and kernels of its own. */
+/* Opens the runtime's kernels, and the provider with a stream and kernels of its own. */
 bool tensor_sides_open(tensor_experiment *x, char *error);
 void tensor_sides_close(tensor_experiment *x);
 
-/* Takes the memory and fills the sources. */
+/* Allocates the memory and fills the sources. */
 bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error);
-void tensor_memory_give(tensor_memory *m); /* zeroed: ignored */
+void tensor_memory_give(tensor_memory *m); /* a zeroed one is ignored */
 
-/* `reps` copies one behind the other, waited for at the end: nanoseconds in all. `wish` is for hdi_tensor_copy_as; NULL: hd_tensor_copy. */
+/* Makes `reps` copies back to back, and waits at the end. The result is the total time in
+ * nanoseconds. `wish` is for hdi_tensor_copy_as; NULL: hd_tensor_copy. */
 struct hdi_plan_wish;
 typedef enum tensor_side { TENSOR_HEDDLE, TENSOR_COPY, TENSOR_PLAIN, TENSOR_SIDES } tensor_side;
 bool tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
                    char *error);
 
-/* Overwrites the destination of a pair, copies, and compares every element and the bytes around them. *wrong: how many are not right. */
+/* Overwrites the destination of a pair, copies, and compares every element and the bytes around
+ * them. *wrong: number of differences. */
 bool tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair, uint64_t *wrong,
                    char *error);
 
-/* Copies for one sample of about sample_ns, by trying. */
+/* Finds by trial how many copies make a sample of about sample_ns. */
 bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error);
 
 /* Launches the plain kernel for a pair. */
@@ -218,13 +225,13 @@ bool tensor_launch_plain(tensor_memory *m, int pair, char *error);
 bool tensor_run_products(tensor_experiment *x, char *error);
 int tensor_product_steps(const tensor_experiment *x);
 bool tensor_run_calls(tensor_experiment *x, char *error);
-void tensor_run_peers(tensor_experiment *x); /* what does not work is noted */
+void tensor_run_peers(tensor_experiment *x); /* notes failures */
 bool tensor_run_variants(tensor_experiment *x, char *error);
 void tensor_variants_release(tensor_experiment *x);
 
 /* cuBLAS, called as in its manual. */
 typedef struct tensor_cublas tensor_cublas;
-/* NULL with why in `why`: it cannot be opened or does not work here. */
+/* NULL, with the reason in `why`, if it cannot be opened or does not work here. */
 tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);
 void tensor_cublas_close(tensor_cublas *blas); /* NULL is ignored */
 /* c = a b, row-major and square, in the plain stream. */

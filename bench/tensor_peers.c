@@ -1,8 +1,9 @@
-/* tensor_peers.c - the same rows by PyTorch and CuPy: runs the scripts in bench/peers and takes their figures.
+/* tensor_peers.c - the same rows in PyTorch and CuPy: runs the scripts in bench/peers and reads
+ * their figures.
  *
- * Threads: the conductor's. Locks: none.
- * Always: a script runs by itself, in a process of its own that is ended when it takes too long. What is missing or fails here costs those
- * figures and nothing else. The scripts see no other GPU than ours.
+ * Threads: the conductor. Locks: none.
+ * Always: a script runs alone, in a separate process that is killed if it takes too long. A missing
+ * or failing script affects only its own figures. The scripts see only our GPU.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,11 +21,11 @@
 
 enum { ARGUMENTS_MAX = TENSOR_ROWS_MAX + TENSOR_PRODUCTS + 4, OUTPUT_MAX = 1 << 16, ROW_TEXT = 160, SKIPPED = 77 };
 
-static const int64_t most_ms = 60000; /* for one script; importing PyTorch takes some of it */
+static const int64_t most_ms = 60000; /* for one script, including the import of PyTorch */
 
 extern char **environ;
 
-/* ------------------------------------------------------------------------------------------------------ the rows -- */
+/* ---- the rows ---- */
 
 static size_t list_numbers(char *out, size_t room, const char *between, const uint64_t *n, const int *order, int count)
 {
@@ -36,7 +37,7 @@ static size_t list_numbers(char *out, size_t room, const char *between, const ui
     return used;
 }
 
-/* "ID=f32:4096x4096:1,0", "ID=f32:4096" for a product. */
+/* "ID=f32:4096x4096:1,0", or "ID=f32:4096" for a product. */
 static int make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], char **out)
 {
     int n = 0;
@@ -64,7 +65,7 @@ static int make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], ch
     return n;
 }
 
-/* The environment with CUDA_VISIBLE_DEVICES; malloc'd. The new variable stands in `ours`. */
+/* The environment with CUDA_VISIBLE_DEVICES, malloc'd. `ours` holds the new variable. */
 static char **make_environment(char *ours)
 {
     size_t n = 0, kept = 0;
@@ -84,7 +85,7 @@ static char **make_environment(char *ours)
     return out;
 }
 
-/* ------------------------------------------------------------------------------------------------------- running -- */
+/* ---- running ---- */
 
 static pid_t start(char *const *arguments, char *const *environment, int *output)
 {
@@ -99,7 +100,8 @@ static pid_t start(char *const *arguments, char *const *environment, int *output
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP); /* so that all that it starts can be ended with it */
+    /* so that all its processes can be killed with it */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
     if (posix_spawnp(&child, arguments[0], &actions, &attributes, arguments, environment) != 0) {
         child = -1;
@@ -114,7 +116,7 @@ static pid_t start(char *const *arguments, char *const *environment, int *output
     return child;
 }
 
-/* What it writes, until it ends or its time is over; false for the latter. */
+/* Reads the output until it ends or time is up; false if time is up. */
 static bool read_output(int output, char *out, size_t room)
 {
     uint64_t end = stats_monotonic() + (uint64_t)most_ms * 1000000;
@@ -138,7 +140,7 @@ static bool read_output(int output, char *out, size_t room)
     }
 }
 
-/* The exit status of the script, -1 when it could not be run, -2 when it took too long. */
+/* Returns the script's exit status, -1 if it could not be run, or -2 if it took too long. */
 static int run_script(const tensor_experiment *x, char **arguments, char *out, size_t room)
 {
     char visible[80] = "CUDA_VISIBLE_DEVICES=";
@@ -160,9 +162,9 @@ static int run_script(const tensor_experiment *x, char **arguments, char *out, s
     return !ended ? -2 : WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* ------------------------------------------------------------------------------------------------------- figures -- */
+/* ---- figures ---- */
 
-/* The text behind `"KEY": "` in a flat line of JSON; false where there is none. */
+/* The text after `"KEY": "` in a flat line of JSON; false if there is none. */
 static bool find_text(const char *line, const char *key, char *out, size_t room)
 {
     char wanted[32];

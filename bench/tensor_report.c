@@ -1,8 +1,9 @@
-/* tensor_report.c - the results of `heddle bench tensor`: a table for people, JSON for records, and which goals were reached.
+/* tensor_report.c - the results of `heddle bench tensor`: a table for people, JSON for records, and
+ * goals.
  *
- * Threads: the conductor's, after everything was measured. Locks: none.
- * Always: everything is computed from the finished experiment; nothing here
- * measures. A figure that could not be had is not a number.
+ * Threads: the conductor, after all measurements. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures. A missing
+ * figure is NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum { TEXT = REPORT_TEXT };
 
-/* ----------------------------------------------------------------------------------------------------- figures -- */
+/* ---- figures ---- */
 
 /* GB/s in each round. */
 static tensor_series speed_of(const tensor_row *row, const tensor_series *ns)
@@ -23,7 +24,7 @@ static tensor_series speed_of(const tensor_row *row, const tensor_series *ns)
     return out;
 }
 
-/* Of a device copy: it reads and writes as many bytes as the destination has. */
+/* For a device copy: it reads and writes as many bytes as the destination holds. */
 static tensor_series copy_speed_of(const tensor_row *row)
 {
     tensor_series out = row->copy;
@@ -50,7 +51,7 @@ static const char *speed(double gbs, char out[TEXT])
     return number(gbs, gbs < 99.95 ? "%.1f" : "%.0f", out);
 }
 
-/* ------------------------------------------------------------------------------------------------------- goals -- */
+/* ---- goals ---- */
 
 static int make_goals(const tensor_experiment *x, report_goal out[TENSOR_ROWS_MAX], char texts[][TENSOR_TEXT])
 {
@@ -74,7 +75,7 @@ static int make_goals(const tensor_experiment *x, report_goal out[TENSOR_ROWS_MA
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------------- table -- */
+/* ---- table ---- */
 
 static void print_head(const tensor_experiment *x, FILE *out)
 {
@@ -196,7 +197,7 @@ void tensor_print_table(const void *experiment, FILE *out)
             x->record.took_s);
 }
 
-/* -------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 void tensor_put_series(hdi_json *j, const char *key, const tensor_series *s)
 {

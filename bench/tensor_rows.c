@@ -1,7 +1,8 @@
-/* tensor_rows.c - which layouts `heddle bench tensor` moves, how large they are on this device, and the tensors for them.
+/* tensor_rows.c - the layouts that `heddle bench tensor` moves, their sizes on this device, and the
+ * tensors for them.
  *
- * Threads: the conductor's. Locks: none.
- * Always: a row's name stays the same where its sizes are cut. Sizes that have no common divisor with a tile stay odd.
+ * Threads: the conductor. Locks: none.
+ * Always: a row keeps its name if its sizes are cut. Sizes coprime with a tile stay odd.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,12 +10,13 @@
 #include "bench/tensor_parts.h"
 
 enum {
-    HOST_SCALE = 256, /* a GPU's number of elements over a host device's */
-    QUICK_SCALE = 4,  /* and again with --quick on host devices */
-    TAIL = 64         /* bytes behind the last element, which must stay as they are */
+    HOST_SCALE = 256, /* elements on a GPU for each element on a host device */
+    QUICK_SCALE = 4,  /* a further factor for --quick on host devices */
+    TAIL = 64         /* bytes behind the last element, which must not change */
 };
 
-/* Samples take turns with so many bytes at least. So each copy finds as little of its own in a cache as the one before it. */
+/* Samples rotate over at least so many bytes. So each copy finds equally little of its data in a
+ * cache. */
 static const uint64_t rotation_bytes = (uint64_t)1 << 30;
 
 #define SQUARE(n) .dims = 2, .shape = {n, n}, .order = {1, 0}
@@ -64,9 +66,9 @@ const tensor_spec *tensor_spec_at(int i)
     return i >= 0 && i < (int)(sizeof(specs) / sizeof(specs[0])) ? &specs[i] : NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------- sizes -- */
+/* ---- sizes ---- */
 
-/* By how much each dimension is divided for a tensor of `scale` times fewer elements, about. */
+/* The divisor of each dimension for a tensor of about `scale` times fewer elements. */
 static uint64_t root(uint64_t scale, int dims)
 {
     uint64_t by = 0, power;
@@ -101,7 +103,7 @@ static size_t rounded(uint64_t bytes)
     return (size_t)(bytes + 255) / 256 * 256;
 }
 
-/* Fills in what follows from the source's shape. */
+/* Computes the fields that follow from the source's shape. */
 static void size_row(tensor_row *row)
 {
     const tensor_spec *s = row->spec;
@@ -114,7 +116,8 @@ static void size_row(tensor_row *row)
     uint64_t size = hd_type_size(s->type), read = product_of(sliced, s->dims) * size;
     for (int i = 0; i < s->dims; i++) {
         row->view[i] = sliced[s->order[i]];
-        if (s->broadcast[0] && row->view[i] == 1) { /* in two dimensions: grows to the other one's size */
+        /* in two dimensions: grows to the size of the other one */
+        if (s->broadcast[0] && row->view[i] == 1) {
             row->view[i] = row->shape[1 - i];
         }
     }
@@ -127,7 +130,7 @@ static void size_row(tensor_row *row)
     row->pairs = pairs < TENSOR_PAIRS_MAX ? (int)pairs : TENSOR_PAIRS_MAX;
 }
 
-/* What both sides take; the plain one copies as many bytes as the destination has. */
+/* The memory of both sides; the plain one copies as many bytes as the destination holds. */
 static uint64_t needed(const tensor_row *row, int pairs)
 {
     size_t plain_src = row->src_bytes > row->payload ? row->src_bytes : row->payload;
@@ -165,7 +168,7 @@ void tensor_plan_rows(tensor_experiment *x)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ tensors -- */
+/* ---- tensors ---- */
 
 void tensor_shape_text(const tensor_row *row, char *out, size_t bytes)
 {

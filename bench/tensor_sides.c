@@ -1,27 +1,28 @@
-/* tensor_sides.c - the three sides of a row: hd_tensor_copy, the driver's device copy, and a plain kernel. Their memory, what is checked, and
- * the samples.
+/* tensor_sides.c - the three sides of a row: hd_tensor_copy, the driver's device copy, and a plain
+ * kernel. Their memory, checks, and samples.
  *
- * Threads: the conductor's. Locks: none.
- * Always: Heddle's own launches fill and check Heddle's side, so it works where the engines are in processes of their own. Both sides take
- * turns with equally many pairs of buffers of the same sizes. A destination is overwritten before a copy that is checked.
+ * Threads: the conductor. Locks: none.
+ * Always: Heddle's own launches fill and check Heddle's side, so this works if the engines are in
+ * other processes. Both sides rotate over equally many pairs of buffers of the same sizes. A
+ * destination is overwritten before a checked copy.
  */
 #include <string.h>
 #include "bench/tensor_parts.h"
 #include "tensor/plan.h"
 
-/* The kernel file that the tool embeds. */
+/* The kernel file embedded in the tool. */
 extern const unsigned char layouts_image_bytes[], layouts_image_bytes_end[];
 
 enum {
     TRIES = 2,
     EDGE_X = 32, /* of a plain transpose's block */
     EDGE_Y = 8,
-    AROUND = 256 /* bytes in front of the first element and behind the last one that are looked at, at most */
+    AROUND = 256 /* bytes checked before the first element and after the last one, at most */
 };
 
 static const uint32_t poison = 0xa5a5a5a5;
 
-/* ------------------------------------------------------------------------------------------------ open and close -- */
+/* ---- open and close ---- */
 
 static bool open_functions(tensor_experiment *x, char *error)
 {
@@ -96,7 +97,7 @@ void tensor_sides_close(tensor_experiment *x)
     p->context = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- memory -- */
+/* ---- memory ---- */
 
 static uint32_t blocks_for(uint64_t n)
 {
@@ -174,14 +175,14 @@ void tensor_memory_give(tensor_memory *m)
     memset(m, 0, sizeof(*m));
 }
 
-/* ------------------------------------------------------------------------------------------------------- copies -- */
+/* ---- copies ---- */
 
 static int size_index(const tensor_memory *m)
 {
     return __builtin_ctz(m->layout.element);
 }
 
-/* A transpose of a whole matrix, for which one would write a kernel of its own. */
+/* True for a transpose of a whole matrix, for which one would write a special kernel. */
 static bool is_matrix(const tensor_memory *m)
 {
     const tensor_spec *s = m->row->spec;
@@ -266,7 +267,7 @@ bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, in
         if (!tensor_sample(m, side, NULL, n, &ns, error)) {
             return false;
         }
-        if (ns * 8 > sample_ns || n > 10000) { /* long enough to go by */
+        if (ns * 8 > sample_ns || n > 10000) { /* long enough for an estimate */
             break;
         }
         n *= 4;
@@ -276,9 +277,9 @@ bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, in
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------ checking -- */
+/* ---- checking ---- */
 
-/* How many of these bytes are not poison any more. */
+/* The number of bytes that are no longer poison. */
 static uint64_t count_spoilt(const uint8_t *bytes, size_t n)
 {
     uint64_t wrong = 0;

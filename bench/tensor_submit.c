@@ -1,8 +1,9 @@
-/* tensor_submit.c - what hd_tensor_copy and hd_tensor_matmul cost the thread that calls them, beside calls of the driver and of cuBLAS.
+/* tensor_submit.c - the cost of hd_tensor_copy and hd_tensor_matmul for the calling thread, beside
+ * calls of the driver and of cuBLAS.
  *
- * Threads: the conductor's. Locks: none.
- * Always: so few calls are under way that none waits for room; the cost of reading the clock is subtracted. The tensors are small, so that
- * the device keeps up.
+ * Threads: the conductor. Locks: none.
+ * Always: so few calls are in flight that none waits for room; the cost of reading the clock is
+ * subtracted. The tensors are small, so that the device keeps up.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,11 @@
-/* tensor_variants.c - `heddle bench tensor --variants`: every kernel that can move a layout, in several orders of tiles, beside the device copy.
+/* tensor_variants.c - `heddle bench tensor --variants`: every kernel that can move a layout, in
+ * several orders of tiles, beside the device copy.
  *
- * Threads: the conductor's. Locks: none. The planner's choices (src/tensor/plan.h) are made with this: one short run on a device. Each cell
- * gets little time, and all cells of a layout use the same buffers.
- * Always: a cell's copy is checked before it is timed. One that is wrong is shown as such and makes the run fail at its end.
+ * Threads: the conductor. Locks: none. The planner's choices (src/tensor/plan.h) come from one
+ * short run of this on a device. Each cell gets little time, and all cells of a layout use the same
+ * buffers.
+ * Always: a cell's copy is checked before it is timed. A wrong one is marked, and makes the run
+ * fail at its end.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,14 +27,15 @@ typedef struct cell {
 struct tensor_variants {
     cell cells[CELLS_MAX];
     int n;
-    double copy_gbs[TENSOR_ROWS_MAX]; /* NaN: the row was not measured */
+    double copy_gbs[TENSOR_ROWS_MAX]; /* NaN: row not measured */
     uint64_t wrong;                   /* cells */
 };
 typedef struct tensor_variants variants;
 
-/* Tiles of a strip; 0: as the planner chooses. */
+/* Tiles in a strip; 0: chosen by the planner. */
 static const uint32_t groups[] = {0, 8};
-/* Units: bytes that neighbouring rows make before others come (1: rows one after another); 0: as the planner chooses. */
+/* Units: bytes of neighbouring rows that are moved before others (1: rows one after another); 0:
+ * chosen by the planner. */
 static const uint32_t together[] = {0, 1, 1024, 4096, 8192, 16384};
 enum {
     GROUPS = sizeof(groups) / sizeof(groups[0]),
@@ -45,7 +49,7 @@ void tensor_variants_release(tensor_experiment *x)
     x->variants = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------ measuring -- */
+/* ---- measuring ---- */
 
 typedef struct run {
     tensor_experiment *x;
@@ -156,7 +160,8 @@ bool tensor_run_variants(tensor_experiment *x, char *error)
     for (int i = 0; i < x->n_rows && ok; i++) {
         ok = run_row(x, i, error);
     }
-    if (ok && x->variants->wrong) { /* all is printed first, since it shows which ones */
+    /* fails after printing all, because the table shows which ones */
+    if (ok && x->variants->wrong) {
         tensor_print_variants(x, x->options->run.output);
         snprintf(error, PLAIN_ERROR, "%llu cells have elements that are not right",
                  (unsigned long long)x->variants->wrong);
@@ -165,7 +170,7 @@ bool tensor_run_variants(tensor_experiment *x, char *error)
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------------------- table -- */
+/* ---- table ---- */
 
 static const cell *find_cell(const variants *v, int row, const char *kernel, uint32_t group)
 {
@@ -187,7 +192,7 @@ static void kind_text(const hdi_tile_kind *kind, char out[KIND_TEXT])
     snprintf(out, KIND_TEXT, "%s %ux%u t%u%s", kind->name, kind->size_i, kind->size_j, kind->threads, ways[way]);
 }
 
-/* A line with the cells of all rows of the table; nothing where no row has one. */
+/* Prints a line with the cells of all rows of the table; prints nothing if no row has one. */
 static void print_line(const tensor_experiment *x, const int *rows, int n, const char *name, const char *kernel,
                        uint32_t group, FILE *out)
 {
@@ -291,7 +296,7 @@ void tensor_print_variants(const void *experiment, FILE *out)
     machine_driver_version_text(x->info.driver_version, version);
     fprintf(out,
             "tensor variants: %s, driver %s %s, placement %s; GB/s (1e9, read and written) and share of the device "
-            "copy's\n",
+            "copy's speed\n",
             x->device.name, x->info.driver, version, x->info.placement);
     if (x->on_host) {
         fprintf(out, "host devices: sizes are cut, and all kernels of an element's size are the same there\n");
@@ -308,7 +313,7 @@ void tensor_print_variants(const void *experiment, FILE *out)
             report_wall_clock() - x->record.started);
 }
 
-/* --------------------------------------------------------------------------------------------------------- JSON -- */
+/* ---- JSON ---- */
 
 void tensor_print_variants_json(const void *experiment, FILE *out)
 {

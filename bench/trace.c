@@ -1,10 +1,13 @@
-/* trace.c - `heddle bench trace`: what a trace costs, in turns with the same without a trace, in one runtime.
+/* trace.c - `heddle bench trace`: the cost of a trace, in turns with the same work untraced, in one
+ * runtime.
  *
- * Threads: the conductor's, and a disturber during a segment. Locks: none.
+ * Threads: the conductor, and a disturber during a segment. Locks: none.
  * Always:
- * - Each round measures every row once with each detail. Which one is first changes from round to round.
- * - One runtime and its threads serve all sides: threads of two processes lie on other processors, which differ by more than a trace costs.
- * - What began with the trace is over when a segment begins. The file is removed behind it.
+ *   - Each round measures every row once with each detail. The first detail changes from round to
+ *     round.
+ *   - One runtime and its threads serve all sides. Threads of two processes run on different
+ *     processors, which differ by more than the cost of a trace.
+ *   - Work at the start of a trace is over when a segment begins. The file is removed afterwards.
  */
 #include <heddle/trace.h>
 #include <math.h>
@@ -14,7 +17,8 @@
 #include <unistd.h>
 #include "bench/lanes_parts.h"
 
-/* The same on all sides: a disturber that is as fast as it can disturbs more where other work costs its processor less. */
+/* The same on all sides. Without a limit, a disturber disturbs more if other work costs its
+ * processor less. */
 enum { DISTURB_EVERY_NS = 10000000 };
 enum { ROUNDS_GPU = 9, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, PATH_BYTES = 512, GOALS = 5 };
 
@@ -62,11 +66,11 @@ typedef struct trace_experiment {
     float *c;
     lanes_result result;
     char file[PATH_BYTES];
-    uint64_t records, dropped; /* of all traces */
+    uint64_t records, dropped; /* in all traces */
     trace_data rows[ROWS];
 } trace_experiment;
 
-/* --------------------------------------------------------------------------------------------------- one segment -- */
+/* ---- one segment ---- */
 
 typedef struct disturber {
     trace_experiment *x;
@@ -176,7 +180,7 @@ static bool run_side(trace_experiment *x, trace_row row, trace_side side, int ro
     return ok;
 }
 
-/* --------------------------------------------------------------------------------------------------------- goals -- */
+/* ---- goals ---- */
 
 static double ratio_of(const trace_experiment *x, trace_row row, trace_side side)
 {
@@ -187,7 +191,7 @@ static double ratio_of(const trace_experiment *x, trace_row row, trace_side side
     return stats_spread_of(ratios, x->rounds_done).median;
 }
 
-/* What a submit costs more, by rounds. */
+/* The extra cost of a submit, by rounds. */
 static double submit_more(const trace_experiment *x, trace_side side)
 {
     double more[TRACE_ROUNDS_MAX];
@@ -213,7 +217,7 @@ static void make_goals(const trace_experiment *x, report_goal out[GOALS])
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- output -- */
+/* ---- output ---- */
 
 static double median_us(const trace_experiment *x, int row, int side)
 {
@@ -311,7 +315,7 @@ static void print_json(const void *results, FILE *out)
     report_end(j);
 }
 
-/* ----------------------------------------------------------------------------------------------------- conductor -- */
+/* ---- conductor ---- */
 
 static bool open_file(trace_experiment *x, char *error)
 {

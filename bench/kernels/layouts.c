@@ -1,9 +1,10 @@
-/* layouts.c - the plain kernels that `heddle bench tensor` compares with, and those that fill and check, for GPU and CPU.
+/* layouts.c - the plain kernels for comparison in `heddle bench tensor`, and those that fill and
+ * check, for GPU and CPU.
  *
- * They have one thread for each element and nothing else: the first version that one would write.
+ * They use one thread for each element and nothing else, as in a first version.
  *
- * tools/make-builtin-ptx makes generated/layouts.ptx, which is committed. Run that after every change here. The tool
- * alone has these kernels, the library does not.
+ * tools/make-builtin-ptx makes generated/layouts.ptx from this file. The result is committed; run
+ * it after every change here. Only the tool contains these kernels, not the library.
  */
 #include "layouts.h"
 #include <heddle/kernel.h>
@@ -12,7 +13,8 @@ typedef struct wide {
     uint64_t low, high;
 } wide;
 
-/* The word that lies `n` words from the start of a filled buffer: differs from its neighbours, depends on all bits of n. */
+/* The word `n` words from the start of a filled buffer. It differs from its neighbours and
+ * depends on all bits of n. */
 HD_DEVICE uint32_t word_at(uint64_t n)
 {
     uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u;
@@ -28,7 +30,7 @@ HD_KERNEL_BOUNDS(hd_layouts_fill, LAYOUT_THREADS, HD_OUT(uint32_t, y), HD_VALUE(
     }
 }
 
-/* Where element `n` lies, as bytes from both buffers' starts. */
+/* The byte offsets of element `n` in both buffers. */
 HD_DEVICE void place(const bench_layout *l, uint64_t n, int64_t *dst, int64_t *src)
 {
     uint32_t left = (uint32_t)n; /* layouts have fewer than 2^32 elements */
@@ -42,7 +44,7 @@ HD_DEVICE void place(const bench_layout *l, uint64_t n, int64_t *dst, int64_t *s
     }
 }
 
-/* Counts the elements of dst that are not what a filled source has there. */
+/* Counts the elements of dst that differ from a filled source. */
 HD_KERNEL_BOUNDS(hd_layouts_check, LAYOUT_THREADS, HD_INOUT(uint64_t, wrong), HD_IN(uint8_t, y),
                  HD_VALUE(bench_layout, layout))
 {
@@ -62,8 +64,9 @@ HD_KERNEL_BOUNDS(hd_layouts_check, LAYOUT_THREADS, HD_INOUT(uint64_t, wrong), HD
     }
 }
 
-/* The plain copies: a thread reads one element and writes it. In 2-D transposes neighbouring threads read neighbours and write far apart; in
- * all others they write neighbours. `rows` and `columns` are those of x; the grid covers columns by rows. */
+/* The plain copies: a thread reads one element and writes it. In 2-D transposes neighbouring
+ * threads read neighbouring elements and write far apart; otherwise they write neighbouring
+ * elements. `rows` and `columns` are those of x; the grid covers columns by rows. */
 #define PLAIN_KERNELS(name, type)                                                                                      \
     HD_KERNEL_BOUNDS(hd_layouts_transpose_##name, LAYOUT_THREADS, HD_OUT(type, y), HD_IN(type, x),                     \
                      HD_VALUE(uint32_t, rows), HD_VALUE(uint32_t, columns))                                            \

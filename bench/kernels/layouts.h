@@ -1,4 +1,5 @@
-/* layouts.h - two layouts of the same elements, as the kernels in layouts.c take them; bench/tensor_sides.c fills it in.
+/* layouts.h - two layouts of the same elements, for the kernels in layouts.c. bench/tensor_sides.c
+ * fills it in.
  */
 #ifndef BENCH_KERNELS_LAYOUTS_H
 #define BENCH_KERNELS_LAYOUTS_H
@@ -6,9 +7,10 @@
 #include <stdint.h>
 
 #define LAYOUT_DIMS 8
-#define LAYOUT_THREADS 256 /* of a block */
+#define LAYOUT_THREADS 256 /* in a block */
 
-/* Elements in row-major order of `shape`; the last dimension is the fastest. Offsets and strides are bytes. */
+/* Elements in row-major order of `shape`; the last dimension is the fastest. Offsets and strides
+ * are bytes. */
 typedef struct bench_layout {
     uint32_t dims, element;
     uint64_t elements;

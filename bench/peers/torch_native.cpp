@@ -1,7 +1,9 @@
-/* torch_native.cpp - loops over PyTorch's caching allocator by its C++ functions: its figures without Python in them.
+/* torch_native.cpp - loops over PyTorch's caching allocator in C++, to measure it without Python.
  *
- * torch_alloc.py compiles this against the PyTorch that it finds. It loads this into its own process and calls it on one thread.
- * The loops start threads of their own where asked to. Nothing is locked here: each thread has its own blocks and its own times. */
+ * torch_alloc.py compiles this against the installed PyTorch, loads it into its own process, and
+ * calls it on one thread. The loops start their own threads if asked to. Nothing is locked here:
+ * each thread owns its blocks and its times.
+ */
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -20,7 +22,7 @@ namespace
 {
 
 struct operation {
-    int64_t block; // place in the table of blocks
+    int64_t block; // index in the table of blocks
     int64_t bytes; // 0: frees
     int64_t stream;
 };
@@ -69,8 +71,8 @@ span pairs_of_thread(size_t bytes, int64_t repeats, int64_t *times)
 
 extern "C" {
 
-// Pairs of allocation and free by several threads at once; `times` has room for the nanoseconds of each, or is null.
-// `taken` gets those from the first thread's beginning to the last one's end.
+// Pairs of allocation and free by several threads at once. `times` holds the nanoseconds of each
+// pair, or is null. `taken` gets the time from the first thread's begin to the last one's end.
 int native_pairs(size_t bytes, int64_t repeats, int threads, int64_t *times, double *taken, char *message, size_t room)
 {
     std::atomic<int> waiting{threads};
@@ -112,7 +114,8 @@ int native_pairs(size_t bytes, int64_t repeats, int threads, int64_t *times, dou
     return 0;
 }
 
-// A sequence of operations; `blocks` has a place, at first null, for each block, `streams` the handles of the streams.
+// A sequence of operations. `blocks` holds a slot, null at first, for each block, and `streams` the
+// handles of the streams.
 int native_run(const operation *operations, int64_t count, const int64_t *streams, void **blocks, int64_t *times,
                double *taken, char *message, size_t room)
 {
