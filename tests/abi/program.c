@@ -1,7 +1,9 @@
-/* program.c - a program that uses every structure that begins with its size, and watches the memory around each.
+/* program.c - a program that uses every structure that begins with its size, and checks the memory
+ * around each.
  *
- * test_versions.sh compiles it against headers of now and, with LATER defined, against those of a later release, and runs both with
- * the library of either. It prints what both releases have, so all four print the same.
+ * test_versions.sh compiles it with the present headers and, with LATER defined, with those of a
+ * later release. It runs both programs with both libraries. The program prints only facts of both
+ * releases, so all four print the same.
  * Threads: the main one. Locks: none.
  */
 #include <heddle.h>
@@ -37,7 +39,7 @@ static void need(hd_status status, const char *what)
 #define NEED(call) need((call), #call)
 
 #ifdef LATER
-/* Whether the library refused an input because of fields that it does not have. */
+/* Prints whether the library refused an input because of fields that it does not know. */
 static void tell_later(const char *what, hd_status status)
 {
     bool refused = status == HD_ERROR_ARGUMENT && strstr(hd_message(), "that this library") != NULL;
@@ -47,7 +49,7 @@ static void tell_later(const char *what, hd_status status)
 
 enum { BESIDE = 64, FRESH = 0xa5 };
 
-/* A structure with memory behind it that no code may touch, all of it full of what a stack may hold. */
+/* A structure and memory behind it that no code may touch, all filled with old stack bytes. */
 #define WATCHED(type)                                                                                                  \
     struct {                                                                                                           \
         type it;                                                                                                       \
@@ -76,7 +78,7 @@ static void is_fresh(const unsigned char *beside, const char *what)
 #define NEW_FIELDS_ARE_ZERO(s, what) (void)(s)
 #endif
 
-/* An output: is asked for, is within its bounds. */
+/* Asks for an output structure, and checks its bounds. */
 #define ASK(type, name, call)                                                                                          \
     WATCHED(type) name;                                                                                                \
     memset(&name, FRESH, sizeof name);                                                                                 \

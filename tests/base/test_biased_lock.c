@@ -1,10 +1,10 @@
-/* test_biased_lock.c - the biased lock: its owner and its visitors exclude each other, with the processor's help and with a
- * fence, also in a forked child.
+/* test_biased_lock.c - the biased lock: owner and visitors exclude each other, with membarrier and
+ * with a fence, also in a forked child.
  *
  * Promise: At most one thread is inside the biased lock, also in a forked child.
  *
- * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer reports
- * it when the lock does not order it.
+ * Threads: an owner and three visitors. The lock guards plain memory, so the thread sanitizer
+ * reports accesses that the lock does not order.
  */
 #include "support/check.h"
 
@@ -20,15 +20,17 @@ enum { VISITORS = 3, VISITS = TEST_TSAN ? 1000 : 20000 };
 
 typedef struct shared {
     hdi_biased_lock lock;
-    /* Guarded by it. The owner changes them one after the other, so a thread that gets in between finds them different. */
+    /* Guarded by the lock. The owner changes them in turn, so a thread that enters too early sees
+     * them differ. */
     long first, second, third;
     long visits;
-    _Atomic long entries; /* of the owner, so far; to see that it stands still */
-    _Atomic int torn;     /* times that they differed; threads must not fail a test themselves */
+    _Atomic long entries; /* entries of the owner so far; a visitor sees that this stops */
+    _Atomic int torn;     /* how often they differed; threads must not fail a test themselves */
     _Atomic bool stop;
 } shared;
 
-/* Whether the lock shall fence although the processor would do: the way taken where membarrier is missing. */
+/* fenced: the lock uses its fence, as it does without membarrier, even if this processor supports
+ * it. */
 static shared *make(bool fenced)
 {
     shared *s = calloc(1, sizeof *s);
@@ -47,16 +49,19 @@ static void drop(shared *s)
 static void step(shared *s)
 {
     if (s->first != s->second || s->second != s->third) {
-        s->torn++; /* not always: a locked instruction here would be the fence that the lock does without */
+        /* only if they differ: an atomic instruction in each step would act as the lock's missing
+         * fence */
+        s->torn++;
     }
     s->first++;
-    atomic_signal_fence(memory_order_seq_cst); /* three stores, which the compiler may not join */
+    /* keeps the compiler from joining the three stores */
+    atomic_signal_fence(memory_order_seq_cst);
     s->second++;
     atomic_signal_fence(memory_order_seq_cst);
     s->third++;
 }
 
-/* As long as there are visitors. */
+/* Runs until `stop`, as long as there are visitors. */
 static void *owner(void *argument)
 {
     shared *s = argument;
@@ -77,7 +82,7 @@ static void *visitor(void *argument)
         hdi_biased_visit(&s->lock);
         step(s);
         if (i % 16 == 0) {
-            sched_yield(); /* for any time */
+            sched_yield(); /* for any length of time */
         }
         step(s);
         s->visits++;
@@ -122,7 +127,7 @@ static void excludes_with_a_fence(void **unused)
     excludes(true);
 }
 
-/* While a visitor is inside, the owner stands still, however long that is; then it goes on. */
+/* The owner stops while a visitor is inside, however long that takes, and then continues. */
 static void keeps_the_owner_out(void **unused)
 {
     (void)unused;
@@ -176,7 +181,7 @@ static void waits_for_the_owner_to_leave(void **unused)
             pthread_join(threads[i], NULL);
         }
         assert_int_equal(s->visits, VISITORS);
-        hdi_biased_enter(&s->lock); /* all of it is over */
+        hdi_biased_enter(&s->lock); /* all visitors are gone */
         hdi_biased_leave(&s->lock);
         drop(s);
     }
@@ -199,12 +204,12 @@ static void the_owner_may_visit(void **unused)
     drop(s);
 }
 
-/* A child process has the registration of its parent, or has to notice that it has not. */
+/* A child process inherits its parent's membarrier registration, or must notice that it did not. */
 static void works_in_a_forked_child(void **unused)
 {
     (void)unused;
     if (TEST_TSAN) {
-        skip(); /* the thread sanitizer does not like threads in forked children */
+        skip(); /* the thread sanitizer does not support threads in forked children */
     }
     drop(make(false));
     fflush(NULL);

@@ -1,6 +1,7 @@
-/* test_cpus.c - sets of processors: reading the system's lists, what two have in common, staying on some.
+/* test_cpus.c - sets of processors: parsing the system's lists, intersections, staying on some of
+ * them.
  *
- * Promise: Processor lists of the system are read exactly, and a thread stays on the processors it was given.
+ * Promise: The system's processor lists are read exactly; a thread stays on the processors given.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -67,7 +68,7 @@ static void the_system_is_asked(void **state)
     assert_int_equal(sched_getaffinity(0, CPU_ALLOC_SIZE(HDI_CPUS_MOST), known), 0);
     assert_int_equal(count(&own), CPU_COUNT_S(CPU_ALLOC_SIZE(HDI_CPUS_MOST), known));
     CPU_FREE(known);
-    /* on one of them, and back */
+    /* stay on one of them, then on all again */
     unsigned first = 0;
     while (!has(&own, first)) {
         first++;
@@ -78,7 +79,7 @@ static void the_system_is_asked(void **state)
     assert_true(hdi_cpus_own(&node));
     assert_true(has(&node, first) && count(&node) == 1);
     assert_true(hdi_cpus_stay(&own));
-    /* what is not there is unknown */
+    /* nodes and devices that do not exist are unknown */
     assert_int_equal(hdi_numa_node("host:0"), -1);
     assert_int_equal(hdi_numa_node("a name that is much longer than any bus id can be"), -1);
     assert_false(hdi_numa_cpus(-1, &node));

@@ -1,6 +1,7 @@
-/* test_error.c - the error path: messages, fields, threads, structures of other sizes, and failures when memory is out.
+/* test_error.c - the error path: messages, fields, threads, structures of other sizes, and failures
+ * without memory.
  *
- * Promise: Every failure leaves a message and its fields for the calling thread, also when memory is out.
+ * Promise: Every failure leaves the calling thread a message and fields, also without memory.
  * Threads: the main one, and others in two cases.
  */
 #include "support/check.h"
@@ -66,7 +67,7 @@ static void messages_are_one_bounded_line(void **unused)
     assert_string_equal(hd_message(), "outer: inner");
 }
 
-/* What fails within an attempt changes nothing outside of it, unless it is the attempt's result. */
+/* A failure inside an attempt changes nothing outside, unless it is the attempt's result. */
 static void attempts_keep_their_failures(void **unused)
 {
     (void)unused;
@@ -94,7 +95,7 @@ static void attempts_keep_their_failures(void **unused)
 
     hdi_attempt_begin(&outer);
     assert_int_equal(hdi_attempt_result(&outer, HD_ERROR_FAILED), HD_ERROR_FAILED);
-    assert_string_equal(hd_message(), "inner"); /* nothing was recorded within it */
+    assert_string_equal(hd_message(), "inner"); /* the attempt recorded no failure */
 }
 
 static hd_status hd_some_call(const char *format)
@@ -109,7 +110,7 @@ static hd_status hd_some_call_within(const void *runtime)
     return hdi_fail(HD_ERROR_ARGUMENT, "within");
 }
 
-/* The call's name is in front once, whatever else is put there. */
+/* The message starts with the call's name once, however much context is put in front. */
 static void the_name_of_the_call_is_in_front(void **unused)
 {
     (void)unused;
@@ -199,7 +200,7 @@ static void threads_have_their_own(void **unused)
     assert_string_equal(hd_message(), "mine");
 }
 
-#if !TEST_ASAN && !TEST_TSAN /* they have a calloc of their own */
+#if !TEST_ASAN && !TEST_TSAN /* the sanitizers define their own calloc */
 static atomic_bool memory_is_out;
 
 void *__libc_calloc(size_t count, size_t bytes);
@@ -214,7 +215,7 @@ static atomic_int told, untold, wrong;
 
 static void *fails_without_memory(void *number)
 {
-    pthread_barrier_wait(&all_are_there); /* a thread needs memory to begin with */
+    pthread_barrier_wait(&all_are_there); /* starting a thread needs memory */
     memory_is_out = true;
     char expected[64];
     snprintf(expected, sizeof expected, "failure %d", (int)(intptr_t)number);
@@ -239,7 +240,7 @@ static void *fails_without_memory(void *number)
     return NULL;
 }
 
-/* Again and again: what the threads had is there for the next ones. */
+/* Several rounds: later threads reuse the memory of earlier ones. */
 static void failures_are_told_without_memory(void **unused)
 {
     (void)unused;
@@ -258,7 +259,7 @@ static void failures_are_told_without_memory(void **unused)
         assert_int_equal(wrong, 0);
         assert_int_equal(told + untold, THREADS);
         assert_true(told >= 16);
-        assert_true(untold > 0); /* else nothing was tried */
+        assert_true(untold > 0); /* else memory never ran out */
     }
 }
 #endif

@@ -1,4 +1,5 @@
-/* test_file.c - files replaced as a whole: content, mode, failures, what a kill leaves, and what is swept away.
+/* test_file.c - replacing whole files: content, mode, failures, remains of a kill, and their
+ * removal.
  *
  * Promise: A replaced file is always whole: the old content or the new, also after a kill.
  * Threads: one, and a child process that is killed.
@@ -106,14 +107,15 @@ static void a_failure_changes_nothing(void **state)
     assert_int_equal(count_files(), 1);
 }
 
-/* A program is killed while it writes a large file, from its first byte on. Then there is the old file, or the new one, and nothing else. */
+/* Kills a program while it writes a large file. Afterwards the folder contains the old file or the
+ * new one, and nothing else. */
 static void a_kill_leaves_nothing(void **state)
 {
     (void)state;
     enum { BYTES = 64 << 20 };
     int tmpfile = open(folder, O_TMPFILE | O_WRONLY, 0600);
     if (tmpfile < 0) {
-        skip(); /* the file system has no files without a name */
+        skip(); /* the file system does not support O_TMPFILE */
     }
     close(tmpfile);
     char *large = malloc(BYTES);
@@ -125,7 +127,7 @@ static void a_kill_leaves_nothing(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         struct rlimit limit = {BYTES / 2, BYTES};
-        setrlimit(RLIMIT_FSIZE, &limit); /* it never comes to the end */
+        setrlimit(RLIMIT_FSIZE, &limit); /* so that no write of the child completes */
         ssize_t n = write(ready[1], "", 1);
         for (; n == 1;) {
             hdi_file_replace(path, large, BYTES, 0600);
@@ -137,13 +139,14 @@ static void a_kill_leaves_nothing(void **state)
     struct stat facts;
     char of_child[64];
     snprintf(of_child, sizeof of_child, "/proc/%d/io", (int)child);
-    for (bool writing = false; !writing;) { /* until it has written something */
+    for (bool writing = false; !writing;) { /* until it has written a quarter */
         char text[512] = "";
         int fd = open(of_child, O_RDONLY);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
         close(fd);
         const char *at = n > 0 ? strstr(text, "wchar: ") : NULL;
-        writing = n <= 0 || (at != NULL && atoll(at + 7) > BYTES / 4); /* without such figures any moment will do */
+        /* without /proc/PID/io, any moment will do */
+        writing = n <= 0 || (at != NULL && atoll(at + 7) > BYTES / 4);
     }
     assert_int_equal(kill(child, SIGKILL), 0);
     waitpid(child, NULL, 0);
@@ -172,7 +175,7 @@ static void what_was_left_is_swept_away(void **state)
     put("a file", true);
     put(".a file.abcdef", true);
     put(".a file.012345", true);
-    put(".a file.fedcba", false); /* a program may be writing it */
+    put(".a file.fedcba", false); /* recent: another program may still write it */
     put(".a file.abcdefg", true);
     put(".a filelabcdef", true);
     put(".another.abcdef", true);

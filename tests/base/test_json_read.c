@@ -1,6 +1,7 @@
-/* test_json_read.c - the JSON reader: values, escapes, what is refused with which line, bounds, locales with another decimal point.
+/* test_json_read.c - the JSON reader: values, escapes, refused texts with their lines, bounds,
+ * locales with another decimal point.
  *
- * Promise: A document that the JSON writer writes is read as the same values, and what is no JSON is refused with its line.
+ * Promise: Documents of the JSON writer read back unchanged; other text is refused with its line.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"

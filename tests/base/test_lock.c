@@ -1,4 +1,5 @@
-/* test_lock.c - the short lock: exclusion under contention, a holder that keeps it for long, and one that takes it again and again.
+/* test_lock.c - the short lock: exclusion under contention, a holder that keeps it long, and one
+ * that takes it repeatedly.
  *
  * Promise: At most one thread holds the lock, and every waiting thread gets it in the end.
  * Threads: the main one, and those that compete for the lock.
@@ -70,8 +71,8 @@ static void *take_in_turns(void *unused)
     return NULL;
 }
 
-/* A thread takes the lock again right after its release, and holds it for far longer than a look at it takes. Other threads get it
- * all the same. */
+/* One thread releases the lock, takes it again at once, and holds it far longer than other threads
+ * need to look at it. They still get the lock. */
 static void is_fair_to_those_who_wait(void **unused)
 {
     (void)unused;

@@ -1,4 +1,5 @@
-/* test_option_names.c - names that are no options, in settings and in the environment: what is reported of them, and that it is reported once.
+/* test_option_names.c - unknown option names in settings and in the environment: the report, and
+ * that it comes once.
  *
  * Promise: A name that is no option is reported once, with the option that it resembles.
  *
@@ -86,7 +87,7 @@ static void variables_that_are_none_are_one_line(void **unused)
     assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
 }
 
-/* What two calls of hd_open print on stderr, in a process of their own. */
+/* Returns the text that two calls of hd_open print on stderr, in a process of their own. */
 static const char *said(const char *settings)
 {
     static char text[4096];
@@ -134,7 +135,7 @@ static void a_process_is_told_once(void **unused)
     unsetenv("HEDDLE_HOST_DEVISES");
 }
 
-/* Neither a pipe that is not read, nor one that is full, harms the program. */
+/* A stderr pipe that nobody reads, or that is full, does no harm to the program. */
 static void nobody_has_to_listen(void **unused)
 {
     (void)unused;

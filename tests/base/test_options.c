@@ -1,7 +1,7 @@
-/* test_options.c - the table of options: defaults, environment, settings, and the messages about bad ones.
+/* test_options.c - the table of options: defaults, environment, settings, and messages about bad
+ * values.
  *
- * Promise: Settings override the environment, which overrides defaults; a bad value is refused with a message that
- * names it.
+ * Promise: Settings override the environment, the environment defaults; messages name bad values.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -117,7 +117,7 @@ static void bytes_take_suffixes(void **unused)
     }
 }
 
-/* Bytes, or a share in percent. */
+/* An amount is a number of bytes or a percentage. */
 static void amounts_are_bytes_or_shares(void **unused)
 {
     (void)unused;
@@ -148,10 +148,10 @@ static void amounts_are_bytes_or_shares(void **unused)
         assert_ok(hdi_options_parse(settings, &o));
         assert_int_equal(o.memory_limit.bytes, good[i].bytes);
         assert_true(o.memory_limit.share > good[i].share - 1e-9 && o.memory_limit.share < good[i].share + 1e-9);
-        /* the other one is as it was */
+        /* the other amount keeps its default */
         assert_int_equal(o.pinned_limit.bytes, 0);
         assert_true(o.pinned_limit.share == 0.5);
-        /* and a worker gets the same */
+        /* a worker gets the same values */
         assert_true(hdi_options_format(&o, formatted, sizeof formatted));
         assert_ok(hdi_options_parse_settings(formatted, &again));
         assert_int_equal(again.memory_limit.bytes, o.memory_limit.bytes);
@@ -207,7 +207,8 @@ static void amounts_are_bytes_or_shares(void **unused)
     assert_true(o.memory_limit.share == 0.25);
     assert_int_equal(o.pinned_limit.bytes, (int64_t)3 << 30);
     hdi_options_release(&o);
-    assert_ok(hdi_options_parse("memory_limit=4M", &o)); /* the setting wins, whatever its kind */
+    /* the setting overrides the environment, also with another kind of amount */
+    assert_ok(hdi_options_parse("memory_limit=4M", &o));
     assert_true(o.memory_limit.share == 0);
     assert_int_equal(o.memory_limit.bytes, 4 << 20);
     hdi_options_release(&o);

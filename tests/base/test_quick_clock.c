@@ -1,8 +1,10 @@
-/* test_quick_clock.c - the quick clock beside the clock: under threads, with relations that are replaced, old or of a counter that jumped.
+/* test_quick_clock.c - the quick clock compared with the clock: with threads, and with relations
+ * that are replaced, old, or of a counter that jumped.
  *
- * Promise: A look is within a microsecond of the clock, and is the clock itself where no relation is good.
+ * Promise: The quick clock is within 1 us of the clock, and equals it without a good relation.
  * Threads: the main one, which relates, and four that look.
- * Always: each look is between two looks at the clock, so a thread that is held up for any time proves nothing wrong.
+ * Always: each look is between two looks at the clock, so an interrupted thread never fails the
+ * test.
  */
 #include "support/check.h"
 
@@ -23,7 +25,7 @@ static void wait_until(int64_t time)
     }
 }
 
-/* Whether a look is the clock's, as near as `near`. */
+/* True if the quick clock is at most `near` away from the clock. */
 static bool is_near(const hdi_quick_clock *clock, int64_t near, int64_t *look)
 {
     int64_t before = hdi_clock_ns();
@@ -51,7 +53,7 @@ static void *look_on(void *unused)
     return unused;
 }
 
-/* Threads look while `relate` runs with the first of them. */
+/* n threads look at the clock while `relate` runs; it gets the first of them. */
 static void under_threads(int n, void (*relate)(pthread_t thread))
 {
     pthread_t threads[THREADS];
@@ -89,7 +91,7 @@ static void threads_look_while_one_relates(void **unused)
     assert_true(!clock_of_all.usable || atomic_load(&clock_of_all.turn) >= RELATIONS);
 }
 
-/* A thread that is stopped somewhere in a look, and goes on once its relation was replaced. */
+/* Stops a thread in the middle of a look; the thread continues once its relation is replaced. */
 static _Atomic int stopped, go_on;
 
 static void stop_here(int unused)
@@ -141,7 +143,7 @@ static void without_a_counter_it_is_the_clock(void **unused)
     assert_true(is_the_clock(&none));
 }
 
-/* With a relation whose rate was measured in about two milliseconds, and is too high by one in a hundred. */
+/* The relation's rate was measured over about two milliseconds, and is one percent too high. */
 static void begin_with_a_bad_rate(hdi_quick_clock *clock)
 {
     int64_t began = hdi_clock_ns();
@@ -173,9 +175,10 @@ static void a_counter_that_jumps_is_measured_anew(void **unused)
         wait_until(hdi_clock_ns() + 2 * MS);
         hdi_quick_relate(&clock);
         int64_t since = hdi_ticks() - clock.from.ticks;
-        clock.from.ticks += backwards ? 1000 * since : -since / 2; /* as far as all moments before are concerned */
+        /* as if the counter had jumped since then */
+        clock.from.ticks += backwards ? 1000 * since : -since / 2;
         hdi_quick_relate(&clock);
-        assert_true(is_the_clock(&clock)); /* there is no rate */
+        assert_true(is_the_clock(&clock)); /* the relation contains no rate */
         for (int i = 0; i < 20; i++) {
             wait_until(hdi_clock_ns() + 2 * MS);
             hdi_quick_relate(&clock);

@@ -1,8 +1,9 @@
 /* test_rank.c - the order of locks, as a debug build asserts it.
  *
- * Promise: A debug build stops a thread that takes a lock out of order, with both names, also where no other thread waits.
+ * Promise: Taking locks out of order stops a debug build with both names, even without a waiter.
  *
- * Threads: the main one, and one in a child process that is to end. Locks: those of each case.
+ * Threads: the main one, and one in a child process that the assertion ends. Locks: those of each
+ * case.
  */
 #include "support/check.h"
 
@@ -22,7 +23,7 @@ static void in_order(void **state)
     hdi_lock_take(&first);
     hdi_lock_take(&second);
     hdi_mutex_lock(&inner);
-    hdi_lock_release(&first); /* in any order */
+    hdi_lock_release(&first); /* the order of releases is free */
     hdi_mutex_unlock(&outer);
     hdi_mutex_unlock(&inner);
     hdi_lock_release(&second);
@@ -68,7 +69,7 @@ static void releases_what_it_does_not_hold(void)
     hdi_lock_release(&first);
 }
 
-/* What a child process printed before it was stopped. */
+/* Checks that a child process that calls `does` prints the text and is stopped. */
 static void stopped(void (*does)(void), const char *text)
 {
     int ends[2];
@@ -77,7 +78,7 @@ static void stopped(void (*does)(void), const char *text)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        signal(SIGABRT, SIG_DFL); /* cmocka has a handler */
+        signal(SIGABRT, SIG_DFL); /* cmocka installs a handler */
         dup2(ends[1], 2);
         does();
         _exit(0);

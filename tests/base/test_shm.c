@@ -1,6 +1,7 @@
-/* test_shm.c - shared memory: zero, shared through the descriptor, sealed, named, at an address, buried, and failures.
+/* test_shm.c - shared memory: zeroed, shared through its descriptor, sealed, named, at an address,
+ * buried, and failures.
  *
- * Promise: Shared memory begins as zeros, is the same through its descriptor, and a failure leaves nothing behind.
+ * Promise: Shared memory starts zeroed, is the same by descriptor; failures leave nothing behind.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -72,7 +73,8 @@ static void failures_leave_nothing(void **unused)
     hdi_shm_release(&shm);
 }
 
-/* A limit for the program's files holds for this memory, too. The program does not end, and no signal is left for later. */
+/* The program's file size limit also applies to this memory. Exceeding it neither ends the program
+ * nor leaves a signal pending. */
 static void a_limit_on_files_is_a_failure(void **unused)
 {
     (void)unused;
@@ -93,7 +95,7 @@ static void a_limit_on_files_is_a_failure(void **unused)
     assert_ok(hdi_shm_create("heddle-limit", 1 << 20, &shm));
     hdi_shm_release(&shm);
 
-    /* one that the program has coming is the program's */
+    /* a SIGXFSZ that was already pending stays pending */
     sigset_t it;
     sigemptyset(&it);
     sigaddset(&it, SIGXFSZ);
@@ -117,16 +119,17 @@ static void maps_what_another_made(void **unused)
     assert_ptr_not_equal(mapped.base, made.base);
     assert_int_equal(((char *)mapped.base)[4097], 7);
     hdi_shm_release(&mapped);
-    assert_status(hdi_shm_map(dup(made.descriptor), 4096, &mapped), HD_ERROR_SYSTEM); /* another size */
+    /* another size */
+    assert_status(hdi_shm_map(dup(made.descriptor), 4096, &mapped), HD_ERROR_SYSTEM);
     hdi_shm_release(&made);
     int unsealed = memfd_create("unsealed", MFD_CLOEXEC);
     assert_int_equal(ftruncate(unsealed, 4096), 0);
     assert_status(hdi_shm_map(unsealed, 4096, &mapped), HD_ERROR_SYSTEM);
-    assert_int_equal(close(unsealed), -1); /* taken over */
+    assert_int_equal(close(unsealed), -1); /* hdi_shm_map closed it */
     assert_null(mapped.base);
 }
 
-/* Whether something is mapped somewhere in these addresses. */
+/* True if anything is mapped in this range. */
 static bool is_taken(void *address, size_t bytes)
 {
     if (!hdi_shm_reserve(address, bytes)) {
@@ -137,7 +140,7 @@ static bool is_taken(void *address, size_t bytes)
     return false;
 }
 
-/* Whether the addresses can be looked at: the kernel is asked, so that nothing faults. */
+/* True if the address is readable. Asks the kernel, so that nothing faults. */
 static bool is_readable(const void *address)
 {
     int pipes[2];
@@ -153,7 +156,7 @@ static void lies_in_a_reservation(void **unused)
 {
     (void)unused;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    char *window = (char *)(uintptr_t)HDI_WINDOWS_AT; /* which nothing uses */
+    char *window = (char *)(uintptr_t)HDI_WINDOWS_AT; /* unused addresses */
     assert_true(hdi_shm_reserve(window, 8 * page));
     assert_false(hdi_shm_reserve(window + 2 * page, page));
     assert_int_equal(errno, EEXIST);
@@ -174,7 +177,7 @@ static void lies_in_a_reservation(void **unused)
     assert_false(is_readable(window + 2 * page));
     assert_true(is_taken(window + 2 * page, 2 * page));
     assert_ok(hdi_shm_create_at("heddle-again", 2 * page, window + 2 * page, &a));
-    assert_int_equal(*(char *)a.base, 0); /* other memory */
+    assert_int_equal(*(char *)a.base, 0); /* the memory is new */
     hdi_shm_release(&a);
     hdi_shm_release(&b);
     munmap(window, 8 * page);

@@ -1,10 +1,10 @@
-/* test_sized.c - structures of programs that are older or newer than the library: what is read, written and refused.
+/* test_sized.c - structures of programs that are older or newer than the library: reading, writing
+ * and refusing them.
  *
- * Promise: Structures of older and newer programs are read and written within their size, and unknown fields are
- * refused when set.
+ * Promise: Structures of other sizes are accessed within bounds; unknown set fields are refused.
  * Threads: one. Locks: none.
  *
- * The structures stand for a library's; the memory around them is watched.
+ * The test's structures play the library's part; guard bytes surround them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 
-/* A structure whose first release ended with `second`, and which has `third` now. */
+/* The first release of this structure ended with `second`; `third` came later. */
 typedef struct grown {
     size_t size;
     uint64_t first;
@@ -25,7 +25,7 @@ typedef struct grown {
 } grown;
 enum { LEAST = offsetof(grown, third), HDI_LEAST_grown = LEAST };
 
-/* Memory of exactly so many bytes, so that an address sanitizer finds an access to any byte beside it. */
+/* Allocates exactly `size` bytes, so that an address sanitizer finds an access past them. */
 static void *exactly(size_t size, int byte)
 {
     char *bytes = malloc(size);
@@ -109,7 +109,7 @@ static void outputs_are_filled_as_far_as_they_go(void **unused)
     }
 }
 
-/* A program of a later release may look at fields that this one does not have. */
+/* A program of a later release may read fields that this release does not know. */
 static void callbacks_find_zeros_behind_what_is_known(void **unused)
 {
     (void)unused;
@@ -120,7 +120,8 @@ static void callbacks_find_zeros_behind_what_is_known(void **unused)
     }
 }
 
-/* The table has the sizes that programs were compiled with: a size that is larger than the structure would refuse all of them. */
+/* HDI_SIZED_MAP lists the sizes that programs were compiled with. A size above the structure's size
+ * would refuse them all. */
 static void the_least_is_never_more_than_there_is(void **unused)
 {
     (void)unused;

@@ -1,6 +1,6 @@
 /* test_text.c - texts that are cut to fit.
  *
- * Promise: A text that does not fit ends with a whole character of UTF-8, and no byte behind it is read.
+ * Promise: A text that is cut ends with a whole UTF-8 character; no byte behind it is read.
  * Threads: one. Locks: none.
  */
 #include <setjmp.h>
@@ -12,7 +12,8 @@
 #include <string.h>
 #include "base/text.h"
 
-/* In memory that ends with the text, so that an address sanitizer finds an access behind it. */
+/* Copies the text to memory that ends with it, so that an address sanitizer finds an access behind
+ * it. */
 static size_t fits(const char *text, size_t most)
 {
     char *own = strdup(text);
@@ -25,21 +26,22 @@ static size_t fits(const char *text, size_t most)
 static void a_character_is_whole(void **unused)
 {
     (void)unused;
-    static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z"; /* of 1, 2, 3, 4 bytes, and 1 */
+    /* characters of 1, 2, 3, 4 and 1 bytes */
+    static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z";
     static const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
     for (size_t most = 0; most < sizeof ends / sizeof ends[0]; most++) {
         assert_int_equal(fits(text, most), ends[most]);
     }
 }
 
-/* Bytes that are no UTF-8 are cut anywhere. */
+/* Bytes that are not UTF-8 may be cut anywhere. */
 static void other_bytes_are_cut_anywhere(void **unused)
 {
     (void)unused;
     assert_int_equal(fits("", 0), 0);
     assert_int_equal(fits("\x80\x80\x80\x80\x80\x80", 5), 5);
     assert_int_equal(fits("ab\xff\xff", 3), 3);
-    assert_int_equal(fits("ab\xe2\x82", 3), 3); /* the text ends within it */
+    assert_int_equal(fits("ab\xe2\x82", 3), 3); /* the text ends inside a character */
     assert_int_equal(fits("ab\xe2\x82", 4), 4);
     assert_int_equal(fits("\xc3\xa9", 1), 0);
 }

@@ -1,6 +1,7 @@
-/* test_thread.c - which threads are the library's own, which use it, and which are inside a call.
+/* test_thread.c - tells threads of the library, threads that use it, and threads inside a call
+ * apart.
  *
- * Promise: The library's threads, the threads that use it, and the threads inside a call are kept apart correctly.
+ * Promise: Threads of the library, threads that use it and threads inside a call stay apart.
  * Threads: the main one, and a few that stay. Locks: none.
  */
 #include <pthread.h>
@@ -15,7 +16,7 @@
 static sem_t there, go;
 static const int a_runtime;
 
-/* Makes a call if its argument is set, then stays. */
+/* Makes a call if the argument is set, then stays alive until `go`. */
 static void *stays(void *calls)
 {
     if (calls) {
@@ -49,7 +50,7 @@ static void only_the_program_s_threads_that_call_count(void **unused)
     (void)unused;
     assert_false(hdi_thread_is_own());
     assert_false(hdi_presence_has_others());
-    { /* the calling thread is none of the others */
+    { /* the calling thread does not count as another one */
         HDI_INSIDE_STILL(&a_runtime);
         assert_false(hdi_presence_has_others());
     }
@@ -63,12 +64,12 @@ static void only_the_program_s_threads_that_call_count(void **unused)
     assert_true(hdi_presence_has_others());
     assert_false(was_own(thread));
     assert_false(hdi_presence_has_others());
-    thread = begin(true, true); /* in the record of the one before */
+    thread = begin(true, true); /* reuses the record of the previous thread */
     assert_false(hdi_presence_has_others());
     assert_true(was_own(thread));
 }
 
-/* A call within a call, whose handle has become stale. */
+/* A call within a call, with a stale handle. */
 static bool is_inside_within(bool stays)
 {
     HDI_INSIDE_STILL(NULL);
@@ -100,7 +101,7 @@ static void a_call_within_a_call_is_still_awaited(void **unused)
     assert_false(hdi_presence_is_inside(&a_runtime));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, stays_within, NULL), 0);
-    for (int stage = 0; stage < 2; stage++) { /* within the inner call, and after it */
+    for (int stage = 0; stage < 2; stage++) { /* inside the inner call, and after it */
         sem_wait(&there);
         assert_false(hdi_presence_await(&a_runtime, 0));
         sem_post(&go);
@@ -109,12 +110,12 @@ static void a_call_within_a_call_is_still_awaited(void **unused)
     assert_true(hdi_presence_await(&a_runtime, 0));
 }
 
-/* In a child there is one thread, whatever the parent had. */
+/* A forked child starts with one thread, however many its parent had. */
 static void forks_begin_anew(void **unused)
 {
     (void)unused;
     if (TEST_TSAN) {
-        skip(); /* which has no threads in the child of a process with threads */
+        skip(); /* it does not support threads in the child of a process with threads */
     }
     pthread_t thread = begin(false, true);
     assert_true(hdi_presence_has_others());

@@ -1,6 +1,7 @@
-/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process; condition variables with deadlines.
+/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process; condition
+ * variables with deadlines.
  *
- * Promise: A wait returns on its wake-up or after its deadline, never before, also between processes.
+ * Promise: A wait returns on its wake-up or after its deadline, not before, also across processes.
  * Threads: the main one, and one that sets and wakes; in one case another process.
  */
 #include "support/check.h"

@@ -1,8 +1,9 @@
-/* cublas_check.c - compares cublas.h with the real cublas_v2.h, at compile time. Compiles to nothing where there is no such header, or one
- * older than cuBLAS 12, which does not have the calls for 64-bit sizes.
+/* cublas_check.c - compares cublas.h with the real cublas_v2.h, at compile time. Compiles to
+ * nothing without that header, or with one older than cuBLAS 12, which lacks the calls for 64-bit
+ * sizes.
  *
- * Checked: every number; and that the real functions take as many arguments as ours, with pointers where ours are pointers, and return a
- * status.
+ * It checks every number, and that the real functions take as many arguments as ours, with pointers
+ * for our pointers, and return a status.
  */
 #if defined(__has_include)
 #if __has_include(<cublas_v2.h>)
@@ -44,7 +45,8 @@ SAME(sizeof(int), sizeof(cudaDataType));
 SAME(sizeof(int), sizeof(cublasComputeType_t));
 SAME(sizeof(int), sizeof(cublasGemmAlgo_t));
 
-/* A call of the real function with our arguments, never made. Pointers to our own types differ in name only. */
+/* A call of the real function with our arguments, which never runs. Pointers to our own types
+ * differ in name only. */
 #pragma GCC diagnostic ignored "-Wincompatible-pointer-types"
 #pragma GCC diagnostic error "-Wint-conversion"
 #define CHECK_ENTRY(name, need, parameters, arguments)                                                                 \
@@ -57,5 +59,5 @@ HDI_CUBLAS_ENTRIES(CHECK_ENTRY)
 
 #endif
 
-/* A translation unit is not empty. */
+/* An empty translation unit is not valid C. */
 typedef int cublas_check_done;

@@ -1,5 +1,6 @@
-/* fake_cublas_kernels.c - a library that looks like cuBLAS and notes the calls that it gets. test_blas.c opens the shared object that this is
- * compiled into. The object's name makes it cuBLAS. Threads: one. Locks: none.
+/* fake_cublas_kernels.c - a library that imitates cuBLAS and records the calls that it gets. It is
+ * compiled into the shared object that test_blas.c opens; the object's name makes it cuBLAS.
+ * Threads: one. Locks: none.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -7,10 +8,10 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-/* The calls that were made, and what to answer; test_blas.c has the same. */
+/* The recorded calls, and the answers to give; test_blas.c declares the same structure. */
 typedef struct fake_cublas {
-    char calls[512]; /* the names, in order, each with a blank behind it */
-    int status;      /* of whatever `fails` names */
+    char calls[512]; /* their names, in order, each with a blank after it */
+    int status;      /* returned by the function that `fails` names */
     char fails[64];
     int version;
     void *stream, *workspace;
@@ -107,9 +108,8 @@ static int product(const char *name, int op_a, int op_b, const int64_t *numbers,
     f->type = type_a == type_b && type_b == type_c ? type_a : -1;
     f->compute = compute;
     f->algorithm = algorithm;
-    size_t bytes = type_a == 5                  ? 16
-                   : type_a == 1 || type_a == 4 ? 8
-                                                : 4; /* of a number of the kind that is calculated with */
+    /* size of a number of the compute type */
+    size_t bytes = type_a == 5 ? 16 : type_a == 1 || type_a == 4 ? 8 : 4;
     memcpy(f->alpha, alpha, bytes);
     memcpy(f->beta, beta, bytes);
     f->a = a;

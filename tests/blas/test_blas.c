@@ -1,7 +1,7 @@
-/* test_blas.c - libraries for matrix products. cuBLAS, as far as a library that only looks like it can show. Which one the option blas takes,
- * and why not.
+/* test_blas.c - libraries for matrix products: cuBLAS, as far as an imitation can show it, and the
+ * choice of the option blas with its reasons.
  *
- * Promise: The library for products is the one that the option selects, and its failures become statuses.
+ * Promise: The option selects the library for products; the library's failures become statuses.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -26,7 +26,7 @@ typedef struct fake_cublas {
     const void *a, *b, *c;
 } fake_cublas;
 
-static fake_cublas *fake; /* the library's own */
+static fake_cublas *fake; /* in the library */
 static hdcu_result of_stream;
 
 static hdcu_result query(hdcu_stream stream)
@@ -87,12 +87,12 @@ static void a_handle_is_made_for_its_stream(void **state)
     assert_ptr_equal(fake->workspace, (void *)(uintptr_t)0x1000000);
     assert_int_equal(fake->workspace_bytes, 4096);
     assert_int_equal(fake->pointer_mode, 0);
-    assert_int_equal(fake->math_mode, 16); /* no TF32, sums in the numbers that are calculated with */
+    assert_int_equal(fake->math_mode, 16); /* no TF32, sums in the compute type */
     hdi_blas_close(blas, true);
     assert_int_equal(fake->handles, 0);
     blas = open_fake(&facts);
     fake->calls[0] = '\0';
-    hdi_blas_close(blas, false); /* the driver does no more work: it is not called */
+    hdi_blas_close(blas, false); /* the driver does nothing any more, so it is not called */
     assert_string_equal(fake->calls, "");
     hdi_blas_close(NULL, true);
 }
@@ -190,9 +190,10 @@ static void statuses_become_codes(void **state)
         {8, HDCU_SUCCESS, HDCU_ERROR_NOT_SUPPORTED},
         {15, HDCU_SUCCESS, HDCU_ERROR_NOT_SUPPORTED},
         {16, HDCU_SUCCESS, HDCU_ERROR_NOT_PERMITTED},
-        {13, HDCU_SUCCESS, HDCU_ERROR_UNKNOWN}, /* of this product alone */
+        {13, HDCU_SUCCESS, HDCU_ERROR_UNKNOWN}, /* affects only this product */
         {14, HDCU_ERROR_NOT_READY, HDCU_ERROR_UNKNOWN},
-        {13, HDCU_ERROR_ILLEGAL_ADDRESS, HDCU_ERROR_ILLEGAL_ADDRESS}, /* the device's end, and why */
+        /* the device's end, and its reason */
+        {13, HDCU_ERROR_ILLEGAL_ADDRESS, HDCU_ERROR_ILLEGAL_ADDRESS},
         {99, HDCU_SUCCESS, HDCU_ERROR_UNKNOWN},
     };
     hdi_blas_facts facts;
@@ -223,7 +224,7 @@ static void a_handle_that_is_not_made(void **state)
         hdi_blas *blas = NULL;
         const char *call = NULL;
         snprintf(fake->fails, sizeof fake->fails, "%s", steps[i]);
-        /* This library is of no use here: the reason is reported, and that is all. */
+        /* This library does not work here: only the reason is reported. */
         fake->status = 1;
         of_stream = HDCU_SUCCESS;
         memset(&facts, 0xee, sizeof facts);
@@ -234,7 +235,7 @@ static void a_handle_that_is_not_made(void **state)
         assert_non_null(strstr(facts.why, calls[i]));
         assert_non_null(strstr(facts.why, "CUBLAS_STATUS_NOT_INITIALIZED"));
         assert_int_equal(fake->handles, 0);
-        /* No memory, and a device that does no more work, are no fault of the library. */
+        /* Out of memory, or a device that ended, is not the library's fault. */
         fake->status = 3;
         memset(&facts, 0xee, sizeof facts);
         assert_int_equal(hdi_blas_open(&config, &blas, &facts, &call), HDCU_ERROR_OUT_OF_MEMORY);
@@ -245,7 +246,7 @@ static void a_handle_that_is_not_made(void **state)
         of_stream = HDCU_ERROR_LAUNCH_FAILED;
         assert_int_equal(hdi_blas_open(&config, &blas, &facts, &call), HDCU_ERROR_LAUNCH_FAILED);
         assert_null(blas);
-        fake->handles = 0; /* not destroyed: the driver does no more work */
+        fake->handles = 0; /* not destroyed: the driver does nothing any more */
     }
 }
 
@@ -270,7 +271,7 @@ static void what_is_no_library_says_so(void **state)
         assert_null(strchr(facts.why, '\n'));
     }
     char why[sizeof((hdi_blas_facts *)0)->why] = "";
-    for (int i = 0; i < 100; i++) { /* as many words as there is room for */
+    for (int i = 0; i < 100; i++) { /* as many words as fit */
         hdi_blas_say(why, "number %d", i);
     }
     assert_memory_equal(why, "number 0; number 1; ", 20);

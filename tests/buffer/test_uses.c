@@ -1,4 +1,4 @@
-/* test_uses.c - use records against a model that keeps a record for every byte.
+/* test_uses.c - use records against a model with a record for every byte.
  *
  * Promise: Use records find exactly the dependencies of a model that tracks every byte.
  * Threads: one. Locks: none.
@@ -55,11 +55,11 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
     if (s->writer.position) {
         assert_int_equal(s->writer.position, model[at].writer.position);
         assert_int_equal(s->writer.lane, model[at].writer.lane);
-    } else { /* it was not written, or the writer has finished */
+    } else { /* not written, or the writer has finished */
         assert_false(is_unfinished(rt, model[at].writer));
     }
-    /* Every unfinished reader of the model is there, with its latest position; no other one is. A wide reader may be one whose bytes were
-     * written since: then the writer waits for it. */
+    /* The segment lists every unfinished reader of the model with its latest position, and no other
+     * one. The bytes of a wide reader may have been written since; then the writer waits for it. */
     uint64_t seen[LANES] = {0};
     for (uint32_t i = 0; i < s->n_readers; i++) {
         hdi_point point = hdi_segment_readers(s)[i];
@@ -82,7 +82,7 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
     }
 }
 
-/* What a submission does to a record. */
+/* Does to a record what a submission does. */
 static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point)
 {
     hdi_leaf *garbage = NULL;
@@ -98,7 +98,7 @@ static uint32_t count(const hdi_uses *u)
     return u->parts ? hdi_parts_overlapping(u->parts, 0, UINT64_MAX, UINT32_MAX) : 1;
 }
 
-/* `narrow`: most ranges are of a few bytes, so that there are many segments, and wide readers. */
+/* `narrow`: most ranges cover only a few bytes, which makes many segments, and wide readers. */
 static void follow_model(hd_runtime *rt, bool narrow)
 {
     hdi_uses u;
@@ -178,7 +178,8 @@ static void pending_points_are_unfinished_and_once_per_lane(void **state)
     free_runtime(rt);
 }
 
-/* The parts of a large transfer, each a use of its own, while only the last few of them are unfinished. One that failed is not dropped. */
+/* Each part of a large transfer is a use of its own, and only the last few are unfinished. A failed
+ * one is not dropped. */
 static void a_record_has_as_many_parts_as_are_under_way(void **state)
 {
     (void)state;
@@ -206,7 +207,8 @@ static void a_record_has_as_many_parts_as_are_under_way(void **state)
     free_runtime(rt);
 }
 
-/* Whatever the record had before, a whole buffer that was written, or read once everything is finished, leaves one segment. */
+/* In any state of the record, one segment remains after a write of the whole buffer, or after a
+ * read once everything is finished. */
 static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
 {
     (void)state;
@@ -233,8 +235,9 @@ static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
     free_runtime(rt);
 }
 
-/* Many lanes have read a buffer at once, or had its memory. Once they are finished, it is a usual one again. Else each launch would look at it
- * with care, until it is written. */
+/* Many lanes have read a buffer at once, or used its memory before. Once they are finished, the
+ * record is simple again. Otherwise each launch would take the careful path until the next
+ * write. */
 static void many_readers_that_have_finished_leave_no_trace(void **state)
 {
     (void)state;
@@ -264,7 +267,7 @@ static void many_readers_that_have_finished_leave_no_trace(void **state)
     free_runtime(rt);
 }
 
-/* Records of buffers that are no longer used get smaller while others under the same lock are used. */
+/* Records of unused buffers shrink while others under the same lock are used. */
 static void what_is_finished_goes_although_nobody_asks(void **state)
 {
     (void)state;
@@ -291,7 +294,7 @@ static void what_is_finished_goes_although_nobody_asks(void **state)
     free_runtime(rt);
 }
 
-/* A free of a buffer that one lane used goes by the record alone: no lane is looked at. */
+/* If only one lane used a buffer, a free checks the record alone, and no lane. */
 static void a_record_of_one_lane_says_so(void **state)
 {
     (void)state;
@@ -320,7 +323,7 @@ static void a_record_of_one_lane_says_so(void **state)
     free_runtime(rt);
 }
 
-/* Many reads of one lane make it a wide reader. */
+/* Many reads by one lane make it a wide reader. */
 static void a_wide_reader_counts_among_the_points(void **state)
 {
     (void)state;
@@ -343,7 +346,7 @@ static void a_wide_reader_counts_among_the_points(void **state)
     free_runtime(rt);
 }
 
-/* Its memory is used again, with nothing of what it held, and only so much is kept. */
+/* Freed memory of parts is reused without its old content, and only a limited amount is kept. */
 static void memory_of_parts_is_kept_for_the_next_record(void **state)
 {
     (void)state;

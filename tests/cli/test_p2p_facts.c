@@ -1,7 +1,7 @@
-/* test_p2p_facts.c - what `heddle p2p` reports of a machine's /sys and /proc, tried with trees that are made up.
+/* test_p2p_facts.c - the report of `heddle p2p` about a machine's /sys and /proc, with made-up
+ * trees.
  *
- * Promise: Facts about a machine are what its /sys and /proc contain, and a missing or damaged file only loses its own
- * fact.
+ * Promise: Facts match a machine's /sys and /proc; a missing or damaged file loses only its fact.
  * Threads: one. Locks: none.
  */
 #include <setjmp.h>
@@ -77,7 +77,8 @@ static void put_link(const char *name, const char *target)
     assert_int_equal(symlink(target, path), 0);
 }
 
-/* A configuration space with one extended capability before the control services, which have this control word. */
+/* Writes a configuration space with one extended capability before the control services, which
+ * contain this control word. */
 static void put_config(const char *folder, unsigned control, size_t bytes)
 {
     unsigned char config[4096] = {0};
@@ -90,7 +91,7 @@ static void put_config(const char *folder, unsigned control, size_t bytes)
     put_bytes(path, config, bytes);
 }
 
-/* A device or bridge at a path below /sys/devices, with its link in the list of all. */
+/* Makes a device or bridge at a path below /sys/devices, and its link in the list of all. */
 static void put_device(const char *path)
 {
     char folder[256], name[128], target[256];
@@ -110,7 +111,7 @@ static void put_file(const char *path, const char *name, const char *text)
     put(file, text);
 }
 
-/* A GPU on a good link, whose window shows all of its memory. */
+/* Makes a GPU on a good link, whose window shows all of its memory. */
 static void put_gpu(const char *path, const char *group)
 {
     char target[128], link[300];
@@ -149,11 +150,11 @@ static void expect(const char *id, int device, p2p_state state, const char *text
                  p2p_state_text(state), text);
     }
     if (f->state == P2P_PROBLEM) {
-        assert_true(f->remedy[0]); /* what to do about it */
+        assert_true(f->remedy[0]); /* states a remedy */
     }
 }
 
-/* Two devices of 139 GiB. */
+/* Reads the facts of two devices of 139 GiB. */
 static void look(const char *first, const char *second)
 {
     p2p_place places[2] = {{.memory_bytes = 139 * GIB}, {.memory_bytes = 139 * GIB}};
@@ -187,10 +188,11 @@ static void a_good_machine_is_good(void **state)
     put_device("pci0000:17/0000:17:01.0");
     put_config("/sys/devices/pci0000:17/0000:17:01.0", 0x0000, 4096);
     put_device("pci0000:17/0000:17:01.0/0000:18:00.0");
-    put_config("/sys/devices/pci0000:17/0000:17:01.0/0000:18:00.0", 0x0011, 4096); /* bits that redirect nothing */
+    /* these bits redirect nothing */
+    put_config("/sys/devices/pci0000:17/0000:17:01.0/0000:18:00.0", 0x0011, 4096);
     put_gpu("pci0000:17/0000:17:01.0/0000:18:00.0/0000:1b:00.0", "7");
     put_gpu("pci0000:17/0000:17:01.0/0000:18:00.0/0000:1c:00.0", "7");
-    look("0000:1B:00.0", "0000:1c:00.0"); /* the driver writes large letters */
+    look("0000:1B:00.0", "0000:1c:00.0"); /* the driver writes upper-case letters */
     expect("hypervisor", -1, P2P_OK, "none");
     expect("registry", -1, P2P_OK, "");
     expect("version", -1, P2P_OK, "580.159.04");
@@ -225,12 +227,12 @@ static void what_loses_bytes_is_a_problem(void **state)
         put_config("/sys/devices/pci0000:17/0000:17:01.0", redirects[i], 4096);
         look("0000:1b:00.0", "0000:1c:00.0");
         expect("acs", 0, P2P_PROBLEM, "0000:17:01.0");
-        expect("acs", 1, P2P_UNKNOWN, "1 of 1"); /* its bridge's configuration is not there */
+        expect("acs", 1, P2P_UNKNOWN, "1 of 1"); /* its bridge's configuration is missing */
     }
     expect("iommu", 0, P2P_PROBLEM, "DMA");
     expect("iommu", 1, P2P_PROBLEM, "DMA-FQ");
     expect("registry", -1, P2P_PROBLEM, "ForceP2P");
-    expect("version", -1, P2P_PROBLEM, "580.15"); /* which 580.159.04 only begins with */
+    expect("version", -1, P2P_PROBLEM, "580.15"); /* 580.159.04 only begins with it */
     expect("wsl", -1, P2P_PROBLEM, "");
     assert_int_equal(facts.path[0][1], SYSTEM_PATH_SAME_ROOT);
 }
@@ -281,7 +283,7 @@ static void a_virtual_machine_hides_its_host(void **state)
     expect("iommu", 0, P2P_OK, "off");
 }
 
-/* Without privileges only the first 64 bytes are to be had; conventional PCI has 256. */
+/* Without privileges only the first 64 bytes are readable; conventional PCI stores 256. */
 static void what_cannot_be_read_is_unknown(void **state)
 {
     (void)state;
@@ -302,7 +304,7 @@ static void damaged_files_end(void **state)
     unsigned char config[4096];
     put_device("pci0000:17/0000:17:01.0");
     put_gpu("pci0000:17/0000:17:01.0/0000:1b:00.0", NULL);
-    memset(config, 0xff, sizeof(config)); /* what a device that is gone reads as */
+    memset(config, 0xff, sizeof(config)); /* a device that is gone reads as this */
     put_bytes("/sys/devices/pci0000:17/0000:17:01.0/config", config, sizeof(config));
     look("0000:1b:00.0", "0000:1b:00.0");
     expect("acs", 0, P2P_UNKNOWN, "");
@@ -316,6 +318,43 @@ static void damaged_files_end(void **state)
     expect("window", 0, P2P_UNKNOWN, "");
 }
 
+/* Every combination of outcomes of three devices: a remaining problem must harm a pair that does
+ * not work. */
+static void what_works_is_left_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        bool refuses, as_owner;
+    } kinds[] = {{"iommu", false, false}, {"acs", false, false}, {"window", true, true}, {"registry", true, false}};
+    static const int pairs[6][2] = {{0, 1}, {0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, 1}};
+    for (int code = 0; code < 4096; code++) {
+        p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX] = {{P2P_UNTESTED}};
+        p2p_facts f = {.n = 0};
+        for (int k = 0; k < 4; k++) {
+            f.list[f.n++] = (p2p_fact){P2P_PROBLEM, k == 3 ? -1 : 0, kinds[k].id, "", "text", "remedy"};
+        }
+        f.list[f.n++] = (p2p_fact){P2P_PROBLEM, 0, "link", "", "text", "remedy"};
+        for (int i = 0; i < 6; i++) {
+            outcome[pairs[i][0]][pairs[i][1]] = (p2p_outcome)(code >> 2 * i & 3);
+        }
+        p2p_facts_settle(&f, 3, outcome);
+        for (int k = 0; k < 4; k++) {
+            int works = 0, others = 0;
+            for (int i = 0; i < 6; i++) {
+                bool about = k == 3 || pairs[i][1] == 0 || (pairs[i][0] == 0 && !kinds[k].as_owner);
+                p2p_outcome is = (p2p_outcome)(code >> 2 * i & 3);
+                works += about && is == P2P_WORKS;
+                others += about && is != P2P_WORKS && (is != P2P_REFUSED || kinds[k].refuses);
+            }
+            bool settled = works > 0 && others == 0;
+            assert_int_equal(f.list[k].state, settled ? P2P_OK : P2P_PROBLEM);
+            assert_int_equal(f.list[k].remedy[0] == 0, settled);
+        }
+        assert_int_equal(f.list[4].state, P2P_PROBLEM);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +365,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_virtual_machine_hides_its_host, make_root, remove_root),
         cmocka_unit_test_setup_teardown(what_cannot_be_read_is_unknown, make_root, remove_root),
         cmocka_unit_test_setup_teardown(damaged_files_end, make_root, remove_root),
+        cmocka_unit_test(what_works_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* boxes.h - for the tests of boxes: makes boxes, and does in the program's memory what a box describes.
+/* boxes.h - for the tests of boxes: makes boxes, and copies them in the program's memory.
  *
  * Threads: any.
  * Locks: none.
@@ -11,7 +11,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* Calls `row(context, destination's offset, source's offset)` for every row of a box. */
+/* Calls `row(context, offset in the destination, offset in the source)` for every row of a box. */
 CONF_UNUSED static void each_row(const hd_box *box, void (*row)(void *context, size_t dst, size_t src), void *context)
 {
     size_t index[HD_BOX_DIMS] = {0};
@@ -47,7 +47,7 @@ CONF_UNUSED static void copy_row(void *context, size_t dst, size_t src)
     memcpy(m->dst + dst, m->src + src, m->row);
 }
 
-/* Copies the box as the definition has it. `src` must not change by it. */
+/* Copies the box as its definition demands. The copy must not change `src`. */
 CONF_UNUSED static void model_copy(const hd_box *box, uint8_t *dst, const uint8_t *src)
 {
     model m = {.dst = dst, .src = src, .row = box->row};
@@ -61,7 +61,7 @@ CONF_UNUSED static void widen(void *context, size_t dst, size_t src)
     m->src_end = src + m->row > m->src_end ? src + m->row : m->src_end;
 }
 
-/* Bytes from the first to behind the last one of both sides. */
+/* Bytes from the first to behind the last one on both sides. */
 CONF_UNUSED static void spans(const hd_box *box, size_t *dst, size_t *src)
 {
     model m = {.row = box->row};
@@ -86,7 +86,7 @@ CONF_UNUSED static void meet_src(void *context, size_t dst, size_t src)
     }
 }
 
-/* Whether source and destination in one buffer have a byte in common. */
+/* True if source and destination in one buffer share a byte. */
 CONF_UNUSED static bool sides_meet(const hd_box *box, size_t dst_offset, size_t src_offset, size_t all)
 {
     uint8_t *map = conf_memory(all);
@@ -109,7 +109,7 @@ CONF_UNUSED static hd_box box_of(size_t row, int dims, const size_t *count, cons
     return box;
 }
 
-/* Rows of a matrix with these pitches. */
+/* Returns the box of a matrix's rows with these pitches. */
 CONF_UNUSED static hd_box matrix(size_t row, size_t rows, size_t dst_pitch, size_t src_pitch)
 {
     return box_of(row, 1, &rows, &dst_pitch, &src_pitch);

@@ -1,18 +1,20 @@
-/* checks.h - what every conformance program checks with.
+/* checks.h - checks for every conformance program.
  *
  * - checks of statuses, messages and conditions
  * - a watchdog
- * - the list of what is open, so that a failed case leaves nothing behind
+ * - the list of open runtimes, so that a failed case leaves nothing behind
  * - child processes
  *
- * Threads: the checks work in every thread. A failed check in the main thread ends the case, in another thread the program.
- * Locks: that of the list of what is open.
+ * Threads: the checks work in every thread. A failed check in the main thread ends the case, in
+ * another thread the program.
+ * Locks: the lock of the list of open runtimes.
  * Always: a watchdog ends a case that hangs, and prints which one it was.
  */
 #ifndef CONFORMANCE_CHECKS_H
 #define CONFORMANCE_CHECKS_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -32,22 +34,25 @@
 #include <cmocka.h>
 #include <heddle.h>
 #include "support/sanitizers.h"
+#include "support/without.h"
 
 #define CONF_TSAN TEST_TSAN
 #define CONF_ASAN TEST_ASAN
-#define CONF_SLOWNESS (CONF_TSAN ? 10 : CONF_ASAN ? 4 : 1) /* how much slower than without sanitizers, about */
+/* roughly how much slower sanitizers make it */
+#define CONF_SLOWNESS (CONF_TSAN ? 10 : CONF_ASAN ? 4 : 1)
 #define CONF_SECOND INT64_C(1000000000)
 #define CONF_MILLISECOND INT64_C(1000000)
 #define CONF_UNUSED __attribute__((unused))
 
-/* ------------------------------------------------------------------------------------------------------- checks -- */
+/* ---- checks ---- */
 
 static inline bool conf_on_main(void)
 {
     return (long)getpid() == syscall(SYS_gettid);
 }
 
-/* Set where a failed check must end the program, because locks or threads would be left behind. */
+/* Set if a failed check must end the program, because the case would leave locks or threads
+ * behind. */
 CONF_UNUSED static bool conf_failure_ends_program;
 
 CONF_UNUSED __attribute__((format(printf, 3, 4))) static void conf_fail_at(const char *file, int line,
@@ -73,7 +78,8 @@ CONF_UNUSED static void conf_ok_at(hd_status status, const char *what, const cha
     }
 }
 
-/* A failure leaves one line of text and the same facts in fields. `word` (may be NULL) must be in the text. */
+/* Checks a failure: one line of text, and the same facts in fields. The text must contain `word`,
+ * which may be NULL. */
 CONF_UNUSED static void conf_fails_at(hd_status status, hd_status expected, const char *word, const char *what,
                                       const char *file, int line)
 {
@@ -116,13 +122,48 @@ CONF_UNUSED static void conf_fails_at(hd_status status, hd_status expected, cons
         }                                                                                                              \
     } while (0)
 
-/* ----------------------------------------------------------------------------------------------------- watchdog -- */
+/* ---- watchdog ---- */
 
 static char conf_watched[256];
+static volatile double conf_watch_left; /* seconds of an idle processor */
+static volatile unsigned conf_watch_step;
 
+/* Returns the tasks per processor over the last minute, at least 1. A signal handler calls it, so
+ * no call here takes a lock. */
+CONF_UNUSED static double conf_machine_load(void)
+{
+    char text[64] = "";
+    int descriptor = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    ssize_t got = descriptor < 0 ? 0 : read(descriptor, text, sizeof text - 1);
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    double load = 0, place = 1;
+    bool fraction = false;
+    for (ssize_t i = 0; i < got && text[i] != ' '; i++) {
+        if (text[i] == '.') {
+            fraction = true;
+        } else {
+            place /= fraction ? 10 : 1;
+            load = fraction ? load + (text[i] - '0') * place : load * 10 + (text[i] - '0');
+        }
+    }
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    load /= processors > 0 ? (double)processors : 1;
+    return load > 1 ? load : 1;
+}
+
+/* If four programs share each processor, each takes four times as long. So a second counts by the
+ * share that the machine can give one program. The watchdog ends a hanging program at its limit on
+ * an idle machine, and later on a busy one. */
 CONF_UNUSED static void conf_watchdog_barks(int number)
 {
     (void)number;
+    conf_watch_left -= conf_watch_step / conf_machine_load();
+    if (conf_watch_left > 0.5) {
+        alarm(conf_watch_step);
+        return;
+    }
     static const char before[] = "watchdog: took too long, probably hangs: ";
     ssize_t ignored = write(2, before, sizeof before - 1);
     ignored += write(2, conf_watched, strlen(conf_watched));
@@ -134,12 +175,16 @@ CONF_UNUSED static void conf_watchdog_barks(int number)
     _Exit(98);
 }
 
-/* Ends the program when `what` takes more than `seconds` (many more under a sanitizer); 0 seconds: off. */
+/* Ends the program if `what` takes more than `seconds` of an idle machine (many more under a
+ * sanitizer). 0 seconds turn the watchdog off. */
 CONF_UNUSED static void conf_watch(const char *what, unsigned seconds)
 {
     snprintf(conf_watched, sizeof conf_watched, "%s", what);
     signal(SIGALRM, conf_watchdog_barks);
-    alarm(seconds * CONF_SLOWNESS);
+    unsigned limit = seconds * CONF_SLOWNESS, step = limit / 4;
+    conf_watch_left = limit;
+    conf_watch_step = step > 0 ? step : 1;
+    alarm(limit > 0 ? conf_watch_step : 0);
 }
 
 CONF_UNUSED static int conf_case_begins(void **state)
@@ -149,11 +194,11 @@ CONF_UNUSED static int conf_case_begins(void **state)
     return 0;
 }
 
-/* What is open, so that a case that fails leaves nothing behind for the next. */
+/* The open runtimes, so that a failed case leaves nothing behind for the next. */
 static hd_runtime *conf_opened[64];
 static pthread_mutex_t conf_opened_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Puts `now` where `before` is in the list of what is open (NULL: a free place). */
+/* Replaces `before` by `now` in the list of open runtimes (NULL: a free place). */
 CONF_UNUSED static void conf_track(hd_runtime *before, hd_runtime *now)
 {
     pthread_mutex_lock(&conf_opened_lock);
@@ -187,7 +232,7 @@ static inline void conf_sleep_ms(int milliseconds)
     nanosleep(&t, NULL);
 }
 
-/* Child processes of this one, zombies included. */
+/* Counts the child processes, zombies included. */
 CONF_UNUSED static int conf_children(void)
 {
     DIR *proc = opendir("/proc");
@@ -212,7 +257,8 @@ CONF_UNUSED static int conf_children(void)
     return n;
 }
 
-/* Whether there are n child processes, soon. A child that has ended, or that tests a pair of devices, may be there for a moment more. */
+/* Waits for n child processes; false if it waits too long. A child that ended or tests a pair of
+ * devices may still exist for a moment. */
 CONF_UNUSED static bool conf_children_become(int n)
 {
     for (int i = 0; i < 1000 * CONF_SLOWNESS; i++) {

@@ -1,8 +1,9 @@
-/* claim_scene.h - what the cases of claims begin with: a runtime with device, pinned and unified memory that holds ones.
+/* claim_scene.h - the scene in which cases of claims begin: a runtime with device, pinned and
+ * unified memory full of ones.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: all three have the same number of words.
+ * Always: all three buffers contain the same number of words.
  */
 #ifndef CONFORMANCE_CLAIM_SCENE_H
 #define CONFORMANCE_CLAIM_SCENE_H

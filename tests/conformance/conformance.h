@@ -1,28 +1,32 @@
-/* conformance.h - what the conformance programs share: checks (checks.h), work to do (work.h), and opening a runtime.
+/* conformance.h - shared code of the conformance programs: checks (checks.h), work (work.h) and
+ * opening a runtime.
  *
- * The programs use the public API only and run on every provider and placement, which they take from the environment:
+ * The programs use the public API only and run on every provider and placement. They take both from
+ * the environment:
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=thread ./test_order
- *     HEDDLE_DRIVER=nvidia HEDDLE_PLACEMENT=inline ./test_order         on a machine with GPUs, one or more
+ *     HEDDLE_DRIVER=nvidia HEDDLE_PLACEMENT=inline ./test_order   on a machine with GPUs
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=process HEDDLE_WORKER=.../heddle-worker ./test_order
- * or all of them with ctest under the same environment.
+ * ctest runs all of them under the same environment.
  *
- * A program exits with 77 (skipped) where the driver or a device is missing. Cases that need two devices are skipped where
- * there is one. Other variables:
+ * A program exits with 77 (skipped) if the driver or a device is missing. With one device it skips
+ * cases that need two. Other variables:
  *     HEDDLE_TEST_FILTER=PATTERN    only the cases whose name matches ("*" and "?")
- *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (on host devices and with
- *                                   workers: always)
+ *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (host
+ *                                   devices and workers always run them)
  *     HEDDLE_TEST_KEEP_CONTEXTS=1   on nvidia, runtimes open in milliseconds (contexts.h)
- *     HEDDLE_TOOL=PATH              the `heddle` tool, to make kernel files; without it those cases are skipped
+ *     HEDDLE_TOOL=PATH              the `heddle` tool, to make kernel files; without it the program
+ *                                   skips those cases
  *     HEDDLE_GRAPHS=N HEDDLE_SEED=N number and seed of the random work graphs
- *     HEDDLE_ONLY_GRAPH=N           only the graph of that number, as a failure printed it
+ *     HEDDLE_ONLY_GRAPH=N           only the graph with the number that a failure printed
  *     HEDDLE_STRESS_SECONDS=N       how long the threads of the stress test work
  *     HEDDLE_TEST_ABORT=1           the watchdog aborts, for a core or a debugger
- *     HEDDLE_SWEEP_SECONDS=N        time for the sweep of failing driver calls; calls are left out to keep to it
+ *     HEDDLE_SWEEP_SECONDS=N        time limit of the sweep of failing driver calls, which leaves
+ *                                   out calls to keep it
  *     HEDDLE_FAULT_ROUNDS=N         how often in a row a device is lost and brought back
  *
- * Threads: the helpers work in every one, conf_begin in the main one.
+ * Threads: the helpers work in every thread, conf_begin in the main one.
  * Locks: none.
- * Always: no check looks at how long something took, only at what was finished before what.
+ * Always: no check measures time; checks look only at which operation finished before which.
  * Always: a watchdog ends a case that hangs, and prints which one it was.
  */
 #ifndef CONFORMANCE_H
@@ -39,7 +43,7 @@ CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **ou
     char text[8192];
     hd_options options = {.size = sizeof options, .settings = settings};
     if (settings != NULL && strstr(settings, "cuLaunchKernel:") != NULL) {
-        /* a test that counts launches by that call means each of them */
+        /* a test that counts launches by that call expects one call for each launch */
         snprintf(text, sizeof text, "%s chains=0", settings);
         options.settings = text;
     }
@@ -61,7 +65,7 @@ CONF_UNUSED static hd_runtime *conf_open(const char *settings)
     return runtime;
 }
 
-/* The same with formatted settings. */
+/* Does the same with formatted settings. */
 CONF_UNUSED __attribute__((format(printf, 1, 2))) static hd_runtime *conf_open_with(const char *format, ...)
 {
     char settings[1024];
@@ -93,13 +97,14 @@ CONF_UNUSED static bool conf_is_process(hd_runtime *runtime)
     return strcmp(info.placement, "process") == 0;
 }
 
-/* Whether a device that is lost takes no other one with it. A GPU without a worker takes the driver of the process. */
+/* True if the loss of a device leaves the others alone. A GPU without a worker takes down the
+ * driver of the process. */
 CONF_UNUSED static bool conf_isolates(hd_runtime *runtime)
 {
     return conf_is_host(runtime) || conf_is_process(runtime);
 }
 
-/* Whether kernels on `device` reach the memory of `owner`, as the driver reports. */
+/* True if kernels on `device` reach the memory of `owner`, as the driver reports. */
 CONF_UNUSED static bool conf_reaches(hd_runtime *runtime, int device, int owner)
 {
     if (device == owner || owner < 0) {
@@ -110,7 +115,7 @@ CONF_UNUSED static bool conf_reaches(hd_runtime *runtime, int device, int owner)
     return (info.peers >> owner & 1) != 0;
 }
 
-/* Skips the case (closing the runtime) where there are fewer devices. */
+/* Skips the case, and closes the runtime, if there are too few devices. */
 #define CONF_NEED_DEVICES(runtime, count)                                                                              \
     do {                                                                                                               \
         if (hd_device_count(runtime) < (count)) {                                                                      \
@@ -125,16 +130,17 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
     return text == NULL || text[0] == '\0' ? otherwise : strtoull(text, NULL, 0);
 }
 
-CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
+CONF_UNUSED static bool conf_on_gpus; /* set by conf_begin */
 
-/* How long a sweep over failing calls may take, in seconds. With a sanitizer it is as long, so fewer calls are tried: the same calls
- * fail without one in other placements. */
+/* How long a sweep over failing calls may take, in seconds. With a sanitizer the limit is the same,
+ * so the sweep tries fewer calls: the same calls fail without one in other placements. */
 CONF_UNUSED static double conf_sweep_seconds(uint64_t otherwise)
 {
     return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", otherwise);
 }
 
-/* How often a case does what takes a runtime of its own. On GPUs a fifth of `rounds`, at least 3: opening them takes a second. */
+/* How often a case repeats a step that needs its own runtime. On GPUs a fifth of `rounds`, at least
+ * 3: opening GPUs takes a second. */
 CONF_UNUSED static int conf_rounds(int rounds)
 {
     if (!conf_on_gpus || rounds < 3) {
@@ -151,7 +157,7 @@ CONF_UNUSED static void conf_exits(void)
     }
 }
 
-/* Called first in main: exits with 77 where there is nothing to run on. */
+/* Call it first in main. Exits with 77 if the driver or a device is missing. */
 CONF_UNUSED static void conf_begin(const char *program)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,16 +1,18 @@
-/* contexts.h - keeps the primary contexts of GPUs for as long as a test program runs, so that each of its many runtimes opens in milliseconds.
- * Without it opening GPUs, a second each, takes most of a suite's time.
+/* contexts.h - keeps the primary contexts of GPUs while a test program runs, so that each of its
+ * many runtimes opens in milliseconds. Otherwise opening GPUs, a second each, takes most of a
+ * suite's time.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: where there is no driver, nothing happens. Workers have contexts of their own: nothing is gained in placement process.
+ * Always: without a driver, nothing happens. Workers use their own contexts, so placement process
+ * gains nothing.
  */
 #ifndef CONFORMANCE_CONTEXTS_H
 #define CONFORMANCE_CONTEXTS_H
 
 #include <dlfcn.h>
 
-/* Of the first `devices` GPUs; until the program ends. */
+/* Keeps those of the first `devices` GPUs until the program ends. */
 CONF_UNUSED static void conf_keep_contexts(int devices)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

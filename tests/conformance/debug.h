@@ -1,5 +1,5 @@
-/* debug.h - what the tests of the option memory_debug share: figures and reports, whether a message was left alone, and
- * buffers with a label.
+/* debug.h - shared code of the tests of the option memory_debug: figures, reports, labelled
+ * buffers, and a check of the thread's message.
  *
  * Threads: any.
  * Locks: none.
@@ -31,7 +31,7 @@ CONF_UNUSED static char *json_of(hd_runtime *runtime)
     return text;
 }
 
-/* Puts a message of its own there, to see whether it stays. */
+/* Sets a message, so that the test sees if a call changes it. */
 CONF_UNUSED static void leave_message(void)
 {
     CONF_FAILS(hd_memory_report(NULL, HD_REPORT_TEXT, NULL, 0, NULL), HD_ERROR_HANDLE);
@@ -42,7 +42,8 @@ CONF_UNUSED static bool message_is_left(void)
     return strstr(hd_message(), "hd_memory_report") != NULL;
 }
 
-/* Never inlined: all that it allocates has one call site, whatever the compiler makes of loops. */
+/* Never inlined, so that all its allocations share one call site even if the compiler unrolls
+ * loops. */
 CONF_UNUSED __attribute__((noinline)) static hd_buffer *labelled(hd_lane *lane, size_t bytes, const char *label)
 {
     hd_buffer *b = NULL;

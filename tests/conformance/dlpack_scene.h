@@ -1,4 +1,5 @@
-/* dlpack_scene.h - what the cases of DLPack share: the deleters of both forms, and elements read by address and strides.
+/* dlpack_scene.h - shared code of the cases of DLPack: deleters of both forms, and reads of
+ * elements by address and strides.
  *
  * Threads: any.
  * Locks: none.
@@ -9,7 +10,7 @@
 #include "support/dlpack.h"
 #include "tensors.h"
 
-/* What a consumer does at its end. */
+/* Ends a consumer's use of the tensor. */
 CONF_UNUSED static void dl_delete(DLManagedTensorVersioned *m)
 {
     m->deleter(m);
@@ -23,7 +24,7 @@ CONF_UNUSED static DLManagedTensorVersioned *dl_export(const hd_tensor *t, int64
     return m;
 }
 
-/* A row-major tensor of words over a whole buffer. */
+/* Returns a row-major tensor of words over a whole buffer. */
 CONF_UNUSED static hd_tensor dl_words(hd_buffer *b)
 {
     hd_tensor t;
@@ -32,7 +33,7 @@ CONF_UNUSED static hd_tensor dl_words(hd_buffer *b)
     return t;
 }
 
-/* Whether the CPU uses this memory of the runtime by its address. */
+/* True if the CPU can use this memory of the runtime by its address. */
 CONF_UNUSED static bool dl_is_for_cpu(const DLTensor *t)
 {
     return t->device.device_type == kDLCPU || t->device.device_type == kDLCUDAHost;

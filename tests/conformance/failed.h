@@ -1,4 +1,5 @@
-/* failed.h - what the tests of failed operations share: the size of their buffers, and the check that a failure has an address.
+/* failed.h - shared code of the tests of failed operations: their buffer size, and the check that a
+ * failure names an address.
  *
  * Threads: any.
  * Locks: none.
@@ -10,7 +11,7 @@
 
 enum { words = 1000, bytes = words * 4 };
 
-/* The facts of a failed launch are complete. */
+/* Checks that a failed launch reports all its facts. */
 CONF_UNUSED static void check_address(hd_status status, const char *kernel, int device, int lane, hd_ticket ticket,
                                       int code)
 {

@@ -1,17 +1,19 @@
-/* fake_cupti_kernels.c - a library that looks like CUPTI, for tests: it reports planted activities when it is asked to give what it has.
+/* fake_cupti_kernels.c - a library that looks like CUPTI, for tests: on request it reports planted
+ * activities.
  *
- * FAKE_CUPTI in the environment has words:
- *   - refuses         there is another subscriber
- *   - uninitialized   it does not start
- *   - old             its version is
- *   - disabled        a kind of records cannot be enabled
- *   - ownclock        it takes no clock of the program's
- *   - bad             some records are out of bounds, or have impossible times
+ * FAKE_CUPTI in the environment is a list of words:
+ *     refuses         another subscriber exists
+ *     uninitialized   it does not start
+ *     old             its version is old
+ *     disabled        it cannot enable one kind of records
+ *     ownclock        it accepts no clock of the program
+ *     bad             some records are out of bounds, or report impossible times
  *
- * What it plants:
- * Per device 0 to 3: two kernels, a copy from the host, a copy to device 1, a fill.
+ * It plants two kernels, a copy from the host, a copy to device 1 and a fill on each of the devices
+ * 0 to 3.
  *
- * Threads: any. Locks: none; calls of a session come one after another, except that buffers are given on a thread of its own.
+ * Threads: any. Locks: none; calls of a session come one after another, except that another thread
+ * delivers the buffers.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -20,7 +22,7 @@
 #include "../../src/driver/cupti_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define OWN_ZERO 1000000 /* of its own clock */
+#define OWN_ZERO 1000000 /* on its own clock */
 
 static hdcupti_requested requested;
 static hdcupti_completed completed;
@@ -132,7 +134,7 @@ EXPORT hdcupti_result cuptiActivityFlushPeriod(uint32_t milliseconds)
     return 0;
 }
 
-/* Records stand one after another, each with its size in front. */
+/* Writes a record behind the last one, with its size in front. */
 static void add(uint8_t *buffer, size_t *at, const void *record, uint64_t bytes)
 {
     memcpy(buffer + *at, &bytes, sizeof bytes);
@@ -167,7 +169,7 @@ static void plant(uint8_t *buffer, size_t *at, uint32_t device, uint64_t time)
     add(buffer, at, &f, sizeof f);
 }
 
-/* Three for each device, of which none is good, and one that is not whole. */
+/* Plants three bad records for each device, and an incomplete one. */
 static void plant_bad(uint8_t *buffer, size_t *at, uint32_t device, uint64_t time)
 {
     hdcupti_memset f = {.kind = HDCUPTI_KIND_MEMSET, .start = 0, .end = 44, .device = device};
@@ -226,7 +228,7 @@ static void *give(void *unused)
     return unused;
 }
 
-/* On a thread of its own, and returns once all is given. */
+/* Delivers all buffers on another thread, and returns after that. */
 EXPORT hdcupti_result cuptiActivityFlushAll(uint32_t flag)
 {
     pthread_t thread;

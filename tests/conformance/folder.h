@@ -1,8 +1,9 @@
-/* folder.h - a folder of its own for each case of a test program, which goes with the case.
+/* folder.h - makes a folder for each case of a test program, and deletes it after the case.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: begin_case and end_case are conf_case_begins and conf_case_ends with the folder around them.
+ * Always: begin_case and end_case are conf_case_begins and conf_case_ends with the folder around
+ * them.
  */
 #ifndef CONFORMANCE_FOLDER_H
 #define CONFORMANCE_FOLDER_H

@@ -1,8 +1,9 @@
-/* foreign.h - work that a test puts into streams of its own, through the driver's entry points: fills, and functions that hold a stream up.
+/* foreign.h - work that a test puts into its own streams through the driver's entry points: fills,
+ * and functions that hold a stream up.
  *
- * Threads: any; the device's context is current where a function is documented to need it.
+ * Threads: any; the device's context is current if a function requires it.
  * Locks: none.
- * Always: with placement=process there is no driver in this process, and nothing of this is used.
+ * Always: with placement=process this process loads no driver, and no test uses this file.
  */
 #ifndef CONFORMANCE_FOREIGN_H
 #define CONFORMANCE_FOREIGN_H
@@ -69,7 +70,7 @@ CONF_UNUSED static void foreign_end(foreign *f)
     }
 }
 
-/* The device's context is current between these two. */
+/* The device's context is current between these two calls. */
 CONF_UNUSED static void foreign_enter(const foreign *f, int device)
 {
     CONF_EQUAL(f->cuCtxPushCurrent(f->context[device]), 0);
@@ -106,7 +107,7 @@ CONF_UNUSED static void foreign_free(const foreign *f, int device, uint64_t addr
     foreign_leave(f);
 }
 
-/* Something that holds a stream up until it is opened. */
+/* Holds a stream up until it is opened. */
 typedef struct gate {
     atomic_bool reached, open;
 } gate;

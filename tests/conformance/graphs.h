@@ -1,7 +1,8 @@
-/* graphs.h - the world of test_graphs.c: buffers, each with a model, lanes, devices, a log of what was done, and choices at random.
+/* graphs.h - the world of test_graphs.c: devices, lanes, buffers with their models, a log of all
+ * steps, and random choices.
  *
  * Threads: those that submit, with the world's lock.
- * Locks: the world's, which the caller holds.
+ * Locks: the lock of the world, which the caller holds.
  */
 #ifndef CONFORMANCE_GRAPHS_H
 #define CONFORMANCE_GRAPHS_H
@@ -34,14 +35,14 @@ typedef struct world {
     int devices;
     uint64_t peers[most_devices];
     conf_kernels k;
-    hd_buffer *zeros[most_devices]; /* for work that takes long */
+    hd_buffer *zeros[most_devices]; /* input of work that takes long */
     item items[most_buffers];
     int n_items;
     hd_lane *lanes[most_lanes];
     int n_lanes;
-    hd_lane *burst;   /* the only one that is used now; NULL: all are */
-    uint64_t chains;  /* at most so many launches in one */
-    uint64_t longest; /* that there was */
+    hd_lane *burst;   /* the only lane in use now; NULL: all are */
+    uint64_t chains;  /* the most launches in one chain */
+    uint64_t longest; /* the longest chain that was seen */
     bool perturbed;
     int graphs, graphs_perturbed; /* so far */
     uint64_t seed;
@@ -55,7 +56,7 @@ CONF_UNUSED static world w = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { zeros = CONF_TSAN ? 1 << 15 : 1 << 18 };
 
-/* ------------------------------------------------------------------------------------------------------- the log -- */
+/* ---- the log ---- */
 
 __attribute__((format(printf, 4, 5))) static void note(int buffer, size_t from, size_t to, const char *format, ...)
 {
@@ -101,13 +102,13 @@ CONF_UNUSED static void compare(int buffer, size_t offset, const uint8_t *got, s
     }
 }
 
-/* --------------------------------------------------------------------------------------------- choices at random -- */
+/* ---- choices at random ---- */
 
 typedef struct range {
     size_t offset, bytes;
 } range;
 
-/* A range in multiples of `unit`, never empty when the buffer has one unit. */
+/* A range in multiples of `unit`, not empty if the buffer contains one unit. */
 CONF_UNUSED static range some_range(conf_random *r, const item *x, size_t unit)
 {
     size_t units = x->bytes / unit;
@@ -181,7 +182,8 @@ CONF_UNUSED static uint32_t some_word(conf_random *r, const item *x)
 
 CONF_UNUSED static float *numbers(int at, range a)
 {
-    return (float *)(void *)(w.items[at].model + a.offset); /* models are aligned, the ranges of floats too */
+    /* models are aligned, and so are the ranges of floats */
+    return (float *)(void *)(w.items[at].model + a.offset);
 }
 
 #endif

@@ -1,11 +1,13 @@
-/* graphs_claims.h - operations of test_graphs.c whose work the program does itself: claims, claims on streams, calls in lanes, host calls.
+/* graphs_claims.h - operations of test_graphs.c whose work the program does itself: claims, claims
+ * on streams, calls in lanes, host calls.
  *
- * A claim is begun under the world's lock, where its effect is done on the model. Two threads of the test end the open claims in any order.
- * They wait until one is ready, and compare its bytes with the model as it was. Then they write the new ones, and end it.
+ * A submitter begins a claim under the world's lock, and updates the model there. Two threads of
+ * the test end the open claims in any order. Each waits until a claim is ready, and compares its
+ * bytes with the old model. Then it writes the new bytes, and ends the claim.
  *
- * Threads: those that submit, with the world's lock, two that end claims, and the library's.
- * Locks: `open_claims.lock`, shortly. A thread that ends claims takes no other one.
- * Always: when a claim is begun everything about it is decided, so its end changes nothing in the model.
+ * Threads: those that submit, with the world's lock, two that end claims, and those of the library.
+ * Locks: `open_claims.lock`, briefly. A thread that ends claims takes no other lock.
+ * Always: the begin of a claim decides everything, so its end changes nothing in the model.
  */
 #ifndef CONFORMANCE_GRAPHS_CLAIMS_H
 #define CONFORMANCE_GRAPHS_CLAIMS_H
@@ -15,13 +17,14 @@
 
 enum { open_most = 24, enders = 2 };
 
-/* A use of bytes by the program: what they have to be, and what it writes. */
+/* A use of bytes by the program: their expected content, and the new one. */
 typedef struct own_use {
     hd_claim *claim;
     int buffer;
     size_t offset, bytes;
-    unsigned char *at;       /* NULL: device memory */
-    uint8_t *before, *after; /* `before` is NULL where they are not read, `after` where they are not written */
+    unsigned char *at; /* NULL: device memory */
+    /* `before` is NULL if the claim does not read them, `after` if it does not write them */
+    uint8_t *before, *after;
     int graph;
 } own_use;
 
@@ -71,8 +74,9 @@ static void *ends_claims(void *argument)
                 u.claim = hd_claim_ready(u.claim) ? u.claim : NULL;
             }
         }
-        if (u.claim ==
-            NULL) { /* some are waited for by this thread, since polling alone runs no engine with placement=inline */
+        /* this thread waits for some claims, since polling alone runs no engine with
+         * placement=inline */
+        if (u.claim == NULL) {
             hd_claim *waited = open_claims.of[0].claim;
             pthread_mutex_unlock(&open_claims.lock);
             (void)hd_claim_wait(waited, CONF_MILLISECOND); /* another thread may end it meanwhile */
@@ -107,7 +111,7 @@ static void claims_begin(void)
     }
 }
 
-/* All claims have ended when it returns. */
+/* Returns once all claims have ended. */
 static void claims_end(void)
 {
     if (!open_claims.begun) {
@@ -131,7 +135,8 @@ static void claims_end(void)
     open_claims.begun = false;
 }
 
-/* A random use of a random buffer, with its effect on the model. `host`: only memory that the program has a pointer to. *arg: for the call. */
+/* Chooses a random use of a random buffer, and updates the model. `host`: only memory with a
+ * pointer for the program. *arg: for the call. */
 static bool choose_use(conf_random *r, bool host, own_use *u, hd_arg *arg)
 {
     int at = some_item(r);
@@ -159,7 +164,7 @@ static bool do_claim(conf_random *r, hd_ticket *out)
 {
     own_use u;
     hd_arg arg;
-    /* room first: once the model is changed, the claim has to begin */
+    /* room first: once the model changed, the claim has to begin */
     pthread_mutex_lock(&open_claims.lock);
     bool room = open_claims.n < open_most;
     pthread_mutex_unlock(&open_claims.lock);
@@ -175,7 +180,7 @@ static bool do_claim(conf_random *r, hd_ticket *out)
     }
     note(u.buffer, u.offset, u.offset + u.bytes, "claim%s%s", u.before ? ", reads" : "", u.after ? ", writes" : "");
     pthread_mutex_lock(&open_claims.lock);
-    open_claims.of[open_claims.n++] = u; /* submitters come one at a time, so there still is room */
+    open_claims.of[open_claims.n++] = u; /* submitters come one at a time, so there is still room */
     pthread_cond_broadcast(&open_claims.changed);
     pthread_mutex_unlock(&open_claims.lock);
     return true;
@@ -204,7 +209,7 @@ static bool do_host_call(conf_random *r, hd_ticket *out)
     return true;
 }
 
-/* Work that the program gives a stream: it fills bytes of one buffer. */
+/* Work that the program puts into a stream: it fills bytes of one buffer. */
 typedef struct stream_fill {
     unsigned long long address;
     uint32_t word;
@@ -218,7 +223,7 @@ static hd_status put_stream_fill(void *stream, void *context)
     return open_claims.driver.cuMemsetD32Async(f.address, f.word, f.count, stream) == 0 ? HD_OK : HD_ERROR_DRIVER;
 }
 
-/* A range of a buffer on the device that the program may fill; false: there is none. */
+/* Chooses a range of a buffer on the device that the program may fill; false if there is none. */
 static bool choose_fill(conf_random *r, int device, int *at, range *a, uint32_t *word)
 {
     *at = some_item(r);
@@ -250,7 +255,8 @@ static bool do_lane_call(conf_random *r, hd_ticket *out)
     return true;
 }
 
-/* It may wait for the engine, which waits for claims of the program. Other threads of the test end those, and need no lock that is held here. */
+/* It may wait for the engine, which waits for claims of the program. Other threads of the test end
+ * those, and need no lock that this thread holds. */
 static bool do_stream_claim(conf_random *r, hd_ticket *out)
 {
     int device = (int)conf_below(r, (uint64_t)w.devices), at;

@@ -1,12 +1,13 @@
-/* matmul.h - for the tests of matrix products: elements of all types, operands in all layouts, a reference in double precision.
+/* matmul.h - for the tests of matrix products: elements of all types, operands in all layouts, a
+ * reference in double precision.
  *
- * Threads: any, each with operands of its own.
+ * Threads: any, each with its own operands.
  * Locks: none.
  */
 #ifndef CONFORMANCE_MATMUL_H
 #define CONFORMANCE_MATMUL_H
 
-#include "conformance.h"
+#include "libraries.h"
 
 #include <complex.h>
 #include <math.h>
@@ -35,8 +36,8 @@ static inline bool mm_is_complex(hd_type type)
     return type == HD_TYPE_C64 || type == HD_TYPE_C128;
 }
 
-/* f16 and bf16 by their definition: `bits` of fraction, and the least exponent. The greatest finite number is below
- * 2^over. */
+/* f16 and bf16 by their definition: `bits` of fraction, and the least exponent. The greatest finite
+ * number is below 2^over. */
 static inline uint16_t mm_short_of(double x, int bits, int least, int over)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
@@ -102,22 +103,22 @@ static inline mm_number mm_get(hd_type type, const void *at)
 
 typedef enum mm_layout {
     MM_ROWS,           /* elements of a row side by side */
-    MM_COLUMNS,        /* of a column */
+    MM_COLUMNS,        /* elements of a column side by side */
     MM_PADDED_ROWS,    /* with a gap behind each row */
     MM_PADDED_COLUMNS, /* likewise */
     MM_SPARSE,         /* every second element, and a gap */
-    MM_BACKWARDS,      /* rows and columns from the last to the first */
+    MM_BACKWARDS,      /* from the last row and column to the first */
     MM_LAYOUTS
 } mm_layout;
 
 typedef struct mm_operand {
-    hd_tensor tensor; /* buffer NULL until it is put on a device */
-    uint8_t *data;    /* what the whole buffer holds */
+    hd_tensor tensor; /* its buffer is NULL until it is put on a device */
+    uint8_t *data;    /* the content of the whole buffer */
     size_t bytes;
 } mm_operand;
 
-/* Makes an operand of random numbers between -1 and 1. It begins some elements into its buffer, and the bytes
- * between its elements are random, too. */
+/* Makes an operand of random numbers between -1 and 1. It begins some elements into its buffer. The
+ * bytes between its elements are random, too. */
 CONF_UNUSED static mm_operand mm_make(hd_type type, int dims, const uint64_t *shape, mm_layout layout, size_t before,
                                       conf_random *r)
 {
@@ -165,8 +166,8 @@ CONF_UNUSED static void mm_free(mm_operand *o)
     *o = (mm_operand){.bytes = 0};
 }
 
-/* Returns where an element lies. Leading dimensions of the index that the tensor does not have are passed over.
- * Those of size 1 count as 0. */
+/* Returns the place of an element. It skips leading dimensions of the index that the tensor lacks.
+ * Dimensions of size 1 count as 0. */
 CONF_UNUSED static size_t mm_at(const hd_tensor *t, int dims, const uint64_t *batch, uint64_t row, uint64_t column)
 {
     int64_t at = (int64_t)t->offset + (int64_t)row * t->stride[t->dims - 2] + (int64_t)column * t->stride[t->dims - 1];
@@ -177,11 +178,12 @@ CONF_UNUSED static size_t mm_at(const hd_tensor *t, int dims, const uint64_t *ba
     return (size_t)at;
 }
 
-/* How wrong an element may be.
+/* Returns the error that an element may have.
  *
- * - Each of k products and sums is rounded once in the type of the calculation, in whichever order. So are alpha, beta and the last sum.
- * - What is stored is rounded once more, in the result and in the reference.
- * - Complex products take four roundings for one. */
+ * - Each of k products and sums is rounded once in the type of the calculation, in any order.
+ *   The same holds for alpha, beta and the last sum.
+ * - A stored value is rounded once more, in the result and in the reference.
+ * - Complex products take four roundings instead of one. */
 static inline double mm_tolerance(hd_type type, uint64_t k, double sum_of_sizes, double result)
 {
     double epsilon = type == HD_TYPE_F64 || type == HD_TYPE_C128 ? 0x1p-53 : 0x1p-24;
@@ -191,7 +193,7 @@ static inline double mm_tolerance(hd_type type, uint64_t k, double sum_of_sizes,
     return times * (double)(k + 4) * epsilon * sum_of_sizes + 2 * (stored * result + tiny);
 }
 
-/* Writes the product into c's data, as it should be. `allowed` gets how wrong each element may be.
+/* Writes the correct product into c's data. `allowed` gets the error that each element may have.
  * Its index is the byte offset in c's data / element size. It may be NULL. */
 CONF_UNUSED static void mm_reference(mm_operand *c, const mm_operand *a, const mm_operand *b, double alpha, double beta,
                                      double *allowed)
@@ -233,8 +235,8 @@ static inline bool mm_is_nan(mm_number x)
     return isnan(creal(x)) || isnan(cimag(x));
 }
 
-/* Checks that c's buffer holds the reference, within what is allowed. Between c's elements nothing is allowed: there
- * it holds exactly what it was. */
+/* Checks that c's buffer contains the reference, within the allowed error. The bytes between c's
+ * elements must not change. */
 CONF_UNUSED static void mm_compare(const mm_operand *c, const double *allowed, const char *what)
 {
     hd_type type = c->tensor.type;
@@ -257,7 +259,7 @@ CONF_UNUSED static void mm_compare(const mm_operand *c, const double *allowed, c
     free(got);
 }
 
-/* Makes the product on the device and here, and compares. The operands are on the device. */
+/* Makes the product on the device and here, and compares both. The operands are on the device. */
 CONF_UNUSED static void mm_check(hd_lane *lane, mm_operand *c, const mm_operand *a, const mm_operand *b, double alpha,
                                  double beta, const char *what)
 {
@@ -275,31 +277,7 @@ CONF_UNUSED static void mm_check(hd_lane *lane, mm_operand *c, const mm_operand 
     free(allowed);
 }
 
-/* ---- ways, and shapes ---- */
-
-/* Ways in which products are made here. The last one is the plain reference library where Debian puts it, which is often there. */
-CONF_UNUSED static const char *const ways[] = {"blas=builtin", "blas=auto",
-                                               "blas=/usr/lib/x86_64-linux-gnu/blas/libblas.so.3"};
-enum { WAYS = sizeof ways / sizeof ways[0] };
-
-/* NULL where the library is not installed. */
-CONF_UNUSED static hd_runtime *open_way(int way, const char *more)
-{
-    hd_runtime *runtime = conf_open_with("%s %s", ways[way], more);
-    char name[64] = "", why[512] = "";
-    hd_lane *lane = conf_default_lane(runtime, 0);
-    hd_status status = conf_matmul_library(lane, name, sizeof name, why, sizeof why);
-    if (status == HD_ERROR_OPTION && way >= 2) {
-        conf_close(runtime);
-        return NULL;
-    }
-    CONF_OK(status);
-    CONF_TRUE(name[0] != '\0');
-    if (way == 0) {
-        CONF_TRUE(strcmp(name, "built-in") == 0);
-    }
-    return runtime;
-}
+/* ---- shapes ---- */
 
 /* One product of operands with these layouts and shapes; c's shape follows from `batch`. */
 typedef struct shapes {
@@ -334,7 +312,7 @@ CONF_UNUSED static void try_one(hd_lane *lane, hd_type type, const shapes *s, co
     mm_free(&oc);
 }
 
-/* Rows side by side from the beginning of a buffer. */
+/* Returns rows side by side from the beginning of a buffer. */
 CONF_UNUSED static hd_tensor tensor(hd_buffer *buffer, hd_type type, uint64_t rows, uint64_t columns)
 {
     int64_t size = (int64_t)mm_size(type);

@@ -1,7 +1,9 @@
-/* memory_model.h - the model of test_memory_model.c: where blocks live, so that an overlap is seen at once, and the lanes that use them.
+/* memory_model.h - the model of test_memory_model.c: the addresses of all blocks, to find an
+ * overlap at once, and the lanes that use them.
  *
  * Threads: any.
- * Locks: the model's, and one per lane. Threads that use a lane share its lock, and the lane's end takes it exclusively.
+ * Locks: the lock of the model, and one per lane. Threads that use a lane share its lock; the end
+ * of the lane takes it exclusively.
  */
 #ifndef CONFORMANCE_MEMORY_MODEL_H
 #define CONFORMANCE_MEMORY_MODEL_H
@@ -26,12 +28,12 @@ typedef struct block {
     size_t bytes;
     uint64_t address;
     unsigned char *host; /* for PINNED and UNIFIED */
-    uint32_t word;       /* all of its content */
+    uint32_t word;       /* throughout its content */
 } block;
 
-CONF_UNUSED static block being_used; /* in a slot: a thread has taken its block */
+CONF_UNUSED static block being_used; /* in a slot: a thread took its block */
 
-/* Addresses of live blocks by rising address; no two overlap. */
+/* Addresses of live blocks in rising order; no two overlap. */
 typedef struct space {
     struct {
         uint64_t low, high;
@@ -61,7 +63,7 @@ typedef struct model {
     lane_slot lanes[DEVICES][LANES];
     _Atomic(block *) slots[SLOTS];
     pthread_mutex_t lock;
-    space spaces[DEVICES + 1]; /* the last one: host memory, where the program sees it */
+    space spaces[DEVICES + 1]; /* the last one is host memory, at the program's addresses */
     size_t live[DEVICES + 1], budget;
     held_block held[HOLDS];
     atomic_uint next_word, allocations, refused, late;
@@ -89,9 +91,9 @@ CONF_UNUSED static void broken(int line, const char *format, ...)
         }                                                                                                              \
     } while (0)
 
-/* --------------------------------------------------------------------------------------------- where blocks live -- */
+/* ---- addresses of blocks ---- */
 
-/* The first span that ends behind `at`. */
+/* Returns the first span that ends behind `at`. */
 CONF_UNUSED static int span_behind(const space *s, uint64_t at)
 {
     int low = 0, high = s->count;
@@ -154,7 +156,7 @@ CONF_UNUSED static void leave_block(const block *b)
     }
 }
 
-/* Whether so much more may live there: far below the limit, so that little is refused. */
+/* True if so much more may live there: far below the limit, so that few allocations fail. */
 CONF_UNUSED static bool reserve(int device, size_t bytes)
 {
     size_t *live = &m.live[device < 0 ? DEVICES : device];
@@ -172,9 +174,9 @@ CONF_UNUSED static void unreserve(int device, size_t bytes)
     pthread_mutex_unlock(&m.lock);
 }
 
-/* --------------------------------------------------------------------------------------------------------- lanes -- */
+/* ---- lanes ---- */
 
-/* A lane of a device, to be given back: one of those that come and go, or the thread's own. */
+/* Borrows a lane of a device: one of those that come and go, or the thread's own lane. */
 CONF_UNUSED static hd_lane *borrow_lane(conf_random *r, int device, lane_slot **slot)
 {
     *slot = NULL;
@@ -205,7 +207,7 @@ CONF_UNUSED static void renew_lane(conf_random *r)
     pthread_rwlock_unlock(&slot->lock);
 }
 
-/* A device whose kernels may use the block: its own, mostly, or a peer. */
+/* Returns a device whose kernels may use the block: usually its own, or a peer. */
 CONF_UNUSED static int user_of(conf_random *r, const block *b)
 {
     int any = (int)conf_below(r, (uint64_t)m.devices);
@@ -215,7 +217,7 @@ CONF_UNUSED static int user_of(conf_random *r, const block *b)
     return b->device;
 }
 
-/* Long work in front of what is submitted to the lane next. */
+/* Puts long work in front of the next work in the lane. */
 CONF_UNUSED static void delay_lane(conf_random *r, hd_lane *lane, int device)
 {
     size_t offset = (size_t)hd_lane_number(lane) % 256 * 4;

@@ -1,4 +1,5 @@
-/* owned.h - for the tests of memory in threads: a buffer whose owner keeps its content and its address on record.
+/* owned.h - for the tests of memory in threads: a buffer whose owner records its content and its
+ * address.
  *
  * Threads: one at a time owns a buffer.
  * Locks: none.

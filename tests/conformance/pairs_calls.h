@@ -1,10 +1,12 @@
-/* pairs_calls.h - how each public call is made with good handles, for test_pairs.c. There is a recipe for each function that
- * tests/conformance/make_pairs finds in the public headers.
+/* pairs_calls.h - recipes that make each public call with good handles, for test_pairs.c: one for
+ * each function that tests/conformance/make_pairs finds in the public headers.
  *
- * A recipe makes one call with what it is given, ends what the call has made, and returns the call's status. It does not wait for long, and changes
- * nothing that a later call needs. A function without a recipe does not compile: recipe_NAME is not declared.
+ * A recipe makes one call with the given objects, ends the objects that the call made, and returns
+ * the status of the call. It does not wait for long, and changes nothing that a later call needs. A
+ * function without a recipe does not compile: recipe_NAME is not declared.
  *
- * Threads: each recipe in two at once, with things of their own but for the one that the other thread ends.
+ * Threads: two run recipes at once, each on its own objects, except for the one that the other
+ * thread ends.
  * Locks: none.
  */
 #ifndef CONFORMANCE_PAIRS_CALLS_H
@@ -15,19 +17,19 @@
 
 enum { PAIR_BYTES = 4096, PAIR_ROW = 64, PAIR_WORDS = PAIR_BYTES / 4 };
 
-/* What a recipe may use: any of it may be ended by another thread. */
+/* Objects that a recipe may use; another thread may end any of them. */
 typedef struct things {
     hd_runtime *runtime;
     hd_lane *lane;
     hd_buffer *buffer; /* PAIR_BYTES on a device, pinned, unified or with checkpoints */
     hd_module *module;
-    hd_kernel *kernel; /* of the module; as wk_add_one takes it */
+    hd_kernel *kernel; /* of the module; wk_add_one launches it */
     hd_hold *hold;
     hd_claim *claim;
     hd_buffer *other, *third; /* on the lane's device */
     const void *image;        /* of the module */
     size_t image_bytes;
-    char image_file[64]; /* that has it */
+    char image_file[64]; /* a file with that image */
 } things;
 
 typedef hd_status recipe(things *t);
@@ -107,8 +109,9 @@ static hd_status recipe_hd_ticket_get_elapsed(things *t)
     hd_status status = hd_lane_get_ticket(t->lane, &ticket);
     status = status ? status : hd_ticket_get_elapsed(ticket, ticket, &ns);
     CONF_EQUAL(ns, 0);
-    return status == HD_ERROR_NOT_FOUND || status == HD_ERROR_TIMEOUT ? HD_OK
-                                                                      : status; /* the lane is busy, or has no times */
+    return status == HD_ERROR_NOT_FOUND || status == HD_ERROR_TIMEOUT
+               ? HD_OK
+               : status; /* the lane is busy, or keeps no times */
 }
 
 static hd_status recipe_hd_lane_wait(things *t)
@@ -265,7 +268,7 @@ static hd_status recipe_hd_launch(things *t)
 {
     static _Thread_local unsigned turn;
     wk_kernels k = {.add_one = t->kernel};
-    if (++turn % 4 == 0) { /* the buffer is used without an argument */
+    if (++turn % 4 == 0) { /* no argument of the launch uses the buffer */
         hd_arg args[] = {hd_inout(t->other), hd_u64(16), hd_also(hd_inout(t->buffer))};
         return hd_launch(t->lane, t->kernel, conf_grid(16, 128), conf_dims(128, 1, 1), 0, args, 3, NULL);
     }
@@ -411,7 +414,8 @@ static hd_status recipe_hd_hold_destroy(things *t)
 
 /* ---- DLPack ---- */
 
-/* What a stream is not for is refused after the handles: device memory of a GPU, or of a worker. */
+/* Memory that does not fit the stream is refused after the handles: device memory of a GPU, or of a
+ * worker. */
 static hd_status if_it_fits(hd_status status)
 {
     return status == HD_ERROR_UNSUPPORTED || status == HD_ERROR_ARGUMENT ? HD_OK : status;
@@ -495,7 +499,8 @@ static hd_status recipe_hd_dlpack_import_unversioned(things *t)
 
 /* ---- imports ---- */
 
-/* What no driver has, or with workers no process: it is refused behind all checks of handles. */
+/* No driver knows this address, and workers import nothing: the call is refused after all checks of
+ * handles. */
 static hd_status recipe_hd_import(things *t)
 {
     hd_buffer *made = NULL;
@@ -524,7 +529,7 @@ static hd_status recipe_hd_buffer_export(things *t)
     if (!status) {
         close(e.descriptor);
     }
-    return status == HD_ERROR_ARGUMENT ? HD_OK : status; /* not one piece */
+    return status == HD_ERROR_ARGUMENT ? HD_OK : status; /* not a piece */
 }
 
 static hd_status recipe_hd_import_descriptor(things *t)
@@ -575,7 +580,7 @@ static hd_status recipe_hd_claim_begin_stream(things *t)
 static hd_status recipe_hd_claim_ready(things *t)
 {
     hd_claim_ready(t->claim);
-    return hd_claim_wait(t->claim, 0); /* whether it was there at all */
+    return hd_claim_wait(t->claim, 0); /* fails if the claim was gone already */
 }
 
 static hd_status recipe_hd_claim_wait(things *t)
@@ -600,7 +605,7 @@ static hd_status recipe_hd_claim_get_pointer(things *t)
 {
     void *pointer = NULL;
     hd_status status = hd_claim_get_pointer(t->claim, 0, &pointer);
-    return status == HD_ERROR_ACCESS ? HD_OK : status; /* of a device */
+    return status == HD_ERROR_ACCESS ? HD_OK : status; /* memory of a device */
 }
 
 static hd_status recipe_hd_claim_get_ticket(things *t)
@@ -687,7 +692,7 @@ static hd_status recipe_hd_module_load(things *t)
     return status;
 }
 
-/* On host devices it is refused, and without the toolkit's libraries elsewhere, too. */
+/* Refused on host devices, and on GPUs without the libraries of the toolkit. */
 static hd_status and_unload(hd_status status, hd_module *made)
 {
     if (!status) {
@@ -772,7 +777,7 @@ static hd_status recipe_hd_loss_next(things *t)
     return status == HD_ERROR_NOT_FOUND ? HD_OK : status;
 }
 
-/* One trace of a runtime at a time: another pair's call may have begun or ended it. */
+/* A runtime writes one trace at a time: another pair's call may have begun or ended it. */
 static hd_status recipe_hd_trace_start(things *t)
 {
     hd_status status = hd_trace_start(t->runtime, "/dev/null", NULL);

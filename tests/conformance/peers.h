@@ -1,11 +1,12 @@
-/* peers.h - what the tests of peer access share.
+/* peers.h - shared code of the tests of peer access.
  *
  * - a folder per case
  * - checks of copies and kernels between two devices
- * - a script in front of the test program, and waiting for its progress
+ * - a script in front of the test program, and waits for its progress
  *
- * Peers that do not deliver are host devices (option host_corrupt), so most cases need those. Where a case counts tests, or changes what
- * they find, the test program is a script that stands in front of the real one.
+ * Only host devices can be peers that lose bytes (option host_corrupt), so most cases need them. If
+ * a case counts tests of pairs, or changes their results, the test program is a script in front of
+ * the real one.
  *
  * Threads: any. One at a time uses `first` and `second`.
  * Locks: none.
@@ -19,10 +20,10 @@
 CONF_UNUSED static const uint64_t words = 30000;
 CONF_UNUSED static const size_t bytes = 30000 * 4;
 
-/* Its folder has "cache", and what the script leaves and reads. */
+/* Its folder contains "cache", and the files that the script writes and reads. */
 #define PEER_CASE FOLDER_CASE
 
-/* ------------------------------------------------------------------------------------------------------- helpers -- */
+/* ---- helpers ---- */
 
 CONF_UNUSED static hd_peer_info ask(hd_runtime *runtime, int device, int owner)
 {
@@ -44,7 +45,7 @@ CONF_UNUSED static void expect(hd_runtime *runtime, int device, int owner, hd_pe
     }
 }
 
-/* Which of the two is a matter of speed, and what else the machine does. */
+/* Both count as good: speed and other load of the machine decide between them. */
 CONF_UNUSED static bool is_good(hd_peer_verdict verdict)
 {
     return verdict == HD_PEER_USABLE || verdict == HD_PEER_SLOW;
@@ -68,7 +69,7 @@ CONF_UNUSED static void make_buffers(hd_runtime *runtime, hd_buffer **buffers, i
     }
 }
 
-/* hd_copy is right both ways, however it goes. */
+/* Checks that hd_copy is right both ways, on any route. */
 CONF_UNUSED static void copies_are_right(hd_runtime *runtime, int a, int b)
 {
     hd_buffer *x = NULL, *y = NULL;
@@ -90,7 +91,7 @@ CONF_UNUSED static void copies_are_right(hd_runtime *runtime, int a, int b)
     hd_free(y);
 }
 
-/* A kernel of `device` writes to memory of `owner`, and reads it. */
+/* Checks that a kernel of `device` writes memory of `owner`, and reads it. */
 CONF_UNUSED static void kernels_are_right(hd_runtime *runtime, int device, int owner)
 {
     conf_kernels k = conf_builtins(runtime);
@@ -107,7 +108,8 @@ CONF_UNUSED static void kernels_are_right(hd_runtime *runtime, int device, int o
     hd_free(y);
 }
 
-/* ... or is refused before anything runs, with both devices named, a reason, and the ways out. */
+/* Checks that such a kernel is refused before anything runs. The message names both devices, a
+ * reason and the remedies. */
 CONF_UNUSED static void kernels_are_refused(hd_runtime *runtime, int device, int owner, const char *reason)
 {
     conf_kernels k = conf_builtins(runtime);
@@ -129,7 +131,7 @@ CONF_UNUSED static void kernels_are_refused(hd_runtime *runtime, int device, int
     CONF_EQUAL(error.device, device);
     CONF_FILLED(x, 0, 1, bytes);
     hd_free(x);
-    kernels_are_right(runtime, device, device); /* the lane goes on */
+    kernels_are_right(runtime, device, device); /* the lane still works */
 }
 
 #define NEED_HOST(runtime)                                                                                             \
@@ -140,7 +142,7 @@ CONF_UNUSED static void kernels_are_refused(hd_runtime *runtime, int device, int
         }                                                                                                              \
     } while (0)
 
-/* Closed again: whether the devices are host devices. */
+/* Opens and closes a runtime; true if its devices are host devices. */
 CONF_UNUSED static bool on_host(void)
 {
     hd_runtime *runtime = conf_open(NULL);
@@ -173,7 +175,7 @@ CONF_UNUSED static void remove_file(const char *name)
     unlink(path);
 }
 
-/* The real test program, beside the tool; false: it is not known where. */
+/* Finds the real test program, beside the tool; false if its place is unknown. */
 CONF_UNUSED static bool real_probe(char *out, size_t size)
 {
     const char *tool = getenv("HEDDLE_TOOL");
@@ -185,10 +187,11 @@ CONF_UNUSED static bool real_probe(char *out, size_t size)
     return access(out, X_OK) == 0;
 }
 
-/* Makes a script that stands in front of the test program. It skips the case where the real program cannot be found. The script:
+/* Makes a script that stands in front of the test program. It skips the case if it cannot find the
+ * real program. The script:
  *
  * - notes each run in "runs"
- * - makes "waiting" and waits, while there is "wait"
+ * - makes "waiting" and waits as long as "wait" exists
  * - adds the settings in "extra" and becomes the real program */
 CONF_UNUSED static void make_script(void)
 {

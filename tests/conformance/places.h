@@ -1,4 +1,5 @@
-/* places.h - what the tests of copies share: buffers in every kind of place, and what a runtime's peers are like.
+/* places.h - shared code of the tests of copies: buffers in every kind of place, and settings for
+ * peers.
  *
  * Threads: any.
  * Locks: none.
@@ -10,8 +11,8 @@
 
 typedef enum place {
     PLACE_DEVICE,  /* device 0 */
-    PLACE_OTHER,   /* device 1, or 0 where there is one */
-    PLACE_THIRD,   /* device 2, or the last one: in a ring of four it is no peer of the first */
+    PLACE_OTHER,   /* device 1, or 0 if it is the only one */
+    PLACE_THIRD,   /* device 2, or the last one: in a ring of four, devices 0 and 2 are not peers */
     PLACE_PINNED,  /* pinned host memory */
     PLACE_UNIFIED, /* of device 0 */
     PLACE_UNIFIED_OTHER,
@@ -21,10 +22,13 @@ typedef enum place {
 CONF_UNUSED static const char *const place_names[PLACES] = {"device", "other",   "third",
                                                             "pinned", "unified", "unified on the other"};
 
-/* Which devices reach each other: host devices as the option sets it, GPUs as they are. With the last setting none does. */
+/* Which devices reach each other. Host devices obey the option, GPUs keep their own links. With the
+ * last setting no device reaches another. */
 CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none", "host_peers=ring",
                                                          "peers=off"};
-enum { PLACE_SETTINGS = CONF_SLOWNESS > 1 ? 3 : 4 }; /* without peers is without peers, so the last can be left out */
+enum {
+    PLACE_SETTINGS = CONF_SLOWNESS > 1 ? 3 : 4
+}; /* the last setting also turns peers off, so slow builds leave it out */
 
 CONF_UNUSED static int place_device(hd_runtime *runtime, place where)
 {

@@ -1,9 +1,10 @@
-/* pool.h - for the tests of memory: a look at the statistics, threads, and the check that everything was given back.
+/* pool.h - for the tests of memory: checks of the statistics, threads, and the check that all
+ * memory was given back.
  *
- * Threads: the helpers work in every one.
+ * Threads: the helpers work in every thread.
  * Locks: none.
- * Always: no check depends on how long something took. Limits come from the option memory_limit, so that the tests
- * fit on a GPU that others use, too.
+ * Always: no check measures time. Limits come from the option memory_limit, so that the tests fit
+ * on a GPU that others use, too.
  */
 #ifndef CONFORMANCE_POOL_H
 #define CONFORMANCE_POOL_H
@@ -24,7 +25,8 @@ CONF_UNUSED static hd_memory_stats pool_stats(hd_runtime *runtime, int device)
     return stats;
 }
 
-/* Physical memory of a host device that is in use, as its driver reports. 0 for a GPU, whose memory others use, too. */
+/* Returns the physical memory in use on a host device, as its driver reports. 0 for a GPU, whose
+ * memory others use, too. */
 CONF_UNUSED static uint64_t pool_driver_holds(hd_runtime *runtime, int device)
 {
     hd_device_info info = {.size = sizeof info};
@@ -32,7 +34,8 @@ CONF_UNUSED static uint64_t pool_driver_holds(hd_runtime *runtime, int device)
     return info.is_host ? info.memory_bytes - info.memory_free_bytes : 0;
 }
 
-/* Checks what holds for the figures when no thread allocates. Returns NULL, or a text for what does not hold. */
+/* Checks the figures while no thread allocates. Returns NULL, or a text that describes the
+ * violation. */
 CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -67,8 +70,9 @@ CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
     return NULL;
 }
 
-/* Checks what holds at every moment, and, if `quiet`, what holds when no thread allocates. The latter is tried again: memory may still
- * be mapped ahead of need or be given back by itself, between two figures of one look. */
+/* Checks the figures; if `quiet`, also those that hold while no thread allocates. It tries the
+ * latter again: between two figures of one look, memory may still be mapped ahead of need or given
+ * back. */
 CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool quiet)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -98,7 +102,8 @@ CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool qu
     }
 }
 
-/* Where the engine runs on the caller, only calls that submit and wait notice what is finished in any lane. */
+/* If the engine runs on the caller, only calls that submit and wait see finished work of any
+ * lane. */
 CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
 {
     hd_buffer *x = NULL;
@@ -110,8 +115,8 @@ CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
     }
 }
 
-/* Nothing is live, so all physical memory can be given back, at the latest when the end of the work has been
- * noticed. */
+/* No buffer is live, so all physical memory can be given back, at the latest once the end of the
+ * work is seen. */
 CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -145,7 +150,7 @@ CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
     pool_consistent(runtime, device, true);
 }
 
-/* ------------------------------------------------------------------------------------------------------- threads -- */
+/* ---- threads ---- */
 
 typedef struct pool_thread {
     pthread_t thread;
@@ -156,8 +161,8 @@ typedef struct pool_thread {
     void *context;
 } pool_thread;
 
-/* Starts `count` threads with numbers and random numbers of their own. While they run a failed check ends the
- * program. */
+/* Starts `count` threads, each with its number and its random numbers. While they run, a failed
+ * check ends the program. */
 CONF_UNUSED static void pool_start(pool_thread *threads, int count, hd_runtime *runtime, uint64_t seed,
                                    void *(*function)(void *), void *context)
 {
@@ -180,7 +185,7 @@ CONF_UNUSED static void pool_join(pool_thread *threads, int count)
     conf_failure_ends_program = false;
 }
 
-/* A size at random: small ones, the borders of size classes, everything up to 1 MiB, and large ones. */
+/* Returns a random size: small, a border of a size class, anything up to 1 MiB, or large. */
 CONF_UNUSED static size_t pool_size(conf_random *r, size_t largest)
 {
     uint64_t kind = conf_below(r, 100);
@@ -188,7 +193,7 @@ CONF_UNUSED static size_t pool_size(conf_random *r, size_t largest)
     if (kind < 35) {
         bytes = 1 + conf_below(r, 4096);
     } else if (kind < 65) {
-        size_t row = (size_t)2048 << conf_below(r, 10); /* 2 KiB to 1 MiB, eighths of it */
+        size_t row = (size_t)2048 << conf_below(r, 10); /* 2 KiB to 1 MiB, in eighths */
         bytes = row / 8 * (8 + conf_below(r, 9)) + conf_below(r, 3) - 1;
     } else if (kind < 85) {
         bytes = 1 + conf_below(r, POOL_MIB);

@@ -1,10 +1,11 @@
-/* races.h - for tests in which threads do something to one object at the same moment, again and again.
+/* races.h - for tests in which threads use one object at the same moment, again and again.
  *
- * The main thread prepares a round, all meet, each waits a moment of its own, acts, and all meet again.
+ * The main thread prepares a round, and all threads meet. Each waits a moment of its own and acts.
+ * Then all meet again.
  *
- * Threads: the main one and those that pool_start has begun.
+ * Threads: the main one and those that pool_start began.
  * Locks: none.
- * Blocking: where they meet.
+ * Blocking: at each meeting.
  * Always: between two rounds only the main thread acts.
  */
 #ifndef CONFORMANCE_RACES_H
@@ -25,14 +26,15 @@ CONF_UNUSED static void race_make(race_rounds *r, unsigned threads)
     CONF_EQUAL(pthread_barrier_init(&r->barrier, NULL, threads), 0);
 }
 
-/* Whether there is another round: 200 at least, and then for as long as there is time, up to `most`. */
+/* True if another round follows: at least 200 rounds, then as long as there is time, up to
+ * `most`. */
 CONF_UNUSED static bool race_next(race_rounds *r, int most, int64_t nanoseconds)
 {
     int done = r->done++;
     return done < 200 || (done < most && conf_now() < r->begin + nanoseconds);
 }
 
-/* A little later, or not. */
+/* Waits a short moment, or not at all. */
 CONF_UNUSED static void race_moment(conf_random *random)
 {
     volatile uint64_t turns = conf_below(random, 2000);
@@ -41,7 +43,7 @@ CONF_UNUSED static void race_moment(conf_random *random)
     }
 }
 
-/* The beginning of a round, with its moment. False: there are no more. */
+/* Begins a round, with its moment. Returns false if no round is left. */
 CONF_UNUSED static bool race_meet(race_rounds *r, conf_random *random)
 {
     pthread_barrier_wait(&r->barrier);
@@ -52,13 +54,13 @@ CONF_UNUSED static bool race_meet(race_rounds *r, conf_random *random)
     return true;
 }
 
-/* The end of a round. */
+/* Ends a round. */
 CONF_UNUSED static void race_part(race_rounds *r)
 {
     pthread_barrier_wait(&r->barrier);
 }
 
-/* Called by the main thread: the others return, and are joined. */
+/* Called by the main thread: makes the others return, and joins them. */
 CONF_UNUSED static void race_end(race_rounds *r, pool_thread *others, int count)
 {
     atomic_store(&r->over, true);
@@ -67,7 +69,8 @@ CONF_UNUSED static void race_end(race_rounds *r, pool_thread *others, int count)
     pthread_barrier_destroy(&r->barrier);
 }
 
-/* Memory of that size that is given out now is given out once: had something gone back twice, two of these were one. */
+/* Checks that new allocations of that size do not overlap. If memory had been given back twice, two
+ * of them would share it. */
 CONF_UNUSED static void race_none_twice(hd_lane *lane, size_t bytes)
 {
     enum { n = 6 };

@@ -1,10 +1,10 @@
-/* side.h - for the tests of a worker that is lost, or comes back, while another operation is half-way.
+/* side.h - for the tests in which a worker is lost or restarts in the middle of another operation.
  *
- * It has a second thread, buffers to work with, and a process that has no descriptors left.
+ * It provides a second thread, buffers, and a way to use up all descriptors of the process.
  *
- * Threads: a case's second thread (side) is stopped at the right place by a worker that is stopped.
+ * Threads: a stopped worker stops the second thread of a case (side) at the right place.
  * Locks: none.
- * Always: where a thread did not get as far as intended, the case still holds, and only shows less.
+ * Always: if a thread does not get as far as intended, the case still passes, and only shows less.
  */
 #ifndef CONFORMANCE_SIDE_H
 #define CONFORMANCE_SIDE_H
@@ -14,14 +14,14 @@
 
 enum { words = 1 << 14, bytes = words * 4 };
 
-/* ------------------------------------------------------------------------------------------------- the second thread -- */
+/* ---- the second thread ---- */
 
 typedef struct side {
     void (*function)(struct side *s);
     pthread_t thread;
     atomic_int id;     /* of the thread, for /proc */
     atomic_int begun;  /* operations */
-    atomic_bool ended; /* it has nothing left to do */
+    atomic_bool ended; /* no operation is left */
     atomic_bool stop;
     hd_runtime *runtime;
     int device;
@@ -47,7 +47,8 @@ CONF_UNUSED static void side_start(side *s)
     CONF_EQUAL(pthread_create(&s->thread, NULL, side_runs, s), 0);
 }
 
-/* Waits until the thread has slept for a while over one operation, or has ended. On a busy machine it may take long to get there. */
+/* Waits until the thread slept for a while in one operation, or ended. On a busy machine it may
+ * take long to get there. */
 CONF_UNUSED static void side_settle(side *s)
 {
     int quiet = 0, begun = -1;
@@ -72,7 +73,7 @@ CONF_UNUSED static void restart_works(hd_runtime *runtime, int device, uint64_t 
     wk_check_facts(runtime, device, losses, losses);
 }
 
-/* A buffer of words, all finished. */
+/* Returns a buffer of words; all its work is finished. */
 CONF_UNUSED static hd_buffer *filled(hd_lane *lane, unsigned flags, uint32_t word)
 {
     hd_alloc_options options = {.size = sizeof options, .flags = flags};
@@ -90,7 +91,7 @@ CONF_UNUSED static void save(hd_buffer *buffer)
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
 }
 
-/* No descriptor is left for this process until that is undone. */
+/* Uses up the descriptors of this process until the caller restores the limit. */
 CONF_UNUSED static struct rlimit take_descriptors(void)
 {
     struct rlimit before, none;

@@ -1,4 +1,5 @@
-/* sweep.h - for the sweeps of failing driver calls: what a failed call has to report, and a pass's violations, once for all N.
+/* sweep.h - for the sweeps of failing driver calls: the report that a failed call must make, and
+ * the violations of a pass over all N.
  *
  * Threads: the main one.
  * Locks: none.
@@ -8,7 +9,8 @@
 
 #include "conformance.h"
 
-/* What was wrong in a pass. It is printed once for each kind, and counted. The case fails at the end of the pass. */
+/* The violations of a pass. The pass prints each kind once, and counts all. At its end the case
+ * fails. */
 static int violations;
 static char seen[64][160];
 
@@ -41,13 +43,14 @@ CONF_UNUSED __attribute__((format(printf, 2, 3))) static void violation(const ch
 
 #define SWEEP_STATUS(name) (UINT32_C(1) << -HD_ERROR_##name)
 
-/* What a driver call that fails may lead to in any scenario. */
+/* Statuses to which a failed driver call may lead in any scenario. */
 #define SWEEP_DRIVER_FAILS                                                                                             \
     (SWEEP_STATUS(MEMORY) | SWEEP_STATUS(HOST_MEMORY) | SWEEP_STATUS(DRIVER) | SWEEP_STATUS(DEVICE_LOST) |             \
      SWEEP_STATUS(FAILED) | SWEEP_STATUS(SYSTEM) | SWEEP_STATUS(IMAGE) | SWEEP_STATUS(NO_DRIVER) |                     \
      SWEEP_STATUS(NO_DEVICE) | SWEEP_STATUS(UNSUPPORTED))
 
-/* Counts a failed call. Its status has to be one of `expected`, its message one line that names a call. True for success. */
+/* Counts a failed call. Its status must be one of `expected`, and its message one line that names a
+ * call. Returns true for success. */
 CONF_UNUSED static bool sweep_step(const char *settings, int *failures, uint32_t expected, hd_status status,
                                    const char *call)
 {

@@ -1,4 +1,5 @@
-/* tensors.h - for the tests of tensors: random layouts, and the same elements moved one by one in the program's memory.
+/* tensors.h - for the tests of tensors: random layouts, and a model that moves their elements one
+ * by one in the program's memory.
  *
  * Threads: any.
  * Locks: none.
@@ -13,7 +14,8 @@ static const hd_type tensor_types[] = {HD_TYPE_I8,  HD_TYPE_U8,  HD_TYPE_I16, HD
                                        HD_TYPE_F32, HD_TYPE_F64, HD_TYPE_C64, HD_TYPE_C128};
 #define TENSOR_TYPES (sizeof tensor_types / sizeof tensor_types[0])
 
-/* A layout without a buffer: `offset` and strides as in hd_tensor, and the bytes that a buffer for it needs. */
+/* A layout without a buffer: `offset` and strides as in hd_tensor, and the bytes that its buffer
+ * needs. */
 typedef struct tensor_layout {
     hd_type type;
     int dims;
@@ -22,7 +24,8 @@ typedef struct tensor_layout {
     size_t offset, bytes;
 } tensor_layout;
 
-/* Up to about `elements` elements; sizes of which many are tiles' and many are odd. */
+/* Makes a shape of up to about `elements` elements. Many sizes are those of tiles, and many are
+ * odd. */
 CONF_UNUSED static void tensor_shape(conf_random *r, uint64_t elements, tensor_layout *l)
 {
     memset(l, 0, sizeof *l);
@@ -38,7 +41,8 @@ CONF_UNUSED static void tensor_shape(conf_random *r, uint64_t elements, tensor_l
     }
 }
 
-/* Makes strides for the shape: the dimensions in any order, with gaps, backwards, and from an odd byte on unless `plain` is set. */
+/* Makes strides for the shape: the dimensions in any order, with gaps, backwards, and from an odd
+ * byte on unless `plain` is set. */
 CONF_UNUSED static void tensor_strides(conf_random *r, bool plain, tensor_layout *l)
 {
     int order[HD_TENSOR_DIMS] = {0};
@@ -78,7 +82,7 @@ CONF_UNUSED static hd_tensor tensor_over(hd_buffer *buffer, const tensor_layout 
     return t;
 }
 
-/* The next index in row-major order; false behind the last one. */
+/* Moves to the next index in row-major order; false behind the last one. */
 static inline bool tensor_step(const uint64_t *shape, int dims, uint64_t *index)
 {
     int i = dims - 1;
@@ -96,7 +100,7 @@ static inline size_t tensor_at(size_t offset, const int64_t *stride, int dims, c
     return offset;
 }
 
-/* dst = src, in copies of the buffers' bytes; the shapes are the same, src may have strides 0. */
+/* dst = src, on copies of the buffers' bytes. Both shapes are the same; strides of src may be 0. */
 CONF_UNUSED static void tensor_move(const hd_tensor *dst, uint8_t *to, const hd_tensor *src, const uint8_t *from)
 {
     uint64_t index[HD_TENSOR_DIMS] = {0};
@@ -114,7 +118,7 @@ CONF_UNUSED static void tensor_move(const hd_tensor *dst, uint8_t *to, const hd_
 
 typedef enum tensor_place { PLACE_FIRST, PLACE_LAST, PLACE_PINNED, PLACE_UNIFIED, PLACES } tensor_place;
 
-/* A buffer there, with `content`. */
+/* Makes a buffer there, with `content`. */
 CONF_UNUSED static hd_buffer *tensor_buffer(hd_runtime *runtime, tensor_place place, const void *content, size_t bytes)
 {
     hd_buffer *b = NULL;

@@ -1,13 +1,13 @@
 /* test_blame.c - a failure names the kernel that failed, in whichever call reports it.
  *
- * Promise: A failure names the kernel that failed, in whichever call it is reported.
+ * Promise: Every call that reports a failure names the kernel that failed.
  *
  * The cases combine kinds of failure, calls that report, and one lane or two.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a kernel that had finished before is not named. Where several were under way the one that failed is reported first, since the
- * others come behind it.
+ * Always: no failure names a kernel that finished before. If several kernels were under way, the
+ * one that failed is reported first, since the others come behind it.
  */
 #include "workers.h"
 
@@ -20,7 +20,7 @@ enum { STRAY, TRAP, OVERDUE, CRASH, KILLED, KINDS };
 typedef struct kind {
     const char *name, *kernel;
     bool needs_worker;
-    bool is_slow; /* takes as long as the option watchdog sets */
+    bool is_slow; /* takes as long as the option watchdog allows */
 } kind;
 
 static const kind kinds[KINDS] = {
@@ -38,7 +38,7 @@ typedef struct scene {
     int kind;
     hd_lane *lane, *other;
     hd_buffer *y, *z, *pinned;
-    hd_buffer *target; /* nothing can be read from it */
+    hd_buffer *target; /* no copy can read it */
     wk_gate gate;
     hd_ticket culprit;
     int lane_number;
@@ -58,7 +58,8 @@ static bool open_scene(scene *s, int which, const char *settings)
     s->builtin = conf_builtins(s->runtime);
     hd_lane *third = NULL;
     hd_buffer *x = NULL;
-    CONF_OK(hd_lane_create(s->runtime, 0, &s->other)); /* its number is lower than the culprit's */
+    /* its number is lower than that of the culprit's lane */
+    CONF_OK(hd_lane_create(s->runtime, 0, &s->other));
     CONF_OK(hd_lane_create(s->runtime, 0, &s->lane));
     CONF_OK(hd_lane_create(s->runtime, 0, &third));
     CONF_OK(hd_alloc(s->lane, bytes, &s->y));
@@ -78,7 +79,7 @@ static bool open_scene(scene *s, int which, const char *settings)
     return true;
 }
 
-/* The failure names the kernel, in text and fields. */
+/* Checks that the failure names the kernel, in text and fields. */
 static void check_blamed(const scene *s, const char *teller)
 {
     const char *kernel = kinds[s->kind].kernel;
@@ -95,7 +96,8 @@ static void check_blamed(const scene *s, const char *teller)
     }
 }
 
-/* Returns whether it was submitted. Otherwise the loss has been noticed already, and the refusal must report it as well. */
+/* Returns true if the work was submitted. Otherwise the loss is noticed already, and the refusal
+ * must report it as well. */
 static bool submitted(const scene *s, hd_status status)
 {
     if (status != HD_OK) {
@@ -105,7 +107,8 @@ static bool submitted(const scene *s, hd_status status)
     return status == HD_OK;
 }
 
-/* Launches the culprit, and in another lane work that waits for its result. Returns false if the loss was reported meanwhile. */
+/* Launches the culprit, and in another lane work that waits for its result. Returns false if the
+ * loss was reported meanwhile. */
 static bool go_wrong(scene *s, bool two_lanes)
 {
     s->target = two_lanes ? s->z : s->y;
@@ -147,7 +150,7 @@ static hd_status by_write(scene *s)
 {
     uint32_t got[words] = {0};
     hd_status status = hd_write(s->target, 0, got, bytes);
-    return status ? status : by_read(s); /* a write need not wait for what it replaces */
+    return status ? status : by_read(s); /* a write need not wait for the bytes that it replaces */
 }
 
 static hd_status by_copy(scene *s)
@@ -217,7 +220,7 @@ static hd_status by_launch(scene *s)
 static hd_status by_restart(scene *s)
 {
     CONF_TRUE(by_wait(s) == HD_ERROR_DEVICE_LOST);
-    if (conf_is_process(s->runtime)) { /* it comes back: what was lost before is still reported */
+    if (conf_is_process(s->runtime)) { /* the device restarts: the earlier loss is still reported */
         CONF_OK(hd_device_restart(s->runtime, 0));
         return by_wait(s);
     }
@@ -243,7 +246,7 @@ static hd_status by_loss_next(scene *s)
 typedef struct teller {
     const char *name;
     hd_status (*call)(scene *s);
-    bool brief; /* also for kinds that are slow */
+    bool brief; /* also with slow kinds */
 } teller;
 
 static const teller tellers[] = {
@@ -270,7 +273,7 @@ static void told_by_all(int which)
                 continue;
             }
             if (!open_scene(&s, which, "")) {
-                skip(); /* for one teller as for all */
+                skip(); /* no call can report it here */
             }
             if (go_wrong(&s, two_lanes != 0)) {
                 hd_status status = tellers[i].call(&s);
@@ -317,7 +320,7 @@ static void a_worker_that_is_killed(void **state)
 
 /* ---- the option launch_wait ---- */
 
-/* A launch that works: it is over when the call returns. */
+/* Checks a launch that works: it is over when the call returns. */
 static void check_waited(const scene *s)
 {
     hd_ticket ticket = {NULL, 0};
@@ -326,7 +329,7 @@ static void check_waited(const scene *s)
     CONF_FILLED(s->z, 0, 1, bytes);
 }
 
-/* Launches what goes wrong, and returns how the call ended. */
+/* Launches the culprit, and returns the status of the call. */
 static hd_status launch_culprit(scene *s, hd_ticket *out)
 {
     void *flags = NULL;
@@ -357,12 +360,13 @@ static void a_launch_that_waits_tells_itself(void **state)
         check_waited(&s);
         hd_ticket before = conf_lane_ticket(s.lane), ticket = {NULL, 0};
         s.culprit = (hd_ticket){s.lane, before.sequence + 1};
-        /* a kernel file, for host devices only, has names and kinds of parameters; PTX has their sizes */
+        /* a kernel file, for host devices only, lists names and kinds of parameters; PTX lists
+         * their sizes */
         CONF_FAILS_WITH(launch_culprit(&s, &ticket), HD_ERROR_DEVICE_LOST,
                         conf_on_gpus ? "grid 1 x 1 x 1, block 1 x 1 x 1, an argument = 0x"
                                      : "grid 1 x 1 x 1, block 1 x 1 x 1, y at 0x");
         check_blamed(&s, "hd_launch");
-        CONF_TRUE(ticket.lane == NULL); /* outputs are written on success only */
+        CONF_TRUE(ticket.lane == NULL); /* outputs are written only on success */
         if (which == STRAY) {
             CONF_TRUE(strstr(hd_message(), conf_on_gpus ? "an argument = 0x10" : "address = 16") != NULL);
         }
@@ -396,7 +400,7 @@ static void a_launch_that_waits_tells_what_the_driver_refused(void **state)
 
 /* ---- limits that pass ---- */
 
-/* The failure is a limit that passed, and names the kernel that is still at work. */
+/* Checks that the failure is a limit that passed, and names the kernel that still runs. */
 static void check_named(hd_status status, const scene *s, const char *call)
 {
     hd_error e = {.size = sizeof e};
@@ -422,7 +426,7 @@ static void a_limit_that_passes_names_what_is_under_way(void **state)
     hd_ticket behind, across;
     CONF_OK(wk_add_one(s.lane, s.k, s.y, words, &behind));
     CONF_OK(conf_copy(s.other, s.builtin, s.z, 0, s.y, 0, words, &across));
-    /* It may run before its engine has noted that it was given to the driver. */
+    /* It may run before its engine notes that the driver took it. */
     while (hd_wait(s.culprit, CONF_MILLISECOND) == HD_ERROR_TIMEOUT &&
            strstr(hd_message(), "not seen to start") != NULL) {
     }
@@ -436,14 +440,15 @@ static void a_limit_that_passes_names_what_is_under_way(void **state)
     check_named(hd_buffer_wait(s.z, HD_READ, CONF_MILLISECOND), &s, "hd_buffer_wait");
     check_named(hd_read(s.z, 0, got, bytes), &s, "hd_read");
     check_named(hd_read(s.gate.pinned, 0, got, bytes), &s, "hd_read of pinned memory");
-    CONF_FAILS(hd_wait(behind, 0), HD_ERROR_TIMEOUT); /* a call that only looks reports no more than that */
+    /* a call with limit 0 reports no more than that */
+    CONF_FAILS(hd_wait(behind, 0), HD_ERROR_TIMEOUT);
     CONF_TRUE(strstr(hd_message(), "unfinished") == NULL);
     wk_gate_open(&s.gate);
     CONF_OK(hd_wait(across, 60 * CONF_SECOND));
     close_scene(&s);
 }
 
-/* A lane of one device waits for another device's kernel. */
+/* A lane of one device waits for a kernel of another device. */
 static void what_another_device_is_at_is_named(void **state)
 {
     (void)state;
@@ -458,7 +463,7 @@ static void what_another_device_is_at_is_named(void **state)
     wk_warm(runtime, 0, k);
     wk_warm(runtime, 1, k);
     CONF_OK(hd_fill(y, 0, 0, bytes, NULL));
-    CONF_OK(hd_copy(z, 0, y, 0, bytes, NULL)); /* the way between them is known */
+    CONF_OK(hd_copy(z, 0, y, 0, bytes, NULL)); /* finds the route between them */
     CONF_FILLED(z, 0, 0, bytes);
     wk_gate gate;
     hd_ticket ticket;
@@ -478,11 +483,11 @@ static void what_another_device_is_at_is_named(void **state)
     CONF_TRUE(strcmp(e.kernel, "spin") == 0);
     wk_gate_open(&gate);
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
-    CONF_FILLED(z, 0, 2, bytes); /* y had one added, z another */
+    CONF_FILLED(z, 0, 2, bytes); /* one was added to y, another one to z */
     conf_close(runtime);
 }
 
-/* One of 32 launches that go to the driver together. All others are of kernels that are sure to end. */
+/* One of 32 launches that go to the driver together. The kernels of all others are sure to end. */
 static void one_in_the_middle_of_many(void **state)
 {
     (void)state;

@@ -1,12 +1,13 @@
-/* test_buffer.c - tracked memory: allocation, sizes and offsets of every kind, ranges, handles, mapping. Memory that work still uses is in
- * test_buffer_in_use.c.
+/* test_buffer.c - tracked memory: allocation, sizes and offsets of every kind, ranges, handles,
+ * mapping. test_buffer_in_use.c tests memory that work still uses.
  *
- * Promise: Bytes written to a buffer are the bytes read, for every size, offset and kind; bad ranges and handles are
- * refused.
+ * Promise: A buffer returns the bytes written, for every size, offset and kind; bad calls fail.
+ *
+ * Bad calls pass a bad range or handle.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: what was written is what is read.
+ * Always: a read returns the bytes that were written.
  */
 #include "conformance.h"
 #include <sys/mman.h>
@@ -78,7 +79,7 @@ static void writes_and_reads_ranges(void **state)
                 conf_pattern(source, length, ++seed);
                 CONF_OK(hd_write(buffers[b], offset, source, length));
                 memcpy(model + offset, source, length);
-                memset(source, 0xdd, length); /* may be reused on return */
+                memset(source, 0xdd, length); /* the call returned, so the program may reuse it */
                 uint8_t *target = got + 1 + seed % 5;
                 target[-1] = 0x77, target[length] = 0x78;
                 CONF_OK(hd_read(buffers[b], offset, target, length));
@@ -269,7 +270,7 @@ static void handles_go_stale(void **state)
         CONF_OK(hd_fill(stale, 0, 1, 64, NULL));
         hd_free(stale);
         hd_free(stale);
-        CONF_OK(hd_alloc(lane, 64, &fresh)); /* may well get the same place */
+        CONF_OK(hd_alloc(lane, 64, &fresh)); /* may get the same place */
         CONF_TRUE(fresh != stale);
         CONF_OK(hd_fill(fresh, 0, 0x22222222u, 64, NULL));
         hd_free(stale);
@@ -291,7 +292,7 @@ static void handles_go_stale(void **state)
         CONF_FILLED(fresh, 0, 0x22222222u, 64);
         hd_free(fresh);
     }
-    /* a lane or a kernel is no buffer, nor is memory that cannot be written */
+    /* a lane or a kernel is no buffer, and read-only memory is no destination */
     CONF_FAILS(hd_read((hd_buffer *)(void *)k.fill, 0, bytes, 1), HD_ERROR_HANDLE);
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CONF_TRUE(page != MAP_FAILED);
@@ -303,7 +304,7 @@ static void handles_go_stale(void **state)
 static void memory_is_reused(void **state)
 {
     (void)state;
-    /* far more than the device has, in all; not at once */
+    /* far more than the memory of the device in all, but not at once */
     hd_runtime *runtime = conf_open("host_memory=64M");
     hd_device_info info = {.size = sizeof info};
     hd_lane *lane = conf_default_lane(runtime, 0);
@@ -330,7 +331,7 @@ static void out_of_memory_is_an_error_and_passes(void **state)
     hd_runtime *runtime = conf_open("host_memory=64M");
     if (!conf_is_host(runtime)) {
         conf_close(runtime);
-        skip(); /* would take all memory of a GPU that others may use */
+        skip(); /* would take memory of a GPU that others may use */
     }
     hd_lane *lane = conf_default_lane(runtime, 0);
     for (int round = 0; round < 3; round++) {
@@ -370,7 +371,7 @@ static void maps_pinned_memory(void **state)
     CONF_OK(hd_alloc(lane, words * 4, &device));
     for (uint32_t round = 1; round < 10; round++) {
         uint32_t *p = NULL;
-        /* what the program writes is what a kernel reads */
+        /* a kernel reads the bytes that the program writes */
         CONF_OK(hd_map(pinned, HD_WRITE, (void **)&p));
         for (uint32_t i = 0; i < words; i++) {
             p[i] = round * 10000 + i;

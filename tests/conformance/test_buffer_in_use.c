@@ -1,16 +1,17 @@
-/* test_buffer_in_use.c - tracked memory that work still uses: freeing it, waiting for it, and transfers that do not wait for ever.
+/* test_buffer_in_use.c - memory that work still uses: frees, waits, and transfers that reach a
+ * limit.
  *
- * Promise: Work that uses freed memory never changes a later allocation, and a wait for such work ends at its limit.
+ * Promise: Work on freed memory never changes a later allocation; waits for it obey their limit.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: memory that was freed while in use never shows up in what is allocated later. Work that ends too fast to be seen running is
- * made longer.
+ * Always: work on memory that was freed in use never writes to later allocations. If work ends
+ * before the test sees it run, the test makes it longer.
  */
 #include "conformance.h"
 
-/* A buffer is freed while a long kernel is in front of work that uses it. What is allocated then, in the same lane or
- * in others, with other sizes, must never be written by that work. */
+/* Frees a buffer while a long kernel runs in front of work that uses it. That work must never write
+ * to later allocations, of any size, in the same lane or in others. */
 static void frees_while_in_use(void **state)
 {
     (void)state;
@@ -120,8 +121,9 @@ static void buffer_waits(void **state)
         hd_ticket ticket;
         conf_slow_run(&slow, lane, written, 0, ms, &ticket);
         hd_status status = hd_buffer_wait(written, HD_READ, 0);
-        hd_status other = hd_buffer_wait(slow.zeros, HD_READ, 0);   /* its readers do not matter to a reader */
-        hd_status writer = hd_buffer_wait(slow.zeros, HD_WRITE, 0); /* but they do to a writer */
+        /* a reader need not wait for its readers */
+        hd_status other = hd_buffer_wait(slow.zeros, HD_READ, 0);
+        hd_status writer = hd_buffer_wait(slow.zeros, HD_WRITE, 0); /* but a writer must */
         if (hd_done(ticket)) {
             continue;
         }
@@ -137,7 +139,8 @@ static void buffer_waits(void **state)
     conf_close(runtime);
 }
 
-/* The option transfer_timeout limits every call that waits for earlier work; later the same calls succeed. */
+/* The option transfer_timeout limits every call that waits for earlier work; later the same calls
+ * succeed. */
 static void transfers_time_out(void **state)
 {
     (void)state;
@@ -163,7 +166,7 @@ static void transfers_time_out(void **state)
         CONF_OK(conf_fill(lane, k, pinned, 0, 1024, 8, &last));
         hd_status read = hd_read(x, 0, got, 4096), map = hd_map(pinned, HD_READ, &p);
         hd_status write = hd_write(pinned, 0, got, 16);
-        if (hd_done(first)) { /* too fast to show it */
+        if (hd_done(first)) { /* it ended too fast */
             if (map == HD_OK) {
                 hd_unmap(pinned);
                 p = NULL;

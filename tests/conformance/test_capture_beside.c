@@ -1,13 +1,15 @@
-/* test_capture_beside.c - the program captures streams of its own into graphs while it uses the runtime.
+/* test_capture_beside.c - the program captures its own streams into graphs while it uses the
+ * runtime.
  *
- * Promise: Using the runtime never breaks a program's own stream capture, and a capture never costs a device.
+ * Promise: The runtime never breaks a stream capture of the program, and no capture costs a device.
  *
- * Captures are made in each mode of the driver. Beside them another thread launches, allocates memory that has to be mapped, reads, writes,
- * pins and loads modules. The capturing thread does the same itself, in the middle of its capture.
+ * Captures use each mode of the driver. Beside them another thread launches, allocates memory that
+ * has to be mapped, reads, writes, pins and loads modules. The capturing thread does the same
+ * itself, in the middle of its capture.
  *
  * Environment: HEDDLE_CAPTURES=N captures of each mode.
  *
- * Threads: the one that captures, and one beside it.
+ * Threads: one that captures, and one beside it.
  * Locks: none.
  */
 #include "conformance.h"
@@ -79,7 +81,7 @@ static void program_end(program *p)
     SUCCEEDS(p->cuDevicePrimaryCtxRelease(p->device));
 }
 
-/* ---- what is done with the runtime ---- */
+/* ---- uses of the runtime ---- */
 
 typedef struct user {
     hd_runtime *runtime;
@@ -148,7 +150,7 @@ static void loads(user *u)
 static void opens(user *u)
 {
     (void)u;
-    hd_runtime *second = conf_open(NULL); /* and everything that is done only once */
+    hd_runtime *second = conf_open(NULL); /* with all steps that happen only once */
     hd_lane *lane = conf_default_lane(second, 0);
     hd_buffer *b = NULL;
     CONF_OK(hd_alloc(lane, 4096, &b));
@@ -197,7 +199,8 @@ static void *acts_beside(void *argument)
 
 /* ---- captures ---- */
 
-/* One graph of a few nodes, with something in between. It has to work afterwards. */
+/* Captures a graph of a few nodes, with one use of the runtime in between. The graph has to work
+ * afterwards. */
 static void capture(program *p, int mode, unsigned value, void (*act)(user *u), user *u)
 {
     void *graph = NULL, *executable = NULL;
@@ -271,7 +274,7 @@ static void captures_beside_a_busy_runtime(void **state)
     conf_close(runtime);
 }
 
-/* The lane of a kernel that takes long is looked at meanwhile. */
+/* The engine looks at the lane of a kernel that takes long during the capture. */
 static void a_long_kernel_beside_a_capture(void **state)
 {
     (void)state;
@@ -284,7 +287,8 @@ static void a_long_kernel_beside_a_capture(void **state)
     CONF_OK(hd_lane_create(runtime, 0, &lane));
     void *graph = NULL;
     hd_ticket ticket;
-    for (double ms = 50;; ms *= 2) { /* the engine looks at a lane without progress every millisecond */
+    /* the engine looks at a lane without progress every millisecond */
+    for (double ms = 50;; ms *= 2) {
         conf_slow_run(&slow, lane, NULL, 0, ms, &ticket);
         SUCCEEDS(p.cuStreamBeginCapture(p.stream, mode_global));
         bool before = !hd_done(ticket);

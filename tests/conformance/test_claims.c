@@ -1,6 +1,9 @@
-/* test_claims.c - claims: bytes that the program uses itself, from a begin to an end that it decides.
+/* test_claims.c - claims: bytes that the program uses itself, from a begin to an end that it
+ * decides.
  *
- * Promise: What a claim uses is ordered like the bytes of any operation, in every placement; wrong claims are refused, and open ones named.
+ * Promise: Claimed bytes obey the order of operations in every placement; errors name open claims.
+ *
+ * Wrong claims are refused.
  *
  * Threads: the main one, and those that some cases begin.
  * Locks: none.
@@ -68,7 +71,7 @@ static void it_is_ready_when_the_bytes_are(void **state)
     CONF_OK(hd_claim_wait(apart, HD_FOREVER));
     hd_claim *writer = claim(&s, hd_out_range(s.pinned, 64, 64)), *low = claim(&s, hd_out_range(s.pinned, 0, 64));
     CONF_OK(hd_claim_end(reader, HD_OK));
-    CONF_OK(hd_claim_wait(writer, HD_FOREVER)); /* nor for those of other bytes */
+    CONF_OK(hd_claim_wait(writer, HD_FOREVER)); /* nor for readers of other bytes */
     CONF_FAILS(hd_claim_wait(low, CONF_MILLISECOND), HD_ERROR_TIMEOUT);
     CONF_OK(hd_claim_end(apart, HD_OK));
     CONF_OK(hd_claim_wait(low, HD_FOREVER));
@@ -89,7 +92,8 @@ static void an_early_end_keeps_the_order(void **state)
     CONF_TRUE(!hd_done(early));
     CONF_OK(hd_claim_end(first, HD_OK));
     CONF_OK(hd_wait(filled, HD_FOREVER));
-    CONF_OK(hd_wait(early, HD_FOREVER)); /* the fill does not read it, so its end may show a moment later */
+    /* the fill does not read it, so its end may show a moment later */
+    CONF_OK(hd_wait(early, HD_FOREVER));
     end(&s);
 }
 
@@ -155,7 +159,8 @@ static void freed_memory_stays_until_the_end(void **state)
         hd_claim *mine = NULL;
         CONF_OK(hd_claim_begin(s.runtime, &use, 1, &mine));
         CONF_OK(hd_claim_get_pointer(mine, 0, (void **)&q));
-        CONF_TRUE(p != q || !hd_claim_ready(mine)); /* where it is the same memory, it waits for the claim */
+        /* if it is the same memory, it waits for the claim */
+        CONF_TRUE(p != q || !hd_claim_ready(mine));
         p[0] = 1;
         CONF_OK(hd_claim_end(mine, HD_OK));
         hd_free(next);
@@ -171,7 +176,7 @@ static void freeing_claimed_memory_waits_for_nothing(void **state)
     hd_claim *c = claim(&s, hd_inout(s.device));
     hd_ticket behind;
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &behind));
-    hd_free(s.device); /* this thread has to end the claim */
+    hd_free(s.device); /* this thread must end the claim */
     s.device = NULL;
     CONF_TRUE(!hd_done(behind));
     CONF_OK(hd_claim_end(c, HD_OK));
@@ -201,7 +206,7 @@ static void a_failed_end_fails_its_readers_and_nothing_else(void **state)
     hd_claim *reader = NULL;
     hd_arg failed = hd_in(s.device);
     CONF_FAILS_WITH(hd_claim_begin(s.runtime, &failed, 1, &reader), HD_ERROR_FAILED, "left halo");
-    CONF_OK(hd_fill(s.device, 0, 9, bytes, NULL)); /* a new writer makes it good */
+    CONF_OK(hd_fill(s.device, 0, 9, bytes, NULL)); /* a new writer makes the content valid */
     CONF_OK(hd_read(s.device, 0, got, bytes));
     CONF_EQUAL(got[words - 1], 9);
     free(got);
@@ -260,14 +265,14 @@ static void a_callback_comes_when_it_is_ready(void **state)
     CONF_OK(hd_claim_on_ready(holds, is_ready, &first));
     await(&first);
     CONF_EQUAL(first.status, HD_OK);
-    CONF_OK(hd_claim_on_ready(waits, is_ready, &second)); /* ready by now, or soon */
+    CONF_OK(hd_claim_on_ready(waits, is_ready, &second)); /* ready now, or soon */
     await(&second);
     CONF_EQUAL(second.status, HD_OK);
     holds = claim(&s, hd_out(s.device)), waits = claim(&s, hd_in(s.device));
     CONF_OK(hd_claim_on_ready(waits, is_ready, &never));
     CONF_FAILS(hd_claim_on_ready(waits, is_ready, &never), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_claim_on_ready(holds, NULL, NULL), HD_ERROR_ARGUMENT);
-    CONF_OK(hd_claim_end(waits, HD_OK)); /* before it was ready: no call */
+    CONF_OK(hd_claim_end(waits, HD_OK)); /* not ready yet: no call */
     CONF_OK(hd_claim_end(holds, HD_ERROR_FAILED));
     told failed = {.ends = true};
     CONF_FAILS(hd_claim_on_ready(waits, is_ready, &failed), HD_ERROR_HANDLE);
@@ -329,7 +334,8 @@ static void wrong_claims_are_refused(void **state)
     end(&s);
 }
 
-/* Claims that nothing is in front of do not concern the engine, and others in the same lane do. A ring of few slots is filled many times in between. */
+/* Claims without work in front need no engine, others in the same lane do. In between, the case
+ * fills a ring of few slots many times. */
 static void some_with_the_engine_and_many_without(void **state)
 {
     (void)state;
@@ -383,7 +389,7 @@ static void open_claims_have_a_limit(void **state)
     CONF_FAILS(status, HD_ERROR_LIMIT);
     CONF_EQUAL(n, 160);
     hd_claim *anywhere = NULL;
-    use = hd_in(s.pinned); /* where the first device has no lane left, another one has */
+    use = hd_in(s.pinned); /* if the first device has no lane left, another device still has one */
     bool many = hd_device_count(s.runtime) > 1;
     status = hd_claim_begin(s.runtime, &use, 1, &anywhere);
     CONF_EQUAL(status, many ? HD_OK : HD_ERROR_LIMIT);
@@ -392,7 +398,7 @@ static void open_claims_have_a_limit(void **state)
         CONF_OK(hd_claim_end(anywhere, HD_OK));
     }
     hd_lane *lane = NULL;
-    CONF_OK(hd_lane_create(s.runtime, 0, &lane)); /* some are left to the program */
+    CONF_OK(hd_lane_create(s.runtime, 0, &lane)); /* some lanes remain for the program */
     hd_lane_destroy(lane);
     for (int round = 0; round < 3; round++) {
         CONF_OK(hd_claim_end(all[round * 7], HD_OK));
@@ -414,7 +420,7 @@ static void timeouts_name_the_claim(void **state)
     hd_arg use = hd_out(s.device);
     hd_claim *c = NULL;
     CONF_OK(hd_claim_begin_with(s.runtime, &use, 1, &options, &c));
-    CONF_OK(hd_claim_wait(c, HD_FOREVER)); /* so nothing else is unfinished */
+    CONF_OK(hd_claim_wait(c, HD_FOREVER)); /* so that nothing else is unfinished */
     CONF_OK(hd_buffer_wait(s.pinned, HD_WRITE, HD_FOREVER));
     CONF_OK(hd_buffer_wait(s.unified, HD_WRITE, HD_FOREVER));
     CONF_FAILS_WITH(hd_buffer_wait(s.device, HD_READ, CONF_MILLISECOND), HD_ERROR_TIMEOUT, "claim 'receive' of ");
@@ -477,11 +483,12 @@ static void hd_close_names_it_and_leaves_its_memory(void **state)
     hd_ticket copied;
     CONF_OK(hd_claim_begin_with(s.runtime, &use, 1, &options, &c));
     CONF_OK(hd_claim_get_pointer(c, 0, (void **)&p));
-    CONF_OK(hd_copy(s.device, 0, s.pinned, 0, bytes, &copied)); /* does not hold hd_close up either */
+    /* does not hold hd_close up either */
+    CONF_OK(hd_copy(s.device, 0, s.pinned, 0, bytes, &copied));
     conf_track(s.runtime, NULL);
     CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim 'forgotten' of ");
     for (int i = 0; i < words; i++) {
-        p[i] = 1; /* the memory is still there */
+        p[i] = 1; /* the memory still exists */
     }
     CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE);
     snprintf(settings, sizeof settings, "%s/report", folder);

@@ -1,11 +1,14 @@
-/* test_claims_beside.c - what a copy that waits for an open claim holds up: what uses the same bytes, and nothing else.
+/* test_claims_beside.c - work that a copy behind an open claim holds up: only work on the same
+ * bytes.
  *
- * Promise: While a claim is open, work on its bytes waits for its end, and transfers of other bytes go on.
+ * Promise: While a claim is open, work on its bytes waits, and transfers of other bytes continue.
  *
- * So do those of the thread that has to end the claim. Work on its bytes waits through whatever stands in between.
- * Every wait has the limit of a case. So what is held up fails there, and names what it waits for.
+ * The transfers of the thread that has to end the claim continue, too. Work on claimed bytes waits
+ * through any work in between. Every wait uses the limit of its case. If it passes, the wait fails
+ * and names the work that it waits for.
  *
- * Threads: the main one; some more read claimed bytes. Functions of the program run on threads of the library.
+ * Threads: the main one; some cases add readers of claimed bytes. Functions of the program run on
+ * threads of the library.
  * Locks: none.
  */
 #include "claim_scene.h"
@@ -44,7 +47,8 @@ static void copy_now(hd_buffer *to, size_t to_at, hd_buffer *from, size_t from_a
     CONF_OK(hd_wait(done, WAIT));
 }
 
-/* Transfers of all kinds between buffers that nothing else uses. They end before this returns. */
+/* Makes transfers of all kinds between buffers that nothing else uses. They end before this
+ * returns. */
 static void other_transfers(hd_runtime *runtime, int device)
 {
     enum { some = 2 * 4096 };
@@ -148,7 +152,7 @@ static void transfers_of_other_bytes_go_on(void **state)
     }
 }
 
-/* The host's bytes of unified memory, which a claim has, and pinned memory. */
+/* A claim on the host's bytes of unified memory, or on pinned memory. */
 static void claims_of_host_memory_are_no_different(void **state)
 {
     (void)state;
@@ -213,7 +217,7 @@ static void a_claim_that_fails_fails_its_copies_alone(void **state)
 
 /* ---- several claims ---- */
 
-/* The copies of claims that are ended in the other order than they were begun. */
+/* The program ends the claims in reverse order, while copies wait for each. */
 static void claims_may_end_in_any_order(void **state)
 {
     (void)state;
@@ -244,7 +248,7 @@ static void claims_may_end_in_any_order(void **state)
     end(&s);
 }
 
-/* More than there are lanes for: they end in the order of the claims, and hold up nothing else. */
+/* More claims than lanes: the copies end in the order of the claims, and hold up nothing else. */
 static void there_may_be_any_number_of_claims(void **state)
 {
     (void)state;
@@ -274,7 +278,7 @@ static void there_may_be_any_number_of_claims(void **state)
     end(&s);
 }
 
-/* One copy that waits for two claims does not make the copies of one of them wait for the other one. */
+/* One copy waits for two claims. Copies of one claim's bytes must not wait for the other claim. */
 static void a_copy_may_wait_for_two(void **state)
 {
     (void)state;
@@ -317,7 +321,8 @@ static void what_waits_for_a_copy_waits_for_its_claim(void **state)
     other_transfers(s.runtime, 0);
     CONF_OK(conf_fill(s.lane, s.k, y, 0, words, 4, &launch));
     CONF_OK(hd_copy(s.device, 0, y, 0, bytes, &last));
-    hd_claim *behind = claim(s.runtime, s.device); /* it waits for the copy, and so for the other claim */
+    /* it waits for the copy, and so for the other claim */
+    hd_claim *behind = claim(s.runtime, s.device);
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, NULL));
     other_transfers(s.runtime, 0);
     CONF_OK(hd_claim_end(behind, HD_OK)); /* before it is ready */
@@ -334,7 +339,8 @@ static void what_waits_for_a_copy_waits_for_its_claim(void **state)
     end(&s);
 }
 
-/* A lane of the program is in order: what it has submitted behind a launch that waits for a claim waits, too. Nothing else does. */
+/* A lane of the program is in order: behind a launch that waits for a claim, its later work waits,
+ * too. Other work does not. */
 static void a_lane_of_the_program_waits_for_its_claims(void **state)
 {
     (void)state;
@@ -344,9 +350,10 @@ static void a_lane_of_the_program_waits_for_its_claims(void **state)
     hd_claim *c = claim(s.runtime, x), *d = claim(s.runtime, y);
     hd_ticket first, second;
     CONF_OK(conf_fill(s.lane, s.k, x, 0, words, 4, NULL));
-    CONF_OK(conf_fill(s.lane, s.k, r, 0, words, 5, NULL)); /* waits in its lane for the first claim */
+    /* waits in its lane for the first claim */
+    CONF_OK(conf_fill(s.lane, s.k, r, 0, words, 5, NULL));
     CONF_OK(conf_fill(s.lane, s.k, y, 0, words, 6, NULL));
-    CONF_OK(conf_fill(s.lane, s.k, q, 0, words, 7, NULL)); /* and this for both */
+    CONF_OK(conf_fill(s.lane, s.k, q, 0, words, 7, NULL)); /* waits for both */
     CONF_OK(hd_copy(s.pinned, 0, r, 0, bytes / 2, &first));
     CONF_OK(hd_copy(s.pinned, bytes / 2, q, 0, bytes / 2, &second));
     other_transfers(s.runtime, 0);
@@ -376,7 +383,7 @@ typedef struct working {
     bool ready;
 } working;
 
-/* Submits a copy that waits for the end of this very call, and then needs others. */
+/* Submits a copy that waits for the end of this very call. Other transfers must end meanwhile. */
 static hd_status work(void *const *pointers, void *context)
 {
     working *w = context;
@@ -406,7 +413,8 @@ static void a_function_may_copy_other_bytes(void **state)
 
 /* ---- the program's own memory ---- */
 
-/* As many writes as the library has memory for do not wait for the claim, and leave enough for others. */
+/* Some writes do not wait for the claim: as many as the library can buffer. They leave enough
+ * memory for others. */
 static void writes_ahead_leave_room(void **state)
 {
     (void)state;
@@ -444,7 +452,7 @@ static void *read_it(void *context)
     return NULL;
 }
 
-/* Threads that read claimed bytes, more than there are chunks, and others that do not. */
+/* More threads than there are chunks read claimed bytes, and others read other bytes. */
 static void readers_that_wait_leave_room(void **state)
 {
     (void)state;
@@ -532,7 +540,8 @@ static void copies_between_devices_go_on(void **state)
         hd_runtime *runtime = conf_open(peers[p]);
         CONF_NEED_DEVICES(runtime, 2);
         for (int of_source = 0; of_source < 2; of_source++) {
-            between_devices(runtime, 16 << 10, of_source, 20); /* more than there are chunks of this size */
+            /* more than there are chunks of this size */
+            between_devices(runtime, 16 << 10, of_source, 20);
             between_devices(runtime, 512 << 10, of_source, 3);
             between_devices(runtime, 17 << 20, of_source, 2);
         }
@@ -540,7 +549,7 @@ static void copies_between_devices_go_on(void **state)
     }
 }
 
-/* The claim, the copies and what else goes on are of three devices. */
+/* The claim, its copies and the other work use three devices. */
 static void claims_reach_through_devices(void **state)
 {
     (void)state;

@@ -1,6 +1,9 @@
-/* test_claims_calls.c - functions of the program that Heddle calls: in lanes, with the lane's stream, and on threads of its own once bytes are there.
+/* test_claims_calls.c - functions of the program that Heddle calls: in lanes, with the lane's
+ * stream, and on its own threads once bytes are ready.
  *
- * Promise: A function of the program runs at its turn, among launches and copies, and what it returns is the outcome of its ticket.
+ * Promise: A function of the program runs at its turn, and its result is the outcome of its ticket.
+ *
+ * Its turn comes among launches and copies.
  *
  * Threads: the main one.
  * Locks: none.
@@ -12,7 +15,7 @@
 
 typedef struct adding {
     atomic_int calls;
-    uint32_t expects; /* of each word; 0: anything */
+    uint32_t expects; /* the value of each word; 0: any */
     uint32_t adds;
     bool wrong;
     hd_status returns;
@@ -80,7 +83,8 @@ static void parts_of_unified_memory_keep_the_rest(void **state)
             hd_arg use = conf_chance(&r, 50) ? hd_inout_range(large, at, bytes) : hd_out_range(large, at, bytes);
             a[i] = (adding){.adds = 3};
             if (use.access == HD_WRITE) {
-                CONF_OK(hd_fill(large, at, 9, bytes, NULL)); /* it adds to what it declares as not read */
+                /* the function adds to its bytes, so it must declare them as read */
+                CONF_OK(hd_fill(large, at, 9, bytes, NULL));
                 use = hd_inout_range(large, at, bytes);
                 for (int j = 0; j < words; j++) {
                     model[at / 4 + (size_t)j] = 9;
@@ -112,7 +116,8 @@ static void a_function_that_fails_fails_what_it_writes(void **state)
     adding bad = {.returns = HD_ERROR_SYSTEM}, never = {.adds = 1};
     hd_arg use = hd_out(s.pinned), uses[] = {hd_inout(s.unified), hd_in(s.pinned)};
     hd_ticket first, second;
-    hd_claim *holds = NULL; /* so that the first one has not failed yet when the second one is submitted */
+    /* so that the first one has not failed when the second one is submitted */
+    hd_claim *holds = NULL;
     CONF_OK(hd_claim_begin(s.runtime, &use, 1, &holds));
     CONF_OK(hd_host_call(s.runtime, add, &bad, &use, 1, &first));
     CONF_OK(hd_host_call(s.runtime, add, &never, uses, 2, &second));
@@ -146,7 +151,7 @@ static void device_memory_has_no_pointer(void **state)
     end(&s);
 }
 
-/* One call that waits for what another call, submitted later, does. */
+/* One call waits for an action of a later call. */
 typedef struct meeting {
     atomic_bool second_ran;
 } meeting;
@@ -214,7 +219,7 @@ static void a_call_may_submit_and_is_not_held_up(void **state)
     CONF_EQUAL(n->submitted, 63);
     adding many[200];
     memset(many, 0, sizeof many);
-    for (int i = 0; i < 200; i++) { /* while others end, one has room */
+    for (int i = 0; i < 200; i++) { /* once others end, there is room for one */
         CONF_OK(hd_host_call(s.runtime, add, &many[i], NULL, 0, &ticket));
     }
     CONF_OK(hd_wait(ticket, HD_FOREVER));
@@ -228,11 +233,11 @@ static void a_call_may_submit_and_is_not_held_up(void **state)
     free(n);
 }
 
-/* Calls of which each submits the next and waits for it: as deep as there can be calls. */
+/* Each call submits the next one and waits for it, as deep as the limit of calls. */
 typedef struct chain {
     scene *s;
     int depth, most;
-    int way; /* 0: for the ticket, 1: for its bytes, 2: with a claim of them */
+    int way; /* waits for: 0: the ticket, 1: its bytes, 2: its bytes, by a claim */
     hd_status status;
 } chain;
 
@@ -279,7 +284,7 @@ static void calls_may_wait_for_each_other(void **state)
     }
 }
 
-/* How many run at once, while some wait. */
+/* Counts how many calls run at once, while some wait. */
 typedef struct counted {
     scene *s;
     atomic_int runs, most;
@@ -308,7 +313,7 @@ static void no_more_run_than_call_threads(void **state)
     hd_ticket ticket, last;
     CONF_OK(hd_host_call(s.runtime, waits_for_next, &deep, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
-    for (int i = 0; i < 300; i++) { /* the threads that the chain has made do not run these */
+    for (int i = 0; i < 300; i++) { /* the threads that the chain made do not run these */
         CONF_OK(hd_host_call(s.runtime, is_counted, &c, NULL, 0, &last));
     }
     CONF_OK(hd_wait(last, HD_FOREVER));
@@ -400,7 +405,7 @@ static void a_lane_call_that_fails_fails_its_lane(void **state)
     hd_ticket first, second;
     CONF_OK(hd_lane_call(s.lane, put_fill, &bad, &use, 1, &first));
     hd_status status = hd_lane_call(lane, put_fill, &never, &reads, 1, &second);
-    CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED); /* where the failure is known already */
+    CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED); /* the failure may be known already */
     CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED, "the call of ");
     if (status == HD_OK) {
         CONF_FAILS_WITH(hd_wait(second, HD_FOREVER), HD_ERROR_FAILED, "HD_ERROR_SYSTEM");
@@ -447,7 +452,8 @@ static void values_that_are_no_status_are_named(void **state)
     end(&s);
 }
 
-/* What a function in a lane calls: each of these is refused, and the questions are answered. */
+/* Calls of a function in a lane: those that submit or wait are refused, and those that ask are
+ * answered. */
 typedef struct inside {
     scene *s;
     hd_claim *open;
@@ -571,11 +577,11 @@ static void a_lane_waits_for_tickets_of_any_kind(void **state)
     CONF_OK(hd_wait(filled, HD_FOREVER));
     CONF_TRUE(hd_done(launched));
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &copied));
-    CONF_OK(hd_lane_after(s.lane, copied, &filled)); /* of a copy lane */
+    CONF_OK(hd_lane_after(s.lane, copied, &filled)); /* in a copy lane */
     CONF_OK(hd_wait(filled, HD_FOREVER));
     CONF_TRUE(hd_done(copied));
-    CONF_OK(hd_lane_after(s.lane, (hd_ticket){NULL, 0}, NULL)); /* is always done */
-    CONF_OK(hd_lane_after(s.lane, filled, NULL));               /* its own */
+    CONF_OK(hd_lane_after(s.lane, (hd_ticket){NULL, 0}, NULL)); /* always done */
+    CONF_OK(hd_lane_after(s.lane, filled, NULL));               /* in its own lane */
     CONF_OK(hd_lane_wait(s.lane, HD_FOREVER));
     hd_free(far);
     end(&s);
@@ -599,7 +605,8 @@ static void a_lane_fails_with_the_ticket_that_it_waits_for(void **state)
             CONF_OK(hd_claim_end(c, HD_ERROR_FAILED));
         }
         CONF_FAILS(hd_wait(after, HD_FOREVER), HD_ERROR_FAILED);
-        CONF_TRUE(strstr(hd_message(), "reads") == NULL); /* the wait depends on it, and reads nothing */
+        /* the wait depends on it, and reads nothing */
+        CONF_TRUE(strstr(hd_message(), "reads") == NULL);
         CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
     }
     CONF_FAILS(hd_lane_after(NULL, (hd_ticket){NULL, 0}, NULL), HD_ERROR_HANDLE);

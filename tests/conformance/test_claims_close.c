@@ -1,6 +1,7 @@
-/* test_claims_close.c - hd_close while the program has claims and functions of its own under way, and hd_close in such a function.
+/* test_claims_close.c - hd_close while claims and functions of the program are under way, and
+ * hd_close in such a function.
  *
- * Promise: hd_close lets submitted functions run to their end and claims be ended, and is refused inside of a function.
+ * Promise: hd_close waits for submitted functions and open claims, and fails inside a function.
  *
  * Threads: the main one, which closes, and one that ends claims meanwhile.
  * Locks: none.
@@ -9,7 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- what goes on while it closes ---- */
+/* ---- calls under way while it closes ---- */
 
 enum { CALLS = 12 };
 
@@ -71,7 +72,7 @@ static void is_ready(hd_claim *claim, hd_status status, void *context)
     expect(b, hd_claim_end(claim, HD_OK));
 }
 
-/* Once hd_close has begun, ends what all others wait for. */
+/* Ends the claim that holds up all others, once hd_close has begun. */
 static void *ends_gate(void *context)
 {
     beside *b = context;
@@ -108,7 +109,7 @@ static void functions_run_to_their_end(void **state)
     }
 }
 
-/* One that has no calls behind it: only the thread's end of it lets hd_close go on. */
+/* No call waits behind this claim: hd_close continues only once the thread ends it. */
 static void a_claim_may_be_ended_while_it_closes(void **state)
 {
     (void)state;
@@ -151,7 +152,8 @@ static void a_forgotten_claim_has_the_time_of_work(void **state)
     CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim 'forgotten' of ");
     CONF_TRUE(conf_now() - begin_ns >= 100 * CONF_MILLISECOND);
     CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE);
-    while (threads_now() > before) { /* memory is left, and no thread; the watchdog ends the case */
+    /* memory may remain, but no thread; the watchdog ends the case */
+    while (threads_now() > before) {
         conf_sleep_ms(1);
     }
 }
@@ -214,7 +216,7 @@ static void it_is_refused_in_functions(void **state)
         CONF_OK(hd_wait(ticket, HD_FOREVER));
         CONF_EQUAL(atomic_load(&c.refused), 3);
     }
-    CONF_OK(hd_fill(s.device, 0, 2, bytes, NULL)); /* nothing has happened */
+    CONF_OK(hd_fill(s.device, 0, 2, bytes, NULL)); /* nothing happened */
     CONF_FILLED(s.device, 0, 2, bytes);
     end(&s);
 }

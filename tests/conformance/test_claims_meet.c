@@ -1,11 +1,14 @@
-/* test_claims_meet.c - work of several devices that waits for each other, as the kernels of NCCL do, among copies and kernels.
+/* test_claims_meet.c - work of several devices that waits for each other, as kernels of NCCL do,
+ * among copies and kernels.
  *
- * Promise: Lane calls and claims on streams whose work waits for each other on several devices end, in order.
+ * Promise: Claims and lane calls whose work meets on several devices all end, in order.
  *
- * They are submitted one after the other, and waits of the host for what is in front of them may come in between.
- * Each puts a function into a stream that waits there for those of the other devices, and then adds all devices' words.
- * Copies between devices and kernels in other lanes come before and after, so that lanes wait for each other's events in many ways.
- * On host devices only: functions of a GPU's streams may not wait for each other.
+ * The claims are on streams. The main thread submits the parts of a sum one after the other, and
+ * may wait for the work in front in between. Each part puts a function into a stream. It waits
+ * there for those of the other devices, and then adds the words of all devices. Copies between
+ * devices and kernels in other lanes come before and after, so that lanes wait for each other's
+ * events in many ways. The test runs on host devices only: functions in streams of a GPU may not
+ * wait for each other.
  *
  * Threads: the main one submits. Streams of the simulator run the functions.
  * Locks: `meeting.lock` in these functions.
@@ -16,9 +19,9 @@ enum { most_devices = 4, per_device = 3, words = 512, bytes = 4 * words, rounds 
 
 typedef struct place {
     hd_buffer *buffer;
-    uint32_t *at; /* the memory of a host device is the CPU's */
+    uint32_t *at; /* the CPU can use memory of host devices */
     uint32_t model[words];
-    hd_ticket last; /* what wrote it last */
+    hd_ticket last; /* its last writer */
 } place;
 
 static struct {
@@ -26,12 +29,13 @@ static struct {
     conf_kernels k;
     foreign f;
     int devices;
-    void *streams[most_devices];                           /* the program's */
-    hd_lane *lanes[most_devices][2], *meets[most_devices]; /* one lane of each device has all that meets */
+    void *streams[most_devices]; /* of the program */
+    /* one lane of each device runs all lane calls that meet */
+    hd_lane *lanes[most_devices][2], *meets[most_devices];
     place places[most_devices][per_device];
 } w;
 
-/* What the functions of one sum have in common: its last one frees it. */
+/* Shared by the functions of one sum; the last one frees it. */
 typedef struct sum {
     uint32_t *at[most_devices];
     int arrived, left;
@@ -78,7 +82,7 @@ static hd_status put_meets(void *stream, void *context)
     return w.f.cuLaunchHostFunc(stream, meets, context) == 0 ? HD_OK : HD_ERROR_DRIVER;
 }
 
-/* The device's part of a sum, by a lane call or on a stream of the program's. */
+/* Submits the device's part of a sum, by a lane call or on a stream of the program. */
 static void submit_part(sum *s, int d, place *p, bool on_stream)
 {
     const hd_arg use = hd_inout(p->buffer);
@@ -113,7 +117,8 @@ static void add_all(conf_random *r)
     for (int d = 0; d < w.devices; d++) {
         submit_part(s, d, of[d], streams && !(calls && d % 2));
         if (waits && d + 1 < w.devices) {
-            CONF_OK(hd_wait(before[d], 60 * CONF_SECOND)); /* it is in front of a part that waits for the last one */
+            /* that work is in front of a part that waits for the last part */
+            CONF_OK(hd_wait(before[d], 60 * CONF_SECOND));
         }
     }
 }
@@ -206,7 +211,7 @@ static void it_ends_under_perturbed_schedules(void **state)
 
 int main(void)
 {
-    conf_failure_ends_program = true; /* work may wait for ever */
+    conf_failure_ends_program = true; /* a failure could leave work that waits for ever */
     conf_begin("test_claims_meet");
     hd_runtime *runtime = conf_open(NULL);
     const bool applies = conf_is_host(runtime) && !conf_is_process(runtime);

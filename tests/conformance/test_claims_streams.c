@@ -1,6 +1,9 @@
-/* test_claims_streams.c - claims on streams of the program's own: what it puts there is in order with Heddle's work, and nothing waits on the host.
+/* test_claims_streams.c - claims on streams of the program: its work there is in order with
+ * Heddle's work, and nothing waits on the host.
  *
- * Promise: Work in a stream of the program comes behind what its claim waits for, and before what waits for the claim.
+ * Promise: Work in a stream of the program runs at its claim's place in the order of all work.
+ *
+ * It runs behind the work for which its claim waits, and before the work that waits for the claim.
  *
  * Threads: the main one.
  * Locks: none.
@@ -72,7 +75,8 @@ static hd_claim *claim(scene *s, const hd_arg *uses, size_t n, void *stream)
     return c;
 }
 
-/* Kernels, the program's copies, and Heddle's copies in turns: each sees what the one before it wrote. */
+/* Kernels, the program's copies, and Heddle's copies take turns: each sees the result of the one
+ * before. */
 static void in_turns(scene *s, void *stream)
 {
     hd_buffer *history = NULL;
@@ -131,7 +135,7 @@ static void later_work_waits_for_the_stream(void **state)
     foreign_leave(&s.f);
     put_fill(&s, s.x, 5, s.stream);
     CONF_FAILS_WITH(hd_buffer_wait(s.x, HD_READ, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT, "a claim on a stream of ");
-    CONF_OK(hd_claim_end(c, HD_OK)); /* returns at once, while the stream stands */
+    CONF_OK(hd_claim_end(c, HD_OK)); /* returns at once, although the stream is blocked */
     CONF_OK(conf_fill(s.lane, s.k, s.x, 0, words, 6, &filled));
     CONF_FAILS(hd_wait(filled, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);
     CONF_TRUE(!hd_done(ticket));
@@ -172,7 +176,8 @@ static void the_stream_waits_for_earlier_work(void **state)
     end(&s);
 }
 
-/* The stream has none of the waits of a claim that was not begun. So a later claim on it is not in order with that. */
+/* The stream waits for nothing that a failed begin names. So a later claim on it is not in order
+ * with that work. */
 static void a_claim_that_failed_orders_no_other(void **state)
 {
     (void)state;
@@ -263,13 +268,16 @@ static void captures_are_refused_and_not_spoilt(void **state)
     foreign_enter(&s.f, 0);
     CONF_EQUAL(s.f.cuStreamBeginCapture(s.stream, 1), 0);
     foreign_leave(&s.f);
-    CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_UNSUPPORTED); /* it is open still */
+    /* the claim gets this outcome once the capture is over */
+    CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_UNSUPPORTED);
     foreign_enter(&s.f, 0);
     CONF_EQUAL(s.f.cuStreamEndCapture(s.stream, &graph), 0);
     CONF_EQUAL(s.f.cuGraphDestroy(graph), 0);
     foreign_leave(&s.f);
-    CONF_OK(hd_claim_end(c, HD_OK));
-    CONF_FILLED(s.x, 0, 4, bytes);
+    uint32_t word;
+    CONF_FAILS(hd_read(s.x, 0, &word, sizeof word), HD_ERROR_FAILED);
+    CONF_OK(hd_fill(s.x, 0, 2, bytes, NULL));
+    CONF_FILLED(s.x, 0, 2, bytes);
     end(&s);
 }
 
@@ -292,7 +300,8 @@ static void wrong_streams_are_refused(void **state)
     end(&s);
 }
 
-/* A driver may read memory behind a handle that is gone. Host devices look it up in a table. */
+/* A driver may read memory behind a handle of a destroyed stream. Host devices look handles up in a
+ * table. */
 static void a_stream_that_is_gone_ends_its_claim(void **state)
 {
     (void)state;
@@ -311,7 +320,7 @@ static void a_stream_that_is_gone_ends_its_claim(void **state)
     foreign_enter(&s.f, 0);
     CONF_EQUAL(s.f.cuStreamDestroy(gone), 0);
     foreign_leave(&s.f);
-    void *next = foreign_stream(&s.f, 0); /* may have the same place */
+    void *next = foreign_stream(&s.f, 0); /* may get the same address */
     CONF_FAILS_WITH(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE, "destroyed");
     CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE);
     CONF_FAILS(hd_buffer_wait(s.x, HD_READ, HD_FOREVER), HD_ERROR_FAILED);

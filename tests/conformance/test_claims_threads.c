@@ -1,10 +1,12 @@
-/* test_claims_threads.c - many threads begin, end and share claims, among copies and host calls, more threads than there are processors.
+/* test_claims_threads.c - many threads begin, end and share claims, among copies and host calls,
+ * with more threads than processors.
  *
- * Promise: Claims of many threads neither lose nor mix up what they write, where threads are preempted between any two steps.
+ * Promise: Preempted between any two steps, claims of many threads never lose or mix up writes.
  * Tier: stress.
  *
- * Each thread counts in a buffer of its own, mostly by claims that nothing is in front of, which end without the engine. All threads count in shared
- * buffers by claims and by host calls. Rings are short, so the engine meets lanes that have moved on by more than a ring without it.
+ * Each thread counts in its own buffer, mostly by claims without work in front, which end without
+ * the engine. All threads count in shared buffers by claims and by host calls. Rings are short. So
+ * lanes that the engine meets have often advanced by more than a ring without it.
  *
  * Threads: eight. Locks: none.
  */
@@ -22,7 +24,7 @@ static struct {
 
 typedef struct counter {
     hd_buffer *own, *device;
-    uint32_t count; /* what `own` has */
+    uint32_t count; /* the content of `own` */
     conf_random random;
 } counter;
 
@@ -65,7 +67,7 @@ static void claim_behind_a_copy(const counter *of)
     hd_claim *c;
     CONF_OK(hd_copy(of->device, 0, of->own, 0, bytes, NULL));
     CONF_OK(hd_claim_begin(w.runtime, &use, 1, &c));
-    CONF_OK(hd_claim_end(c, HD_OK)); /* before it is ready, also */
+    CONF_OK(hd_claim_end(c, HD_OK)); /* possibly before it is ready */
 }
 
 static void read_back(const counter *of)
@@ -148,7 +150,8 @@ static void nothing_is_lost(void **state)
 
 int main(void)
 {
-    conf_failure_ends_program = true; /* other threads may wait for what the failed one had claimed */
+    /* other threads may wait for bytes that the failed thread claimed */
+    conf_failure_ends_program = true;
     conf_begin("test_claims_threads");
     const struct CMUnitTest tests[] = {CONF_CASE(nothing_is_lost)};
     return cmocka_run_group_tests(tests, NULL, NULL);

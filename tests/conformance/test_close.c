@@ -1,11 +1,11 @@
-/* test_close.c - closing at any moment, and opening and closing many times. The moments are with work in flight, copies pending, objects
- * that are not given back, and threads that go on.
+/* test_close.c - closing at any moment, and many times: with work in flight,
+ * copies pending, objects that nobody gave back, and threads that live on.
  *
  * Promise: hd_close returns at any moment, uses nothing afterwards, and the next runtime works.
  *
- * Threads: some that have default lanes and outlive the runtime.
+ * Threads: some that use default lanes and outlive the runtime.
  * Locks: none. The threads wait at barriers.
- * Always: hd_close returns, nothing of the runtime is touched afterwards, and the next runtime works.
+ * Always: hd_close returns, nothing touches the runtime afterwards, and the next runtime works.
  */
 #include "conformance.h"
 
@@ -14,7 +14,8 @@
 
 enum { words = 5000, bytes = words * 4 };
 
-/* One case closes before the work ends, so the device and its thread are abandoned, as documented: not a leak to report. */
+/* One case closes before the work ends. As documented, hd_close abandons the device and its thread,
+ * which is no leak to report. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -84,7 +85,7 @@ static void with_lanes_that_wait_for_each_other(void **state)
     opens_and_works();
 }
 
-/* Work that does not end within close_timeout is abandoned; the program goes on. */
+/* hd_close abandons work that does not end within close_timeout; the program continues. */
 static void sooner_than_the_work_ends(void **state)
 {
     (void)state;
@@ -248,7 +249,7 @@ static void a_hundred_times(void **state)
     }
 }
 
-/* -------------------------------------------------------------------------------------- threads that live longer -- */
+/* ---- threads that live longer ---- */
 
 typedef struct survivor {
     hd_runtime *first, *second;
@@ -274,10 +275,11 @@ static void *lives_longer(void *argument)
         if (stage == 1) {
             CONF_FILLED(x, 0, value, bytes);
         }
-        pthread_barrier_wait(&shared.barrier); /* the main thread closes it now, with work in this thread's lane */
-        pthread_barrier_wait(&shared.barrier); /* and has opened the next one */
+        /* the main thread closes it now, with work in this thread's lane */
+        pthread_barrier_wait(&shared.barrier);
+        pthread_barrier_wait(&shared.barrier); /* the main thread opened the next one */
     }
-    return NULL; /* ends after its runtimes are gone */
+    return NULL; /* ends after its runtimes closed */
 }
 
 static void threads_outlive_runtimes(void **state)
@@ -294,7 +296,7 @@ static void threads_outlive_runtimes(void **state)
         }
         pthread_barrier_wait(&shared.barrier);
         conf_close(shared.first);
-        shared.second = conf_open(NULL); /* may well be at the same place */
+        shared.second = conf_open(NULL); /* may get the same address */
         pthread_barrier_wait(&shared.barrier);
         pthread_barrier_wait(&shared.barrier);
         conf_close(shared.second);

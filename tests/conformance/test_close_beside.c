@@ -1,10 +1,12 @@
 /* test_close_beside.c - hd_close while other threads are inside calls.
  *
- * Promise: A call that crosses hd_close returns a status, and nothing it uses is freed before.
+ * Promise: A call that crosses hd_close returns a status, and its objects live until it returns.
  *
- * Threads: up to 6 that call, and the main one, which closes. Each caller publishes when it is about to call.
+ * Threads: up to 6 that call, and the main one, which closes. Each caller publishes that it is
+ * about to call.
  * Locks: none.
- * Always: a call returns HD_OK, HANDLE, or that its work failed, and what comes later is refused. hd_close returns within its limit.
+ * Always: a call returns HD_OK, HANDLE, or that its work failed. Later calls are refused. hd_close
+ * returns within its limit.
  */
 #include "workers.h"
 
@@ -13,16 +15,16 @@
 
 enum { bytes = 1 << 16, callers = 6 };
 
-/* Work that does not end is left behind in this process: not a leak to report. */
+/* The process leaves work that does not end behind, which is no leak to report. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
     return "report_thread_leaks=0";
 }
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void)
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
 {
-    return "detect_leaks=0";
+    return 1;
 }
 
 typedef struct shared {
@@ -46,7 +48,7 @@ static hd_status call(const shared *all, int way, uint32_t *mine)
     case 0:
         return hd_buffer_wait(all->x, HD_READ_WRITE, HD_FOREVER);
     case 1:
-        return hd_alloc_host(all->runtime, 4096, &buffer); /* which hd_close gives back */
+        return hd_alloc_host(all->runtime, 4096, &buffer); /* which hd_close frees */
     case 2:
         return hd_lane_wait(all->lane, HD_FOREVER);
     case 3:
@@ -62,7 +64,7 @@ static hd_status call(const shared *all, int way, uint32_t *mine)
     }
 }
 
-/* Calls until it is refused. */
+/* Calls until a call is refused. */
 static void *goes_on(void *argument)
 {
     const caller *me = argument;
@@ -108,11 +110,85 @@ static void while_others_go_on(void **state)
     }
 }
 
-/* ---- calls that go on inside after hd_close has ended all handles ---- */
+/* ---- calls that never stop ---- */
+
+enum { busy_most = 8 };
+
+typedef struct busy {
+    const shared *all;
+    conf_random random;
+    atomic_bool *closed;
+    pthread_t thread;
+} busy;
+
+static hd_status busy_call(const shared *all, conf_random *random, uint32_t *mine)
+{
+    hd_claim *claim = NULL;
+    hd_arg use = hd_in(all->y);
+    hd_buffer *buffer = NULL;
+    hd_status status;
+    switch (conf_below(random, 9)) {
+    case 0:
+        return hd_memory_trim(all->runtime, 0, 0, NULL);
+    case 1:
+        status = hd_claim_begin(all->runtime, &use, 1, &claim);
+        return status ? status : hd_claim_end(claim, HD_OK);
+    case 2:
+        status = hd_alloc(all->lane, 64, &buffer);
+        return status ? status : hd_free(buffer);
+    default:
+        return call(all, (int)conf_below(random, callers), mine);
+    }
+}
+
+static void *never_stops(void *argument)
+{
+    busy *me = argument;
+    uint32_t *mine = conf_memory(bytes);
+    memset(mine, 0, bytes);
+    for (bool closed = false; !closed;) {
+        closed = atomic_load(me->closed);
+        hd_status status = busy_call(me->all, &me->random, mine);
+        if (status != HD_ERROR_HANDLE && (closed || status != HD_OK)) {
+            conf_fail_at(__FILE__, __LINE__, "%s: %s", hd_status_name(status), hd_message());
+        }
+    }
+    free(mine);
+    return NULL;
+}
+
+/* Nearly always, each of these threads is inside a call, also once all handles are stale. */
+static void while_others_never_stop(void **state)
+{
+    (void)state;
+    conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
+    for (int round = 0; round < conf_rounds(CONF_SLOWNESS > 1 ? 3 : 10); round++) {
+        shared all = {.runtime = conf_open(NULL)};
+        CONF_OK(hd_lane_create(all.runtime, 0, &all.lane));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.x));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.y));
+        atomic_bool closed = false;
+        busy each[busy_most];
+        int n = 1 + (int)conf_below(&random, busy_most);
+        for (int i = 0; i < n; i++) {
+            each[i] = (busy){.all = &all, .random = {conf_next(&random)}, .closed = &closed};
+            CONF_EQUAL(pthread_create(&each[i].thread, NULL, never_stops, &each[i]), 0);
+        }
+        conf_sleep_ms((int)conf_below(&random, 20));
+        conf_track(all.runtime, NULL);
+        CONF_OK(hd_close(all.runtime));
+        atomic_store(&closed, true);
+        for (int i = 0; i < n; i++) {
+            pthread_join(each[i].thread, NULL);
+        }
+    }
+}
+
+/* ---- calls that continue inside after hd_close ended all handles ---- */
 
 enum { rows = 64, row = bytes / rows, seven = 0x07070707 };
 
-/* Half of each row; elements of a matrix, turned round. */
+/* Half of each row; elements of a transposed matrix. */
 static const hd_box half_rows = {
     .size = sizeof half_rows, .row = row / 2, .dims = 1, .count = {rows}, .dst_stride = {row / 2}, .src_stride = {row}};
 
@@ -125,8 +201,8 @@ static hd_tensor matrix(hd_buffer *buffer, bool turned)
                        .stride = {turned ? 4 : rows * 4, turned ? rows * 4 : 4}};
 }
 
-/* Some of them make several operations, each behind the one before, and use kernels of the library's own. *read gets
- * the bytes of `mine` that were read. */
+/* Makes a call. Some calls make several operations, each behind the one before, and use built-in
+ * kernels. *read gets the bytes of `mine` that the call read. */
 static hd_status call_of_several(const shared *all, int way, uint32_t *mine, size_t *read)
 {
     hd_tensor x = matrix(all->x, false), y = matrix(all->y, true), z = matrix(all->x, true);
@@ -144,7 +220,8 @@ static hd_status call_of_several(const shared *all, int way, uint32_t *mine, siz
         return hd_tensor_copy(&y, &x, NULL);
     case 3:
         status = hd_buffer_save(all->kept, NULL);
-        status = status ? status : hd_alloc(all->lane, row, &made); /* with guards that work writes */
+        /* with guards, which work writes */
+        status = status ? status : hd_alloc(all->lane, row, &made);
         hd_free(made);
         return status;
     case 4:
@@ -154,7 +231,7 @@ static hd_status call_of_several(const shared *all, int way, uint32_t *mine, siz
     }
 }
 
-/* Calls until it is refused: a call that returns HD_OK has done its work. */
+/* Calls until a call is refused. A call that returns HD_OK did its work. */
 static void *does_it(void *argument)
 {
     const caller *me = argument;
@@ -181,7 +258,8 @@ static void *does_it(void *argument)
 static void what_is_done_is_right(void **state)
 {
     (void)state;
-    /* at least one of each length of sleep, with and without memory_debug; opening GPUs takes a second */
+    /* at least one of each length of sleep, with and without memory_debug; opening GPUs takes a
+     * second */
     int rounds = CONF_SLOWNESS > 1 ? 5 : conf_on_gpus ? 10 : 30;
     for (int round = 0; round < rounds; round++) {
         const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
@@ -249,7 +327,7 @@ static void *waits(void *argument)
     return NULL;
 }
 
-/* What waits for work that does not end is woken. */
+/* hd_close wakes threads that wait for work that does not end. */
 static void while_others_wait(void **state)
 {
     (void)state;
@@ -285,6 +363,87 @@ static void while_others_wait(void **state)
     }
 }
 
+typedef struct sleeper {
+    hd_buffer *x;
+    hd_claim *claim;
+    hd_ticket ticket;
+    int way;
+    atomic_int *about_to;
+    pthread_t thread;
+    hd_status status;
+} sleeper;
+
+static void *sleeps(void *argument)
+{
+    sleeper *s = argument;
+    void *there = NULL;
+    atomic_fetch_add(s->about_to, 1);
+    switch (s->way) {
+    case 0:
+        s->status = hd_buffer_wait(s->x, HD_READ_WRITE, HD_FOREVER);
+        break;
+    case 1:
+        s->status = hd_wait(s->ticket, HD_FOREVER);
+        break;
+    case 2:
+        s->status = hd_claim_wait(s->claim, HD_FOREVER);
+        break;
+    default:
+        s->status = hd_map(s->x, HD_READ_WRITE, &there);
+    }
+    return NULL;
+}
+
+/* Ends the workers of a runtime that hd_close left as it was. Its own thread reaps them. */
+static void end_workers(const int *pids, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (pids[i] != 0) {
+            kill(pids[i], SIGKILL); /* or it is gone: hd_close had enough time */
+        }
+    }
+}
+
+/* hd_close runs out of time and gives up before all waiters notice it. They return nevertheless. */
+static void that_wait_when_it_gives_up(void **state)
+{
+    (void)state;
+    enum { sleepers = 8 };
+    conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
+    for (int round = 0; round < conf_rounds(10); round++) {
+        hd_runtime *runtime = conf_open("close_timeout=1 transfer_timeout=600000");
+        hd_buffer *x = NULL;
+        hd_claim *claim = NULL, *next = NULL;
+        hd_ticket ticket;
+        CONF_OK(hd_alloc_host(runtime, bytes, &x));
+        hd_arg use = hd_inout(x);
+        CONF_OK(hd_claim_begin(runtime, &use, 1, &claim));
+        CONF_OK(hd_claim_get_ticket(claim, &ticket));
+        CONF_OK(hd_claim_begin(runtime, &use, 1, &next));
+        atomic_int about_to = 0;
+        sleeper each[sleepers];
+        for (int i = 0; i < sleepers; i++) {
+            each[i] = (sleeper){x, next, ticket, (int)conf_below(&random, 4), &about_to, 0, HD_OK};
+            CONF_EQUAL(pthread_create(&each[i].thread, NULL, sleeps, &each[i]), 0);
+        }
+        while (atomic_load(&about_to) < sleepers) {
+            conf_sleep_ms(0);
+        }
+        conf_sleep_ms((int)conf_below(&random, 5));
+        int pids[32] = {0}, devices = hd_device_count(runtime);
+        for (int d = 0; d < devices && conf_is_process(runtime); d++) {
+            pids[d] = wk_pid(runtime, d);
+        }
+        conf_track(runtime, NULL);
+        CONF_FAILS(hd_close(runtime), HD_ERROR_TIMEOUT);
+        for (int i = 0; i < sleepers; i++) {
+            pthread_join(each[i].thread, NULL);
+            CONF_EQUAL(each[i].status, HD_ERROR_HANDLE);
+        }
+        end_workers(pids, devices);
+    }
+}
+
 static bool closes(void *runtime)
 {
     hd_close(runtime);
@@ -298,7 +457,7 @@ static bool closes_it(void *context, const hd_memory_block *block)
     return closes(context);
 }
 
-/* A callback cannot close the runtime whose call it is in. */
+/* A callback cannot close the runtime whose call it runs in. */
 static void from_a_callback(void **state)
 {
     (void)state;
@@ -315,10 +474,8 @@ int main(void)
 {
     conf_begin("test_close_beside");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(while_others_go_on),
-        CONF_CASE(what_is_done_is_right),
-        CONF_CASE(while_others_wait),
-        CONF_CASE(from_a_callback),
+        CONF_CASE(while_others_go_on), CONF_CASE(while_others_never_stop),    CONF_CASE(what_is_done_is_right),
+        CONF_CASE(while_others_wait),  CONF_CASE(that_wait_when_it_gives_up), CONF_CASE(from_a_callback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

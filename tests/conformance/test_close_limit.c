@@ -1,4 +1,5 @@
-/* test_close_limit.c - hd_close returns within its limit, and lists what it had to leave behind.
+/* test_close_limit.c - hd_close returns within its limit, and lists all that it had to leave
+ * behind.
  *
  * Promise: hd_close returns within its limit and lists what it left behind.
  *
@@ -15,7 +16,7 @@
 
 enum { bytes = 4096, watchdog_ms = 300 };
 
-/* What is left behind when a case closes: not a leak to report. */
+/* Closing a case leaves objects behind, which are no leak to report. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -34,7 +35,7 @@ static void says(const char *word)
     }
 }
 
-/* The watchdog gives up a kernel without end, which then goes on in the driver of this process. */
+/* The watchdog gives up a kernel without end, which continues in the driver of this process. */
 static void what_was_given_up_is_left(bool by_read)
 {
     hd_runtime *runtime = conf_open_with("watchdog=%d close_timeout=300", watchdog_ms);
@@ -98,6 +99,64 @@ static void work_without_end_is_named(void **state)
     }
 }
 
+/* Submits copies, fills and launches in any lane that depend on the kernel by their reads or
+ * writes. `last` is the last buffer written. */
+static void submit_behind(hd_runtime *runtime, wk_kernels k, hd_buffer *all[], int n, conf_random *r)
+{
+    int last = 0;
+    for (uint64_t left = 1 + conf_below(r, 12); left > 0; left--) {
+        int next = (int)conf_below(r, (uint64_t)n);
+        hd_arg args[] = {hd_inout(all[last])};
+        hd_lane *lane = conf_default_lane(runtime, 0);
+        switch (conf_below(r, 3)) {
+        case 0:
+            CONF_OK(hd_fill(all[last], 0, 1, bytes, NULL));
+            break;
+        case 1:
+            CONF_OK(hd_launch(lane, k.hello, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 1, NULL));
+            break;
+        default:
+            if (next != last) {
+                CONF_OK(hd_copy(all[next], 0, all[last], 0, bytes, NULL));
+            }
+            last = next;
+            break;
+        }
+    }
+}
+
+/* The message names the kernel without end, for any work behind it, in any lane. */
+static void work_behind_work_without_end_is_not_blamed(void **state)
+{
+    (void)state;
+    for (int round = 0; round < conf_rounds(12); round++) {
+        hd_runtime *runtime = conf_open("close_timeout=50");
+        wk_kernels k = wk_load(runtime);
+        WK_NEED_KERNELS(runtime, k);
+        conf_random r = {(uint64_t)round};
+        hd_buffer *all[6];
+        int devices = hd_device_count(runtime) < 2 ? 1 : 2;
+        for (int i = 0; i < 6; i++) { /* the first two on device 0: a launch there reads them */
+            CONF_OK(hd_alloc(conf_default_lane(runtime, i < 2 ? 0 : i % devices), bytes, &all[i]));
+            CONF_OK(hd_fill(all[i], 0, 0, bytes, NULL));
+            CONF_OK(hd_buffer_wait(all[i], HD_READ_WRITE, 60 * CONF_SECOND));
+        }
+        hd_lane *lane = NULL;
+        wk_gate gate;
+        CONF_OK(hd_lane_create(runtime, 0, &lane));
+        wk_gate_shut(&gate, runtime, lane, k);
+        hd_arg args[] = {hd_inout(all[0])};
+        CONF_OK(hd_launch(lane, k.hello, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 1, NULL));
+        submit_behind(runtime, k, all, devices == 2 && conf_reaches(runtime, 0, 1) ? 6 : 2, &r);
+        bool is_process = conf_is_process(runtime);
+        conf_close(runtime);
+        says("the launch of kernel 'spin' (device 0");
+        if (!is_process) {
+            wk_gate_open(&gate);
+        }
+    }
+}
+
 static sem_t goes_on;
 
 static hd_status stays_out(void *const *pointers, void *context)
@@ -129,14 +188,14 @@ static void a_function_without_end_is_named(void **state)
     }
 }
 
-/* A driver that does not return from giving something back. */
+/* A driver call that gives an object back does not return. */
 static void a_driver_that_does_not_return(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("close_timeout=0 delay=cuMemUnmap:1=3000000000");
     if (conf_is_process(runtime)) {
         conf_close(runtime);
-        skip(); /* its worker is ended instead */
+        skip(); /* hd_close ends its worker instead */
     }
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
@@ -152,7 +211,7 @@ static void *closes(void *runtime)
     return strstr(hd_message(), "it was closed") != NULL ? runtime : NULL;
 }
 
-/* Of two that close at once one does it, the other is refused. */
+/* Two threads close at once: one closes, the other is refused. */
 static void by_two_at_once(void **state)
 {
     (void)state;
@@ -178,9 +237,13 @@ int main(void)
 {
     conf_begin("test_close_limit");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(after_a_read_that_was_given_up), CONF_CASE(after_a_wait_that_was_given_up),
-        CONF_CASE(work_without_end_is_named),      CONF_CASE(a_function_without_end_is_named),
-        CONF_CASE(a_driver_that_does_not_return),  CONF_CASE(by_two_at_once),
+        CONF_CASE(after_a_read_that_was_given_up),
+        CONF_CASE(after_a_wait_that_was_given_up),
+        CONF_CASE(work_without_end_is_named),
+        CONF_CASE(work_behind_work_without_end_is_not_blamed),
+        CONF_CASE(a_function_without_end_is_named),
+        CONF_CASE(a_driver_that_does_not_return),
+        CONF_CASE(by_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,17 @@
 /* test_close_made.c - calls that are under way while hd_close ends all handles.
  *
- * Promise: hd_close waits for calls, and what they make meanwhile has a handle that is stale from its first moment.
+ * Promise: hd_close waits for calls; objects that they make meanwhile get handles that are stale.
  *
- * A call has found its runtime open, and stops in a wrapped function of the library. It goes on when hd_close has ended all handles, and makes
- * its object. hd_close stands still until that object's handle has been tried.
+ * The handles are stale from the first moment. A call finds its runtime open, and stops in a
+ * wrapped function of the library. It continues once hd_close has ended all handles, and makes its
+ * object. hd_close waits until the test tried that object's handle.
  *
- * Or a call describes a buffer that was freed, for which it looks into the runtime. hd_close finds it there.
+ * In other cases a call describes a freed buffer, for which it looks into the runtime. hd_close
+ * finds the call there.
  *
  * Threads: one that makes the call, and the main one, which closes.
  * Locks: none.
- * Always: hd_close waits for the call, and gives back what it made.
+ * Always: hd_close waits for the call, and gives back the object that it made.
  */
 #include "workers.h"
 
@@ -23,16 +25,16 @@
 enum { bytes = 4096 };
 
 static struct {
-    _Atomic(hd_runtime *) runtime; /* read by the library's threads, too, like */
+    _Atomic(hd_runtime *) runtime; /* threads of the library read it too, like */
     _Atomic(hd_lane *) lane;
     hd_module *module; /* NULL: there are no kernels to load */
     const void *image;
     size_t image_bytes;
-    atomic_bool stopped; /* the call has been where it stops */
+    atomic_bool stopped; /* the call reached the place where it stops */
     atomic_bool frozen;  /* hd_close keeps threads out of their caches of free memory */
-    atomic_bool ended;   /* hd_close has ended all handles */
-    atomic_bool tried;   /* the handle of what the call made */
-    atomic_bool waits;   /* hd_close has found the call that is stopped */
+    atomic_bool ended;   /* hd_close ended all handles */
+    atomic_bool tried;   /* the test tried the handle of the new object */
+    atomic_bool waits;   /* hd_close found the call that is stopped */
 } now;
 
 static void await(atomic_bool *fact)
@@ -42,7 +44,7 @@ static void await(atomic_bool *fact)
     }
 }
 
-/* ---- where a call stops, and hd_close ---- */
+/* ---- the places where a call and hd_close stop ---- */
 
 static _Thread_local bool stops_when_open, stops_at_lane, stops_at_image, stops_at_buffer, stops_at_list;
 
@@ -68,7 +70,8 @@ hdi_archive *__real_hdi_archive_make(void);
 hdi_archive *__wrap_hdi_archive_make(void);
 hdi_archive *__wrap_hdi_archive_make(void)
 {
-    stop_once(&stops_at_lane); /* which hd_lane_get_default makes for this thread */
+    /* the archive of the lane that hd_lane_get_default makes for this thread */
+    stop_once(&stops_at_lane);
     return __real_hdi_archive_make();
 }
 
@@ -104,7 +107,8 @@ void __wrap_hdi_thread_caches_freeze(hd_runtime *rt);
 void __wrap_hdi_thread_caches_freeze(hd_runtime *rt)
 {
     hd_lane *own = now.lane;
-    if (rt == now.runtime && own != NULL && hd_lane_number(own) < 0) { /* lanes' handles are the first that end */
+    /* handles of lanes end first */
+    if (rt == now.runtime && own != NULL && hd_lane_number(own) < 0) {
         atomic_store(&now.frozen, true);
     }
     __real_hdi_thread_caches_freeze(rt);
@@ -118,13 +122,13 @@ bool __wrap_hdi_presence_await(const void *runtime, int64_t deadline)
         return __real_hdi_presence_await(runtime, deadline);
     }
     atomic_store(&now.waits, !__real_hdi_presence_await(runtime, 0));
-    atomic_store(&now.ended, true); /* the call goes on */
+    atomic_store(&now.ended, true); /* the call continues */
     bool out = __real_hdi_presence_await(runtime, deadline);
     await(&now.tried);
     return out;
 }
 
-/* ---- what is made, and how its handle is tried: each fails with HANDLE ---- */
+/* ---- objects to make, and the use of their handles: each fails with HANDLE ---- */
 
 static void try_lane(hd_lane *made)
 {
@@ -179,7 +183,7 @@ static void module(void)
     }
 }
 
-/* A launch is refused for its lane already, so the handle alone is looked at. */
+/* A launch is refused for its lane already, so the case looks at the handle alone. */
 static void kernel(void)
 {
     hd_kernel *made = NULL;
@@ -197,7 +201,8 @@ static void try_buffer(hd_buffer *made)
     CONF_FAILS(hd_free(made), HD_ERROR_HANDLE);
 }
 
-/* The runtime's first buffer: structures are made in slabs, and this slab is made behind hd_close's back. */
+/* The first buffer of the runtime: structures come in slabs, and this slab is made unseen by
+ * hd_close. */
 static void buffer(void)
 {
     hd_buffer *made = NULL;
@@ -222,7 +227,8 @@ static void unified_buffer(void)
     try_buffer(made);
 }
 
-/* A buffer that comes out of a thread's magazine changes its handle without a lock. hd_close waits until no thread is there. */
+/* A buffer from a thread's magazine changes its handle without a lock. hd_close waits until no
+ * thread is there. */
 static void magazine(void)
 {
     hd_buffer *first = NULL;
@@ -289,7 +295,7 @@ static void *makes(void *argument)
 {
     const way *w = argument;
     w->make_and_try();
-    atomic_store(&now.stopped, true); /* where there was nothing to make */
+    atomic_store(&now.stopped, true); /* if it stopped nowhere */
     atomic_store(&now.tried, true);
     return NULL;
 }

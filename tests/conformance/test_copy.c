@@ -1,11 +1,12 @@
 /* test_copy.c - hd_copy between any two places, against a model in the program's memory.
  *
- * Promise: hd_copy moves exactly the bytes asked for between any two places, and never blocks the caller.
+ * Promise: hd_copy moves exactly the bytes asked for between any two places, and never blocks.
  *
- * - sizes at the edges of pieces and pinned chunks, with peers, without, and with some
- * - that a copy never blocks, what it does not wait for, many threads at once, and what is refused
+ * - sizes at the edges of pieces and pinned chunks, with all peers, with some and with none
+ * - a copy never blocks its caller, waits for its own buffers alone, works in many threads at once,
+ *   and refuses bad arguments
  *
- * How copies fail: test_copy_trouble.c.
+ * test_copy_trouble.c tests copies that fail.
  *
  * Threads: up to 6 that copy.
  * Locks: none.
@@ -20,7 +21,7 @@
 
 /* ---- every pair of places ---- */
 
-/* Copies `bytes` between two buffers that are filled, and looks at all of the destination. */
+/* Copies `bytes` between two filled buffers, and compares the whole destination. */
 static void copy_and_compare(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,
                              size_t all, const uint8_t *from, uint8_t *model, const char *what)
 {
@@ -31,7 +32,7 @@ static void copy_and_compare(hd_buffer *dst, size_t dst_offset, hd_buffer *src, 
     memcpy(model + dst_offset, from + src_offset, bytes);
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     CONF_TRUE(hd_done(ticket));
-    /* The ticket stands for all of it. */
+    /* The ticket covers the whole copy. */
     CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 0));
     uint8_t *got = conf_memory(all);
     CONF_OK(hd_read(dst, 0, got, all));
@@ -59,7 +60,9 @@ static void copies_arrive_between_all_places(void **state)
             CONF_OK(hd_write(src, 0, from, all));
             for (place b = 0; b < PLACES; b++) {
                 if (CONF_TSAN && (a + b + s) % PLACE_SETTINGS != 0) {
-                    continue; /* takes too long: each pair with one setting, and each setting with some of all places */
+                    /* too slow: test each pair with one setting, and each setting with some of all
+                     * places */
+                    continue;
                 }
                 hd_buffer *dst = place_alloc(runtime, b, all);
                 conf_pattern(model, all, 2 + b);
@@ -78,7 +81,8 @@ static void copies_arrive_between_all_places(void **state)
     free(model);
 }
 
-/* More than a piece to and from pinned memory, and more than the pinned chunks between two devices hold. */
+/* To and from pinned memory: more than a piece. Between two devices: more than all pinned
+ * chunks. */
 static void the_largest_copies_arrive(void **state)
 {
     (void)state;
@@ -139,7 +143,7 @@ static void random_copies_do_what_a_model_does(void **state)
     int rounds = CONF_SLOWNESS > 1 || conf_on_gpus ? 2 : 4;
     for (int round = 0; round < rounds; round++) {
         for (int s = 0; s < PLACE_SETTINGS; s++) {
-            /* small rings, so that submissions have to wait for room, too */
+            /* small rings, so that submissions wait for room, too */
             hd_runtime *runtime = conf_open_with("%s host_schedule=%d lane_slots=%d", place_settings[s], round + 1,
                                                  round % 2 ? 64 : 1024);
             hd_buffer *buffer[n_buffers];
@@ -178,9 +182,10 @@ static void random_copies_do_what_a_model_does(void **state)
     }
 }
 
-/* ---- what waits for what ---- */
+/* ---- dependencies ---- */
 
-/* Work on a device that lasts until a copy's effects have been looked at, where it is long enough. */
+/* Work on a device that lasts until the test checked the effects of a copy, if the work is long
+ * enough. */
 typedef struct held {
     hd_runtime *runtime;
     conf_slow slow;
@@ -204,7 +209,7 @@ static void held_close(held *h)
     conf_close(h->runtime);
 }
 
-/* The first words of `x` are written, with `value`, after `ms` milliseconds of other work. */
+/* Writes `value` to the first words of `x`, after `ms` milliseconds of other work. */
 static hd_ticket write_late(held *h, hd_buffer *x, uint32_t value, double ms)
 {
     hd_ticket ticket;
@@ -213,7 +218,8 @@ static hd_ticket write_late(held *h, hd_buffer *x, uint32_t value, double ms)
     return ticket;
 }
 
-/* A copy through pinned memory of more than all chunks hold is submitted at once, while its source is still being written. */
+/* A copy larger than all chunks is submitted at once through pinned memory, while work still writes
+ * its source. */
 static void copies_never_block_the_caller(void **state)
 {
     (void)state;
@@ -223,7 +229,7 @@ static void copies_never_block_the_caller(void **state)
     hd_buffer *x = place_alloc(h.runtime, PLACE_DEVICE, bytes), *y = place_alloc(h.runtime, PLACE_OTHER, bytes);
     hd_buffer *small = place_alloc(h.runtime, PLACE_OTHER, 4096);
     CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
-    CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL)); /* chunks and lanes are made */
+    CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL)); /* makes chunks and lanes */
     CONF_OK(hd_copy(small, 0, x, 0, 4096, NULL));
     CONF_OK(hd_buffer_wait(y, HD_READ_WRITE, 60 * CONF_SECOND));
     bool seen = false;
@@ -254,7 +260,7 @@ typedef struct errand {
     size_t bytes;
 } errand;
 
-/* A copy by a thread of its own, which waits for it. */
+/* A thread that copies, and waits for its copy. */
 static void *runs_errand(void *argument)
 {
     const errand *e = argument;
@@ -264,8 +270,8 @@ static void *runs_errand(void *argument)
     return NULL;
 }
 
-/* While one copy waits for its source, copies of other threads go on. So do small ones of the same thread beside a
- * large one. */
+/* While one copy waits for its source, copies of other threads continue. The same thread's small
+ * copies beside a large one continue, too. */
 static void copies_wait_for_their_own_buffers_alone(void **state)
 {
     (void)state;
@@ -322,7 +328,8 @@ static void copies_wait_for_their_own_buffers_alone(void **state)
     held_close(&h);
 }
 
-/* A copy of several pieces is one piece after the other. A reader of the first bytes gets them before the last ones are copied. */
+/* The pieces of a copy move one after the other. A reader of the first bytes gets them before the
+ * last ones are copied. */
 static void a_reader_of_the_beginning_needs_not_the_end(void **state)
 {
     (void)state;
@@ -375,13 +382,14 @@ static void a_reader_of_the_beginning_needs_not_the_end(void **state)
     held_close(&h);
 }
 
-/* Copies are submitted in one go, each with a kernel that needs it. The first kernel does not wait for the last
- * copy. */
+/* Copies are submitted in one go, each with a kernel that needs it. The first kernel does not wait
+ * for the last copy. */
 static void a_kernel_waits_for_its_copy_alone(void **state)
 {
     (void)state;
     enum { n = 8, words = 1024, bytes = 4 * words };
-    for (int placed = 0; placed < 2; placed++) { /* copies to the device of the kernels, or from it to another one */
+    /* copies to the device of the kernels, or from it to another one */
+    for (int placed = 0; placed < 2; placed++) {
         held h = held_open("host_peers=none peers=off");
         if (placed && hd_device_count(h.runtime) < 2) {
             held_close(&h);
@@ -405,7 +413,7 @@ static void a_kernel_waits_for_its_copy_alone(void **state)
                 CONF_OK(hd_buffer_wait(z[i], HD_READ_WRITE, 60 * CONF_SECOND));
             }
             hd_ticket end = write_late(&h, x[n - 1], 77, ms), first, last = {NULL, 0};
-            conf_sleep_ms(20); /* the engines have nothing to do but that, and sleep */
+            conf_sleep_ms(20); /* the engines have no other work, and sleep */
             for (int i = 0; i < n; i++) {
                 CONF_OK(hd_copy(y[i], 0, x[i], 0, bytes, NULL));
                 CONF_OK(conf_copy(i == 0 ? own : lane, h.kernels, z[i], 0, y[i], 0, words, i == 0 ? &first : &last));
@@ -498,7 +506,7 @@ static void pairs_copy_at_the_same_time(void **state)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void bad_copies_are_refused(void **state)
 {
@@ -531,7 +539,7 @@ static void bad_copies_are_refused(void **state)
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 77);
         CONF_HOLDS(x, 0, model, bytes);
         CONF_HOLDS(y, 0, model, bytes);
-        /* of no bytes, and bytes that only touch */
+        /* copies of no bytes, and bytes that only touch */
         CONF_OK(hd_copy(x, 0, x, 0, 0, NULL));
         CONF_OK(hd_copy(y, bytes, x, bytes, 0, NULL));
         CONF_OK(hd_copy(x, 100, x, 0, 100, NULL));
@@ -545,11 +553,11 @@ static void bad_copies_are_refused(void **state)
     conf_close(runtime);
 }
 
-/* The program's side of a transfer is a part of the pinned buffer itself. */
+/* The program's side of a transfer lies inside the pinned buffer itself. */
 static void the_buffers_own_bytes_are_refused(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {16, 100000, 3 << 20}; /* the last one is shared out to threads */
+    static const size_t sizes[] = {16, 100000, 3 << 20}; /* threads share the last one */
     hd_runtime *runtime = conf_open(NULL);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t n = sizes[i];

@@ -1,12 +1,13 @@
-/* test_copy_box.c - hd_copy_box, hd_write_box and hd_read_box against a model in the program's memory.
+/* test_copy_box.c - hd_copy_box, hd_write_box and hd_read_box against a model in the program's
+ * memory.
  *
  * Promise: Box transfers move exactly the rows asked for and leave the bytes between them alone.
  *
  * - random boxes and large ones between all places
  * - bytes between the rows
- * - threads that share a buffer's columns
+ * - threads that share the columns of a buffer
  *
- * What fails and what is refused: test_copy_box_trouble.c.
+ * test_copy_box_trouble.c tests failures and refusals.
  *
  * Threads: up to 6.
  * Locks: none.
@@ -17,7 +18,7 @@
 
 /* ---- random boxes ---- */
 
-/* At most `most` bytes on both sides; *same: with the same strides there. */
+/* At most `most` bytes on both sides; *same: both sides get the same strides. */
 static hd_box random_box(conf_random *r, size_t most, bool same)
 {
     for (;;) {
@@ -46,7 +47,7 @@ typedef struct arena {
     hd_runtime *runtime;
     hd_buffer *buffer[n_buffers];
     uint8_t *model[n_buffers];
-    uint8_t *memory, *expected; /* the program's */
+    uint8_t *memory, *expected; /* of the program */
 } arena;
 
 static arena arena_open(const char *settings, conf_random *r)
@@ -83,7 +84,7 @@ static void random_copy(arena *a, conf_random *r)
     spans(&box, &dst_span, &src_span);
     size_t d = conf_below(r, n_buffers), f = conf_chance(r, 30) ? d : conf_below(r, n_buffers);
     size_t to = conf_below(r, arena_bytes - dst_span + 1), from = conf_below(r, arena_bytes - src_span + 1);
-    if (d == f && conf_chance(r, 70)) { /* near each other, or in between */
+    if (d == f && conf_chance(r, 70)) { /* near each other, or interleaved */
         from = to + conf_below(r, dst_span + 10);
         from = from + src_span > arena_bytes ? arena_bytes - src_span : from;
     }
@@ -91,7 +92,8 @@ static void random_copy(arena *a, conf_random *r)
     if (d == f) {
         bool meet = sides_meet(&box, to, from, arena_bytes);
         bool apart = to + dst_span <= from || from + src_span <= to;
-        if (meet || (status != HD_OK && !apart && !same)) { /* careful where strides differ */
+        /* hd_copy_box may refuse more than needed if strides differ */
+        if (meet || (status != HD_OK && !apart && !same)) {
             CONF_FAILS_WITH(status, HD_ERROR_ARGUMENT, "overlap");
             return;
         }
@@ -110,7 +112,7 @@ static void random_write(arena *a, conf_random *r)
     conf_pattern(a->memory, src_span, conf_next(r));
     CONF_OK(hd_write_box(a->buffer[d], to, a->memory, &box));
     model_copy(&box, a->model[d] + to, a->memory);
-    memset(a->memory, 0, src_span); /* may be reused */
+    memset(a->memory, 0, src_span); /* the program may reuse it */
 }
 
 static void random_read(arena *a, conf_random *r)
@@ -123,7 +125,7 @@ static void random_read(arena *a, conf_random *r)
     memset(a->expected, 0xa5, dst_span);
     CONF_OK(hd_read_box(a->buffer[f], from, a->memory, &box));
     model_copy(&box, a->expected, a->model[f] + from);
-    CONF_SAME(a->memory, a->expected, dst_span); /* bytes between the rows included */
+    CONF_SAME(a->memory, a->expected, dst_span); /* with the bytes between the rows */
 }
 
 static void random_boxes_do_what_a_model_does(void **state)
@@ -156,11 +158,12 @@ static void large_boxes_arrive(void **state)
     (void)state;
     size_t scale = CONF_SLOWNESS > 1 ? 4 : 1;
     const hd_box boxes[] = {
-        matrix(6000, 1600 / scale, 8192, 7000),                         /* through many chunks */
-        matrix(4, 600000 / scale, 8, 4),                                /* tiny rows: scattered, */
-        matrix(4, 600000 / scale, 4, 8),                                /* gathered, */
-        matrix(12, 200000 / scale, 20, 17),                             /* both */
-        matrix(9 * MIB / scale + 5, 2, 10 * MIB / scale, 9 * MIB + 13), /* rows longer than a chunk */
+        matrix(6000, 1600 / scale, 8192, 7000), /* through many chunks */
+        matrix(4, 600000 / scale, 8, 4),        /* tiny rows: scattered, */
+        matrix(4, 600000 / scale, 4, 8),        /* gathered, */
+        matrix(12, 200000 / scale, 20, 17),     /* both */
+        /* rows longer than a chunk */
+        matrix(9 * MIB / scale + 5, 2, 10 * MIB / scale, 9 * MIB + 13),
         box_of(100, 3, (const size_t[]){20, 30, 40}, (const size_t[]){128, 3000, 100000},
                (const size_t[]){100 * 1200, 100, 100 * 30}), /* a transposed block */
         box_of(64 * KIB, 2, (const size_t[]){10, 8}, (const size_t[]){64 * KIB, 1 * MIB},
@@ -176,7 +179,7 @@ static void large_boxes_arrive(void **state)
                  {PLACE_DEVICE, PLACE_PINNED}, {PLACE_PINNED, PLACE_PINNED}, {PLACE_UNIFIED, PLACE_OTHER}};
     for (int s = 0; s < 2; s++) {
         hd_runtime *runtime = conf_open(place_settings[s]);
-        /* All of them are too much for the thread sanitizer, each is with one setting. */
+        /* The thread sanitizer is too slow for all of them; each runs with one setting. */
         for (size_t p = CONF_TSAN ? (size_t)s : 0; p < sizeof pairs / sizeof *pairs; p += CONF_TSAN ? 2 : 1) {
             hd_buffer *src = place_alloc(runtime, pairs[p].src, all), *dst = place_alloc(runtime, pairs[p].dst, all);
             CONF_OK(hd_write(src, 0, from, all));
@@ -188,7 +191,8 @@ static void large_boxes_arrive(void **state)
                 CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 60 * CONF_SECOND));
                 CONF_OK(hd_copy_box(dst, 3, src, 1, &boxes[i], &ticket));
                 CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
-                CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 0)); /* the ticket stands for all of it */
+                /* the ticket covers the whole copy */
+                CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 0));
                 CONF_HOLDS(dst, 0, expected, all);
                 CONF_OK(hd_fill(dst, 0, 0x5a5a5a5au, all, NULL));
                 CONF_OK(hd_write_box(dst, 3, from + 1, &boxes[i]));
@@ -209,8 +213,8 @@ static void large_boxes_arrive(void **state)
 
 /* ---- bytes between the rows ---- */
 
-/* Unified memory that the program has changed has not gone to the device yet. A box written there leaves the rest of
- * it alone. */
+/* Changes that the program made to unified memory are not on the device yet. A box written there
+ * must leave the rest of them alone. */
 static void bytes_between_the_rows_stay_the_newest(void **state)
 {
     (void)state;
@@ -224,7 +228,7 @@ static void bytes_between_the_rows_stay_the_newest(void **state)
         CONF_OK(hd_write(x, 0, data, rows * row));
         for (uint64_t i = 0; i < 4; i++) {
             void *p = NULL;
-            CONF_OK(hd_map(u, HD_WRITE, &p)); /* newer here from now on */
+            CONF_OK(hd_map(u, HD_WRITE, &p)); /* from now on the newer bytes are here */
             conf_pattern(p, bytes, i);
             hd_unmap(u);
             conf_pattern(expected, bytes, i);
@@ -252,7 +256,8 @@ typedef struct column {
     uint64_t seed;
 } column;
 
-/* Writes its columns of a shared matrix in turn with others, and finds them as they were written. */
+/* Writes its columns of a shared matrix in turn with other threads, and reads them back
+ * unchanged. */
 static void *uses_columns(void *argument)
 {
     const column *c = argument;
@@ -321,7 +326,7 @@ static void threads_share_a_matrix(void **state)
     }
 }
 
-/* A box comes after the work that makes its source, and before the work that overwrites it. */
+/* A box runs after the work that makes its source, and before the work that overwrites it. */
 static void boxes_keep_the_order(void **state)
 {
     (void)state;

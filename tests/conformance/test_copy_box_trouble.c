@@ -1,6 +1,6 @@
 /* test_copy_box_trouble.c - boxes that fail, and boxes that are refused.
  *
- * Promise: A box transfer that fails is reported by ticket, buffer or call; one that is refused moves nothing.
+ * Promise: Ticket, buffer or call report a failed box transfer; a refused one moves nothing.
  *
  * Threads: the main one.
  * Locks: none.
@@ -16,7 +16,7 @@ static void a_failed_row_fails_the_box(void **state)
         const char *entry;
         place src, dst;
         int settings;
-        bool dense; /* nothing lies between the rows that are written */
+        bool dense; /* no bytes lie between the rows that are written */
     } table[] = {
         {"cuMemcpy2DAsync", PLACE_DEVICE, PLACE_DEVICE, 0, false},
         {"cuMemcpy2DAsync", PLACE_DEVICE, PLACE_DEVICE, 0, true},
@@ -37,17 +37,18 @@ static void a_failed_row_fails_the_box(void **state)
             CONF_OK(hd_fill(x, 0, 7, 6 * MIB, NULL));
             CONF_OK(hd_fill(y, 0, 9, 6 * MIB, NULL));
             hd_ticket ticket = {NULL, 0};
-            CONF_OK(hd_copy_box(y, 0, x, 0, &box, &ticket)); /* whatever fails, the ticket reports it */
+            CONF_OK(hd_copy_box(y, 0, x, 0, &box, &ticket)); /* the ticket reports every failure */
             hd_status status = hd_wait(ticket, 60 * CONF_SECOND);
             bool two = table[i].dst != PLACE_OTHER || place_device(runtime, PLACE_OTHER) != 0;
-            if (status == HD_OK && nth <= 3 && two && !conf_on_gpus) { /* it takes three operations at least */
+            /* it takes three operations at least */
+            if (status == HD_OK && nth <= 3 && two && !conf_on_gpus) {
                 conf_fail_at(__FILE__, __LINE__, "%s:%d fails nothing from %s to %s", table[i].entry, nth,
                              place_names[table[i].src], place_names[table[i].dst]);
             }
             if (status != HD_OK) {
                 CONF_FAILS_WITH(status, HD_ERROR_FAILED, "copy");
                 CONF_FAILS(hd_buffer_wait(y, HD_READ, 60 * CONF_SECOND), HD_ERROR_FAILED);
-                /* what lies between the rows has failed with them: until all is written anew */
+                /* the bytes between the rows failed with them, until all is written anew */
                 if (!table[i].dense) {
                     CONF_FAILS(hd_copy_box(y, 0, x, 0, &box, &ticket), HD_ERROR_FAILED);
                     CONF_OK(hd_fill(y, 0, 9, 6 * MIB, NULL));
@@ -81,7 +82,7 @@ static void failures_of_reads_and_writes_are_said(void **state)
     conf_close(runtime);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void bad_boxes_are_refused(void **state)
 {
@@ -145,7 +146,7 @@ static void bad_boxes_are_refused(void **state)
         CONF_HOLDS(x, 0, content, bytes);
         CONF_HOLDS(y, 0, content, bytes);
         CONF_SAME(memory, before, bytes);
-        /* what is allowed: columns beside each other, nothing at all, and unused strides */
+        /* allowed: columns beside each other, an empty box, and unused strides */
         CONF_OK(hd_copy_box(x, 0, x, 10, &good, &ticket));
         model_copy(&good, content, memcpy(before, content, bytes) == before ? before + 10 : NULL);
         CONF_HOLDS(x, 0, content, bytes);

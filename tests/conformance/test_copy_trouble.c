@@ -1,6 +1,6 @@
-/* test_copy_trouble.c - copies when something is wrong.
+/* test_copy_trouble.c - copies during failures.
  *
- * Promise: A copy that fails is reported, and everything that does not depend on it works as before.
+ * Promise: A failed copy is reported, and everything that does not depend on it works as before.
  *
  * - driver calls that fail, and the order of work after a failure
  * - little pinned memory, and chunks that many threads need
@@ -8,7 +8,7 @@
  *
  * Threads: those of a case.
  * Locks: none.
- * Always: after any failure everything that it does not concern works as before.
+ * Always: after any failure, everything that it does not concern works as before.
  */
 #include "places.h"
 #include "workers.h"
@@ -23,7 +23,8 @@
 
 /* ---- failures ---- */
 
-/* One operation of a copy in several parts fails. So do its ticket and the content, and the next copy is good. */
+/* One operation of a copy in several parts fails. Its ticket and the content fail with it, and the
+ * next copy is good. */
 static void a_failed_part_fails_the_copy(void **state)
 {
     (void)state;
@@ -66,15 +67,15 @@ static void a_failed_part_fails_the_copy(void **state)
                 CONF_FAILS_WITH(status, HD_ERROR_FAILED, "copy");
                 CONF_FAILS(hd_buffer_wait(y, HD_READ, 60 * CONF_SECOND), HD_ERROR_FAILED);
             }
-            CONF_TRUE(failed || nth > 1); /* the first one is part of it in any case */
+            CONF_TRUE(failed || nth > 1); /* the first call always belongs to it */
             for (int again = 0; failed && again < 3; again++) {
                 CONF_OK(hd_copy(y, 0, x, 0, bytes, &ticket));
                 CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
             }
             if (failed) {
                 uint32_t word;
-                for (int k = 0; k < 2 * nth;
-                     k++) { /* a worker counts for itself, so the call that fails may still come */
+                /* a worker counts its own calls, so the call that fails may still come */
+                for (int k = 0; k < 2 * nth; k++) {
                     (void)hd_read(y, 0, &word, 4);
                 }
                 CONF_FILLED(y, 0, 7, 4096);
@@ -85,7 +86,7 @@ static void a_failed_part_fails_the_copy(void **state)
     }
 }
 
-/* However many copies fail, chunks and lanes stay usable. */
+/* Chunks and lanes stay usable, however many copies fail. */
 static void failures_use_nothing_up(void **state)
 {
     (void)state;
@@ -101,18 +102,19 @@ static void failures_use_nothing_up(void **state)
             size_t bytes = j % 3 == 0 ? 100 : j % 3 == 1 ? 500 * KIB : 3 * MIB;
             hd_status status = hd_copy(y, 0, x, 0, bytes, &ticket);
             status = status ? status : hd_wait(ticket, 60 * CONF_SECOND);
-            if (i < 2) { /* every copy goes through pinned memory, also where the driver has peers */
+            /* every copy goes through pinned memory, even if the driver reports peers */
+            if (i < 2) {
                 CONF_FAILS(status, HD_ERROR_FAILED);
             } else {
-                CONF_OK(status); /* without events lanes wait another way */
+                CONF_OK(status); /* without events, lanes wait in another way */
             }
         }
         conf_close(runtime);
     }
 }
 
-/* Pinned memory is short. Copies between devices make do with fewer chunks, and give them back for the program's
- * use. */
+/* Pinned memory is short. Copies between devices use fewer chunks, and give them back to the
+ * program. */
 static void chunks_make_way_for_the_program(void **state)
 {
     (void)state;
@@ -125,18 +127,19 @@ static void chunks_make_way_for_the_program(void **state)
     CONF_OK(hd_write(x, 0, data, bytes));
     CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));
     CONF_HOLDS(y, 0, data, bytes);
-    CONF_OK(hd_copy(x, 0, y, 0, bytes, NULL)); /* the other direction has chunks of its own */
+    CONF_OK(hd_copy(x, 0, y, 0, bytes, NULL)); /* the other direction uses its own chunks */
     CONF_HOLDS(x, 0, data, bytes);
     hd_buffer *mine = NULL;
-    CONF_OK(hd_alloc_host(runtime, 14 * MIB, &mine)); /* what Heddle had, but for a little */
+    CONF_OK(hd_alloc_host(runtime, 14 * MIB, &mine)); /* nearly all that Heddle used */
     CONF_OK(hd_fill(y, 0, 0, bytes, NULL));
-    CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL)); /* through small chunks, since there is no room for large ones */
+    /* through small chunks, since large ones do not fit */
+    CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));
     CONF_HOLDS(y, 0, data, bytes);
     hd_free(mine);
     CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, NULL));
     hd_memory_stats stats = {.size = sizeof stats};
     CONF_OK(hd_memory_get_stats(runtime, HD_DEVICE_HOST, &stats));
-    CONF_EQUAL(stats.reserved_bytes, 0); /* no memory of the library's is held for good */
+    CONF_EQUAL(stats.reserved_bytes, 0); /* the library keeps no memory for good */
     CONF_OK(hd_fill(y, 0, 0, bytes, NULL));
     CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));
     CONF_HOLDS(y, 0, data, bytes);
@@ -144,12 +147,13 @@ static void chunks_make_way_for_the_program(void **state)
     conf_close(runtime);
 }
 
-/* ---- what happens meanwhile ---- */
+/* ---- events during copies ---- */
 
-/* An operation reads what has failed, so it is given up. It was to come after another one, which goes on. The next operations in its
- * lane still have to come after that one.
+/* An operation reads failed bytes, so the engine gives it up. It was to run after another
+ * operation, which continues. The next operations in its lane still have to run after that one.
  *
- * The failure has to be noticed after the operation was submitted and before it is issued, hence the delay of the call that fails. */
+ * The engine has to notice the failure after the operation was submitted and before it is issued.
+ * So the call that fails takes a while. */
 static void *copies_behind_a_failure(void *argument)
 {
     hd_buffer *const *b = argument; /* y, x, w */
@@ -172,11 +176,12 @@ static void order_holds_behind_a_failure(void **state)
         *all[i] = place_alloc(runtime, PLACE_DEVICE, 4096);
         CONF_OK(hd_fill(*all[i], 0, i, 4096, NULL));
     }
-    CONF_OK(hd_copy(other, 0, x, 0, 4096, NULL)); /* the first one; and what is filled is there */
+    /* the first operation; and the bytes that it fills exist */
+    CONF_OK(hd_copy(other, 0, x, 0, 4096, NULL));
     for (uint32_t i = 0; i < 5; i++) {
         CONF_OK(hd_buffer_wait(*all[i], HD_READ_WRITE, 60 * CONF_SECOND));
     }
-    CONF_OK(hd_fill(z, 0, 0, 8, NULL)); /* not over, and not to end */
+    CONF_OK(hd_fill(z, 0, 0, 8, NULL)); /* its first words are 0 */
     CONF_OK(hd_buffer_wait(z, HD_READ_WRITE, 60 * CONF_SECOND));
     wk_gate gate;
     void *flags = NULL;
@@ -189,15 +194,15 @@ static void order_holds_behind_a_failure(void **state)
     while (__atomic_load_n(&gate.flags[0], __ATOMIC_ACQUIRE) == 0) {
         conf_sleep_ms(1);
     }
-    CONF_OK(wk_launch_one(lane, k.hello, z, NULL));         /* holds up what writes z */
-    hd_status status = hd_copy(x, 0, other, 0, 4096, NULL); /* fails, in a while */
+    CONF_OK(wk_launch_one(lane, k.hello, z, NULL));         /* delays the writer of z */
+    hd_status status = hd_copy(x, 0, other, 0, 4096, NULL); /* fails after a while */
     CONF_OK(status);
     CONF_OK(hd_copy(z, 0, y, 0, 4096, NULL)); /* behind it in the same lane, reads y for long */
     hd_buffer *theirs[] = {y, x, w};
     pthread_t thread;
     CONF_EQUAL(pthread_create(&thread, NULL, copies_behind_a_failure, theirs), 0);
     pthread_join(thread, NULL);
-    conf_sleep_ms(700); /* for what must not overtake, were it to */
+    conf_sleep_ms(700); /* time in which an operation could wrongly overtake */
     wk_gate_open(&gate);
     CONF_OK(hd_wait(gate.ticket, 60 * CONF_SECOND));
     CONF_FILLED(z, 0, 1, 4096);
@@ -207,8 +212,9 @@ static void order_holds_behind_a_failure(void **state)
 
 typedef struct shelf {
     hd_runtime *runtime;
-    _Atomic(hd_buffer *) any[2]; /* of all places */
-    _Atomic(hd_buffer *) device; /* of devices: a pinned buffer may not go while a processor copies */
+    _Atomic(hd_buffer *) any[2]; /* in any place */
+    /* on devices: a pinned buffer may not be freed while a processor copies */
+    _Atomic(hd_buffer *) device;
     _Atomic bool stop;
     size_t bytes;
 } shelf;
@@ -262,13 +268,15 @@ static void *copies_on(void *argument)
     return NULL;
 }
 
-/* Buffers are freed while they are copied. The next moment their structures are those of pinned memory or of another device.
- * No copy may write there by the old handle. */
+/* Buffers are freed while they are copied. At once their structures serve pinned memory or another
+ * device. No copy may write there by the old handle. */
 static void buffers_are_freed_meanwhile(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* as in test_pageable_trouble.c: what was found counts only if the handle is still good then */
+        /* as in test_pageable_trouble.c: a found value counts only if the handle is still valid
+         * afterwards */
+        skip();
     }
     for (int s = 0; s < 2; s++) {
         hd_runtime *runtime = conf_open_with("%s copy_threads=1", place_settings[s]);
@@ -307,7 +315,8 @@ static void buffers_are_freed_meanwhile(void **state)
     }
 }
 
-/* Memory of the program that can be read from a given moment on. A thread that reads it before that holds a pinned chunk, and waits. */
+/* Memory of the program that becomes readable at a given moment. A thread that reads it earlier
+ * holds a pinned chunk, and waits. */
 enum {
     LATE_SMALL = 32,
     LATE_LARGE = 6,
@@ -354,13 +363,15 @@ static void *writes_late(void *argument)
     return NULL;
 }
 
-/* All chunks of both sizes are taken, and one thread waits for each size. Which of them came first must not matter. */
+/* All chunks of both sizes are in use, and one thread waits for each size. It must not matter which
+ * of them came first. */
 static void who_waits_for_a_chunk_gets_the_first(void **state)
 {
     (void)state;
     struct sigaction action = {.sa_sigaction = wait_for_memory, .sa_flags = SA_SIGINFO}, before;
     CONF_EQUAL(sigaction(SIGSEGV, &action, &before), 0);
-    for (int turn = 0; turn < 2; turn++) { /* the one that waits for a small chunk came first, and last */
+    /* the thread that waits for a small chunk comes first, then last */
+    for (int turn = 0; turn < 2; turn++) {
         hd_runtime *runtime = conf_open("copy_threads=0");
         pthread_t ids[LATE];
         int last[2] = {LATE - 2 + turn, LATE - 1 - turn};
@@ -390,7 +401,7 @@ static void who_waits_for_a_chunk_gets_the_first(void **state)
             CONF_EQUAL(pthread_create(&ids[last[i]], NULL, writes_late, &late[last[i]]), 0);
             conf_sleep_ms(50); /* so that they wait, one after the other */
         }
-        /* One chunk comes back, of the size that the second thread needs. */
+        /* Gives back a chunk of the size that the second thread needs. */
         int second = last[1];
         atomic_store(&late[second == LATE - 2 ? 0 : LATE_SMALL].there, true);
         while (!atomic_load(&late[second].written)) {
@@ -412,14 +423,15 @@ static void who_waits_for_a_chunk_gets_the_first(void **state)
     CONF_EQUAL(sigaction(SIGSEGV, &before, NULL), 0);
 }
 
-/* hd_close while copies of every kind are under way: it waits for them, and nothing is left. */
+/* hd_close while copies of every kind are under way: it waits for them, and leaves nothing
+ * behind. */
 static void closing_in_the_middle(void **state)
 {
     (void)state;
     wk_usage before = wk_use();
     for (int round = 0; round < (CONF_SLOWNESS > 1 ? 6 : 12); round++) {
         if (round == 2) {
-            before = wk_use(); /* with what the driver keeps */
+            before = wk_use(); /* with the driver's own resources */
         }
         hd_runtime *runtime = conf_open_with("%s copy_threads=2 host_schedule=%d", place_settings[round % 2], round);
         size_t bytes = (CONF_TSAN ? 3 : 9) * MIB;
@@ -445,7 +457,7 @@ static void closing_in_the_middle(void **state)
     }
     wk_usage after = wk_use();
     for (int i = 0; i < 1000 && (after.threads > before.threads + 2 || after.children > before.children); i++) {
-        conf_sleep_ms(5); /* one that was joined may be listed for a moment more */
+        conf_sleep_ms(5); /* the system may list a joined thread for a moment more */
         after = wk_use();
     }
     CONF_TRUE(after.threads <= before.threads + 2 && after.children <= before.children);
@@ -461,7 +473,8 @@ typedef struct porter {
     _Atomic int *moved;
 } porter;
 
-/* Copies back and forth, with copies in flight, until one of the devices is lost. Then nothing else comes. */
+/* Copies back and forth, with copies in flight, until one of the devices is lost. No other failure
+ * may come. */
 static void *carries_until_lost(void *argument)
 {
     const porter *p = argument;
@@ -475,7 +488,7 @@ static void *carries_until_lost(void *argument)
         }
         atomic_fetch_add(p->moved, 1);
     }
-    if (status != HD_ERROR_FAILED) { /* a part that needed what had not come */
+    if (status != HD_ERROR_FAILED) { /* a part whose source did not arrive */
         CONF_FAILS(status, HD_ERROR_DEVICE_LOST);
     }
     (void)hd_wait(ticket, 60 * CONF_SECOND);
@@ -483,8 +496,8 @@ static void *carries_until_lost(void *argument)
     return NULL;
 }
 
-/* Devices 0 and 1 copy through pinned memory, with all sizes of chunks, and one of them is lost. Others copy as before, pinned memory stays
- * within its limit, and comes back. */
+/* Devices 0 and 1 copy through pinned memory, with chunks of all sizes, and one of them is lost.
+ * Others copy as before. Pinned memory stays within its limit, and comes back. */
 static void lose_one(const char *fault, int lost, bool kills)
 {
     hd_runtime *runtime = conf_open_with("host_devices=4 host_peers=none peers=off pinned_limit=128M %s", fault);
@@ -532,7 +545,7 @@ static void lose_one(const char *fault, int lost, bool kills)
         CONF_OK(hd_write(far[0], 0, data, sizes[2]));
         CONF_OK(hd_copy(far[1], 0, far[0], 0, sizes[2], NULL));
         CONF_HOLDS(far[1], 0, data, sizes[2]);
-        hd_buffer *near = NULL; /* the one that is left */
+        hd_buffer *near = NULL; /* the healthy one */
         CONF_OK(hd_alloc(conf_default_lane(runtime, 1 - lost), sizes[2], &near));
         CONF_OK(hd_copy(near, 0, far[1], 0, sizes[2], NULL));
         CONF_HOLDS(near, 0, data, sizes[2]);
@@ -551,7 +564,7 @@ static void lose_one(const char *fault, int lost, bool kills)
         CONF_TRUE(stats.reserved_peak_bytes <= 128 * MIB);
         lost = 1 - lost;
     }
-    if (kills) { /* what was in use by a device that is lost in this process is left alone */
+    if (kills) { /* the library abandons memory that a device lost in this process used */
         CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, NULL));
         hd_memory_stats stats = {.size = sizeof stats};
         CONF_OK(hd_memory_get_stats(runtime, HD_DEVICE_HOST, &stats));
@@ -570,7 +583,7 @@ static void a_device_is_lost_in_the_middle(void **state)
         return;
     }
     if (conf_on_gpus || CONF_TSAN) {
-        skip(); /* a device whose loss is made up works on */
+        skip(); /* a device with a simulated loss still works */
     }
     static const char *const entries[] = {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamWaitEvent",
                                           "cuEventRecord"};

@@ -1,15 +1,17 @@
-/* test_device_lost.c - operations that cost their device, and everything else, which must go on.
+/* test_device_lost.c - operations that cost their device, and all other work, which must continue.
  *
- * Promise: A fault costs its own device and no other, and names kernel, lane, ticket and driver code.
+ * Promise: A fault costs only its own device, and names kernel, lane, ticket and driver code.
  *
- * The operations have illegal addresses, stray writes, or fatal codes of the driver.
+ * The faults are illegal addresses, stray writes and fatal codes of the driver.
  *
  * Threads: the main one, one that works on another device meanwhile, and some that read.
  * Locks: none.
- * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and costs that device and no other.
+ * Always: a failure names kernel, lane, ticket, device and driver code, and costs that device and
+ * no other.
  *
- * The cases that kill a device run on host devices and with workers. Otherwise they run on GPUs only with HEDDLE_TEST_FAULTS=1,
- * since a GPU that faults takes the driver of the whole process with it.
+ * The cases that kill a device run on host devices and with workers. On GPUs without workers they
+ * run only with HEDDLE_TEST_FAULTS=1, since a GPU that faults takes down the driver of the whole
+ * process.
  */
 #include "failed.h"
 
@@ -25,7 +27,14 @@
         }                                                                                                              \
     } while (0)
 
-/* Reads far past the end of everything that is mapped: an illegal address, which changes no memory. */
+/* A call that is refused after a loss does not count as an operation that was under way. */
+#define LOST(call)                                                                                                     \
+    do {                                                                                                               \
+        CONF_FAILS(call, HD_ERROR_DEVICE_LOST);                                                                        \
+        CONF_TRUE(strstr(hd_message(), "this operation") == NULL);                                                     \
+    } while (0)
+
+/* Reads far past the end of all mapped memory: an illegal address, which changes no memory. */
 static hd_status run_away(hd_lane *lane, conf_kernels k, hd_buffer *total, hd_buffer *x, hd_ticket *out)
 {
     hd_arg args[] = {hd_inout_range(total, 0, 4), hd_in(x), hd_u64(UINT64_C(1) << 38)};
@@ -106,20 +115,20 @@ static void an_illegal_address_costs_one_device(void **state)
     CONF_EQUAL(info.memory_free_bytes, 0);
     CONF_TRUE(info.name[0] != '\0' && info.memory_bytes > 0);
 
-    /* later work on it is refused, in every way */
+    /* the device refuses all later work */
     uint32_t word = 0;
     hd_lane *fresh = NULL;
     hd_buffer *y = NULL;
-    CONF_FAILS(conf_fill(other, k, x, 0, words, 3, NULL), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_fill(x, 0, 3, bytes, NULL), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_write(x, 0, &word, 4), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_read(x, 0, &word, 4), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_copy(pinned, 0, x, 0, 4, NULL), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_copy(x, 0, pinned, 0, 4, NULL), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_lane_create(runtime, lost, &fresh), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_alloc(other, 64 << 20, &y), HD_ERROR_DEVICE_LOST);
+    LOST(conf_fill(other, k, x, 0, words, 3, NULL));
+    LOST(hd_fill(x, 0, 3, bytes, NULL));
+    LOST(hd_write(x, 0, &word, 4));
+    LOST(hd_read(x, 0, &word, 4));
+    LOST(hd_copy(pinned, 0, x, 0, 4, NULL));
+    LOST(hd_copy(x, 0, pinned, 0, 4, NULL));
+    LOST(hd_lane_create(runtime, lost, &fresh));
+    LOST(hd_alloc(other, 64 << 20, &y));
     CONF_FAILS(hd_lane_wait(lane, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
-    CONF_FAILS(hd_lane_reset(lane, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+    LOST(hd_lane_reset(lane, 60 * CONF_SECOND));
     CONF_TRUE(fresh == NULL && y == NULL);
 
     /* the others lose nothing */
@@ -147,7 +156,7 @@ static void an_illegal_address_costs_one_device(void **state)
     hd_lane_destroy(lane);
     conf_close(runtime);
 
-    if (isolated) { /* a new runtime has all of them again */
+    if (isolated) { /* a new runtime opens all of them again */
         runtime = conf_open(NULL);
         CONF_EQUAL(hd_device_count(runtime), count);
         hd_buffer *b = NULL;
@@ -217,7 +226,7 @@ static void all_devices_are_lost(void **state)
     conf_close(runtime);
 }
 
-/* A driver call returns a code which means that the device is gone. */
+/* A driver call returns a code that means that the device is gone. */
 static void a_fatal_code_is_a_lost_device(void **state)
 {
     (void)state;
@@ -269,8 +278,8 @@ static void *reads(void *argument)
     return NULL;
 }
 
-/* A device counts as lost while its hardware still works. What it was to write before must not end up in what the
- * others do now, through pinned memory that is taken for free. */
+/* A device counts as lost while its hardware still works. Its late writes must not reach the work
+ * of others through pinned memory that counts as free. */
 static void late_work_of_a_lost_device_spoils_nothing(void **state)
 {
     (void)state;
@@ -312,7 +321,7 @@ static void late_work_of_a_lost_device_spoils_nothing(void **state)
             CONF_EQUAL(pthread_create(&threads[i], NULL, reads, &readers[i]), 0);
         }
         conf_sleep_ms(5);
-        /* device 0: longer work that all that is written below waits for */
+        /* device 0: longer work, in front of all that is written below */
         conf_slow_run(&slow[0], lanes[0], NULL, 0, 120, NULL);
         for (int i = 0; i < n_writes; i++) {
             CONF_OK(conf_fill(lanes[0], slow[0].kernels, y[i], 0, words, 1, NULL));
@@ -326,7 +335,8 @@ static void late_work_of_a_lost_device_spoils_nothing(void **state)
         for (int i = 0; i < n_readers; i++) {
             pthread_join(threads[i], NULL);
         }
-        if (status == HD_OK) { /* on a busy machine the launch that fails may be one of device 0: try again */
+        /* on a busy machine the launch that fails may be on device 0: try again */
+        if (status == HD_OK) {
             conf_close(runtime);
             continue;
         }

@@ -1,6 +1,9 @@
-/* test_dlpack_export.c - tensors for other libraries by DLPack: what the consumer gets, in which order, and what its deleter does.
+/* test_dlpack_export.c - tensors for other libraries by DLPack: their elements, their order, and
+ * their deleters.
  *
- * Promise: A consumer finds exactly the tensor's elements, in order with Heddle's work, until it calls the deleter, at any time.
+ * Promise: A consumer gets exactly the tensor's elements, in order, until it calls the deleter.
+ *
+ * The order is that of Heddle's work. The consumer may call the deleter at any time.
  *
  * Threads: the main one, and some that call deleters.
  * Locks: none.
@@ -42,7 +45,7 @@ static void end(scene *s)
     conf_close(s->runtime);
 }
 
-/* ---- what the consumer gets ---- */
+/* ---- the consumer's tensor ---- */
 
 static void types_are_those_of_dlpack(void **state)
 {
@@ -179,7 +182,7 @@ static void without_elements_there_is_no_address(void **state)
 
 /* ---- order ---- */
 
-/* The consumer's elements come behind the work before, and later work waits for the deleter. */
+/* The consumer gets the elements behind earlier work, and later work waits for the deleter. */
 static void the_cpu_has_its_turn(void **state)
 {
     (void)state;
@@ -193,8 +196,8 @@ static void the_cpu_has_its_turn(void **state)
             DLManagedTensorVersioned *m = dl_export(&t, HD_DLPACK_CPU, 0);
             uint32_t *p = m->dl_tensor.data;
             CONF_TRUE(p[0] == round && p[words - 1] == round);
-            CONF_OK(
-                conf_axpy(s.lane, s.k, all[i], 0, all[i], 0, 0.0f, 1, &after)); /* reads and writes the first word */
+            /* reads and writes the first word */
+            CONF_OK(conf_axpy(s.lane, s.k, all[i], 0, all[i], 0, 0.0f, 1, &after));
             CONF_TRUE(!hd_done(after));
             memset(p, 0x41, bytes);
             dl_delete(m);
@@ -340,7 +343,7 @@ static void a_stream_is_in_turns_with_lanes(void **state)
     end_streams(&t);
 }
 
-/* The deleter does not wait for the stream, and later work does. */
+/* The deleter does not wait for the stream; later work does. */
 static void later_work_waits_for_the_stream(void **state)
 {
     (void)state;
@@ -382,7 +385,8 @@ static void end_capture(streams *t)
     foreign_leave(&t->f);
 }
 
-/* Deleters during a capture spoil nothing. What they could not end then ends when the capture is over. */
+/* Deleters during a capture spoil nothing. Claims that they could not end then end after the
+ * capture. */
 static void a_capture_delays_the_end(void **state)
 {
     (void)state;
@@ -394,7 +398,7 @@ static void a_capture_delays_the_end(void **state)
     DLManagedTensorVersioned *all[100], *refused = NULL;
     hd_ticket filled;
     for (int round = 0; round < 3; round++) {
-        for (uint64_t i = 0; i < 100; i++) { /* more than there may be host calls */
+        for (uint64_t i = 0; i < 100; i++) { /* more than the limit of host calls */
             CONF_OK(hd_tensor_slice(&x, 0, i, 1, 1, &part));
             all[i] = dl_export(&part, (int64_t)(intptr_t)t.stream, 0);
         }
@@ -405,7 +409,8 @@ static void a_capture_delays_the_end(void **state)
         for (int i = 0; i < 100; i++) {
             dl_delete(all[i]);
         }
-        CONF_TRUE(strstr(hd_message(), "captured") != NULL); /* of the export: deleters leave it */
+        /* a message of the export, which deleters do not change */
+        CONF_TRUE(strstr(hd_message(), "captured") != NULL);
         CONF_OK(conf_fill(t.s.lane, t.s.k, t.s.x, 0, 50, 6, &filled));
         CONF_FAILS(hd_wait(filled, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);
         end_capture(&t);
@@ -416,7 +421,7 @@ static void a_capture_delays_the_end(void **state)
     end_streams(&t);
 }
 
-/* What hd_close finds during a capture has time to end, and then is named. */
+/* If a capture holds exports up, hd_close gives them time to end, and then names them. */
 static void hd_close_names_what_a_capture_holds(void **state)
 {
     (void)state;
@@ -444,7 +449,7 @@ static void a_stream_that_is_gone_ends_it(void **state)
     if (!begin_streams(&t, NULL)) {
         return;
     }
-    if (!conf_is_host(t.s.runtime)) { /* NVIDIA's driver looks into a stream that is gone */
+    if (!conf_is_host(t.s.runtime)) { /* NVIDIA's driver reads memory of a destroyed stream */
         end_streams(&t);
         skip();
     }
@@ -456,7 +461,8 @@ static void a_stream_that_is_gone_ends_it(void **state)
     foreign_leave(&t.f);
     dl_delete(m);
     uint32_t word = 0;
-    CONF_FAILS(hd_read(t.s.x, 0, &word, 4), HD_ERROR_FAILED); /* what was put there may be missing */
+    /* work in that stream may be missing */
+    CONF_FAILS(hd_read(t.s.x, 0, &word, 4), HD_ERROR_FAILED);
     CONF_OK(hd_fill(t.s.x, 0, 3, bytes, NULL));
     CONF_FILLED(t.s.x, 0, 3, bytes);
     end_streams(&t);
@@ -512,7 +518,7 @@ static void deleters_do_no_harm_after_hd_close(void **state)
     conf_track(s.runtime, NULL);
     CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim 'still out' of ");
     uint32_t *p = claimed->dl_tensor.data;
-    CONF_TRUE(p[0] == 1); /* the memory is there until the program ends */
+    CONF_TRUE(p[0] == 1); /* the memory exists until the program ends */
     p[0] = 5;
     hd_runtime *next = conf_open(NULL);
     dl_delete(claimed);
@@ -522,7 +528,7 @@ static void deleters_do_no_harm_after_hd_close(void **state)
     conf_close(next);
 }
 
-/* With nothing else out: of a freed buffer, and of one that is not. */
+/* Only unordered exports are open: first of a live buffer, then of a freed one. */
 static void hd_close_names_what_is_unordered(void **state)
 {
     (void)state;
@@ -615,7 +621,8 @@ static void bad_input_is_refused(void **state)
     CONF_FAILS_WITH(hd_dlpack_export_unversioned(&t, HD_DLPACK_CPU, &options, &old), HD_ERROR_ARGUMENT, "flags 0x40");
     CONF_FAILS_WITH(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &m), HD_ERROR_ARGUMENT, "leave out");
     int32_t device[2] = {-7, -7};
-    if (s.is_process || s.on_cpu) { /* NVIDIA's driver looks into what is no stream */
+    /* NVIDIA's driver reads memory behind any stream handle, even a false one */
+    if (s.is_process || s.on_cpu) {
         for (int64_t stream = 4096; stream > -3; stream -= 4098) {
             hd_status wanted = hd_dlpack_export(&t, stream, NULL, &m);
             CONF_TRUE(wanted == (s.is_process && stream > 0 ? HD_ERROR_UNSUPPORTED : HD_ERROR_ARGUMENT));
@@ -645,7 +652,8 @@ static void bad_input_is_refused(void **state)
     end(&s);
 }
 
-/* As many as there are lanes for claims, and then a clear refusal that leaves nothing behind. */
+/* As many exports as there are lanes for claims succeed. The next one is refused clearly, and
+ * leaves nothing behind. */
 static void too_many_are_refused(void **state)
 {
     (void)state;
@@ -658,7 +666,8 @@ static void too_many_are_refused(void **state)
     while (n < room && hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &all[n]) == HD_OK) {
         n++;
     }
-    CONF_EQUAL(n, of_a_device * hd_device_count(s.runtime)); /* pinned memory belongs to none of them */
+    /* pinned memory belongs to none of them */
+    CONF_EQUAL(n, of_a_device * hd_device_count(s.runtime));
     DLManagedTensorVersioned *none = NULL;
     CONF_FAILS(hd_dlpack_export(&t, HD_DLPACK_CPU, &options, &none), HD_ERROR_LIMIT);
     for (int i = 0; i < n; i++) {

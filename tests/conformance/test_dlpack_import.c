@@ -1,17 +1,21 @@
-/* test_dlpack_import.c - tensors of other libraries by DLPack: their elements, the order with the producer's stream, and the producer's deleter.
+/* test_dlpack_import.c - tensors of other libraries by DLPack: their elements, the order with the
+ * producer's stream, and the producer's deleter.
  *
- * Promise: A producer's tensor is used in place and in order, and its deleter is called once behind the last use.
+ * Promise: Heddle uses a producer's tensor in place and in order; its deleter runs once at the end.
+ *
+ * The end is behind the last use.
  *
  * Threads: the main one, and one that frees beside it.
  * Locks: none.
  */
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include "dlpack_scene.h"
 #include "foreign.h"
 
 enum { words = 4096, bytes = words * 4 };
 
-/* A producer with pages of its own. */
+/* A producer with its own pages. */
 typedef struct producer {
     DLManagedTensorVersioned versioned;
     DLManagedTensor old;
@@ -30,7 +34,7 @@ static void delete_old(DLManagedTensor *self)
     atomic_fetch_add(&((producer *)self->manager_ctx)->deleted, 1);
 }
 
-/* Words of the CPU: element i is i. */
+/* Makes words on the CPU: element i is i. */
 static void produce(producer *p)
 {
     memset(p, 0, sizeof *p);
@@ -52,17 +56,18 @@ static void produce(producer *p)
     p->old = (DLManagedTensor){.dl_tensor = t, .manager_ctx = p, .deleter = delete_old};
 }
 
-/* After the deleter. */
+/* Frees the producer after its deleter ran. */
 static void drop(producer *p)
 {
-    while (atomic_load(&p->deleted) == 0) { /* on a thread of the library's */
+    while (atomic_load(&p->deleted) == 0) { /* on a thread of the library */
         conf_sleep_ms(1);
     }
     CONF_EQUAL(atomic_load(&p->deleted), 1);
     free(p->memory);
 }
 
-/* A worker process has no memory of the program's: that is refused, and nothing else happens. */
+/* A worker process cannot use memory of the program, so the import is refused, and nothing else
+ * happens. */
 static bool is_refused(hd_runtime *runtime)
 {
     if (!conf_is_process(runtime)) {
@@ -105,7 +110,8 @@ static void both_forms_are_taken(void **state)
         hd_buffer *sum = NULL;
         uint32_t got[2];
         CONF_OK(hd_alloc(lane, 8, &sum));
-        CONF_OK(conf_copy(lane, k, sum, 0, t.buffer, 400, 2, NULL)); /* a kernel reads the producer's memory */
+        /* a kernel reads the producer's memory */
+        CONF_OK(conf_copy(lane, k, sum, 0, t.buffer, 400, 2, NULL));
         CONF_OK(hd_read(sum, 0, got, 8));
         CONF_TRUE(got[0] == 100 && got[1] == 101);
         CONF_OK(conf_fill(lane, k, t.buffer, 0, 2, 9, NULL)); /* and writes it */
@@ -119,7 +125,7 @@ static void both_forms_are_taken(void **state)
     conf_close(runtime);
 }
 
-/* The form of random layouts, strides backwards and with gaps among them, and an offset in bytes. */
+/* Random layouts, with backward strides and gaps, and an offset in bytes. */
 static void every_layout_is_taken(void **state)
 {
     (void)state;
@@ -196,17 +202,52 @@ static void the_deleter_comes_after_the_last_use(void **state)
     CONF_EQUAL(atomic_load(&p.deleted), 0);
     CONF_OK(hd_claim_end(claim, HD_OK));
     drop(&p);
-    /* hd_close calls it for what was not freed; without a deleter nothing is to be called */
-    producer open, none;
+    /* hd_close calls it for tensors that nobody freed */
+    producer open;
     produce(&open);
-    produce(&none);
-    none.versioned.deleter = NULL;
     CONF_OK(hd_dlpack_import(runtime, &open.versioned, HD_DLPACK_CPU, NULL, &t));
-    CONF_OK(hd_dlpack_import(runtime, &none.versioned, HD_DLPACK_CPU, NULL, &t));
     conf_close(runtime);
     CONF_EQUAL(atomic_load(&open.deleted), 1);
     free(open.memory);
-    free(none.memory);
+}
+
+/* A null deleter is not called, and nobody hears of the end of the import. The structure is gone
+ * once the import returns. */
+static void without_a_deleter_the_structure_is_not_looked_at_again(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    if (is_refused(runtime)) {
+        return;
+    }
+    unsigned char *left[4];
+    int n = 0;
+    for (int old = 0; old < 2; old++) {
+        for (int empty = 0; empty < 2; empty++) {
+            producer *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CONF_TRUE(p != MAP_FAILED);
+            produce(p);
+            unsigned char *memory = p->memory;
+            p->versioned.deleter = NULL;
+            p->old.deleter = NULL;
+            p->shape[0] = empty ? 0 : words;
+            hd_tensor t;
+            CONF_OK(old ? hd_dlpack_import_unversioned(runtime, &p->old, HD_DLPACK_CPU, NULL, &t)
+                        : hd_dlpack_import(runtime, &p->versioned, HD_DLPACK_CPU, NULL, &t));
+            CONF_EQUAL(munmap(p, sizeof *p), 0);
+            hd_claim *claim = NULL;
+            hd_arg use = hd_in(t.buffer);
+            /* so that the import ends on a thread of the library */
+            CONF_OK(hd_claim_begin(runtime, &use, 1, &claim));
+            CONF_OK(hd_free(t.buffer));
+            CONF_OK(hd_claim_end(claim, HD_OK));
+            left[n++] = memory;
+        }
+    }
+    conf_close(runtime); /* which waits for all of them */
+    while (n > 0) {
+        free(left[--n]);
+    }
 }
 
 static void without_elements_the_deleter_is_called_at_once(void **state)
@@ -229,7 +270,7 @@ static void without_elements_the_deleter_is_called_at_once(void **state)
 
 /* ---- the producer's stream ---- */
 
-/* Uses come behind what the producer has in its stream. */
+/* Uses come behind the producer's work in its stream. */
 static void the_stream_is_waited_for(void **state)
 {
     (void)state;
@@ -276,7 +317,7 @@ static void the_stream_is_waited_for(void **state)
     foreign_end(&f);
 }
 
-/* A failure behind the import gives the memory back without the deleter. */
+/* A failure after the import gives the memory back without the deleter. */
 static void a_stream_that_cannot_be_leaves_the_tensor(void **state)
 {
     (void)state;
@@ -303,7 +344,7 @@ static void a_stream_that_cannot_be_leaves_the_tensor(void **state)
     hd_dlpack_options options = {.size = sizeof options, .device = 99};
     CONF_FAILS(hd_dlpack_import(runtime, &p.versioned, 1, &options, &t), HD_ERROR_NO_DEVICE);
     CONF_OK(hd_dlpack_import(runtime, &p.versioned, (int64_t)(intptr_t)stream, NULL,
-                             &t)); /* nothing of the others is left */
+                             &t)); /* nothing of the other imports is left */
     CONF_OK(hd_free(t.buffer));
     drop(&p);
     conf_close(runtime);
@@ -320,7 +361,8 @@ typedef void spoil(producer *p);
 static void spoil_version(producer *p)
 {
     p->versioned.version.major = 2;
-    memset(&p->versioned.dl_tensor, 0xff, sizeof p->versioned.dl_tensor); /* nothing of it is looked at */
+    /* Heddle reads none of it */
+    memset(&p->versioned.dl_tensor, 0xff, sizeof p->versioned.dl_tensor);
 }
 static void spoil_old_version(producer *p)
 {
@@ -473,7 +515,7 @@ static void what_is_there_already_is_refused(void **state)
     CONF_OK(hd_dlpack_import(runtime, &p.versioned, HD_DLPACK_CPU, &options, &t));
     CONF_FAILS_WITH(hd_dlpack_import_unversioned(runtime, &p.old, HD_DLPACK_CPU, NULL, &again), HD_ERROR_ARGUMENT,
                     "'weights'");
-    /* Heddle's own: what was exported does not come back as another buffer */
+    /* Heddle's own memory: an exported buffer does not come back as another buffer */
     hd_buffer *pinned = NULL;
     CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
     CONF_OK(hd_fill(pinned, 0, 1, bytes, NULL));
@@ -482,7 +524,7 @@ static void what_is_there_already_is_refused(void **state)
     CONF_FAILS_WITH(hd_dlpack_import(runtime, m, HD_DLPACK_CPU, NULL, &again), HD_ERROR_ARGUMENT, "Heddle's own");
     dl_delete(m);
     CONF_TRUE(again.dims == -7);
-    /* an import goes out, too, and ends behind its consumer */
+    /* an import can be exported, too, and ends behind its consumer */
     m = dl_export(&t, HD_DLPACK_CPU, HD_DLPACK_READ_ONLY);
     CONF_TRUE(m->dl_tensor.data == p.memory);
     CONF_OK(hd_free(t.buffer));
@@ -502,7 +544,8 @@ static void runtimes_hand_tensors_over(void **state)
     if (is_refused(a)) {
         return;
     }
-    if (!conf_is_host(a)) { /* pinned memory of one process is the driver's, whichever runtime has it */
+    /* pinned memory of one process belongs to the driver, in every runtime */
+    if (!conf_is_host(a)) {
         conf_close(a);
         skip();
     }
@@ -532,6 +575,7 @@ int main(void)
         CONF_CASE(both_forms_are_taken),
         CONF_CASE(every_layout_is_taken),
         CONF_CASE(the_deleter_comes_after_the_last_use),
+        CONF_CASE(without_a_deleter_the_structure_is_not_looked_at_again),
         CONF_CASE(without_elements_the_deleter_is_called_at_once),
         CONF_CASE(the_stream_is_waited_for),
         CONF_CASE(a_stream_that_cannot_be_leaves_the_tensor),

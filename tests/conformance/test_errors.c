@@ -1,22 +1,22 @@
-/* test_errors.c - what happens after an operation fails: its ticket, its lane, its buffers, what depends on them, and everything else, which
- * must go on. What costs a device is in test_device_lost.c.
+/* test_errors.c - the effects of a failed operation on its ticket, its lane, its buffers and its
+ * dependents. All other work continues. test_device_lost.c tests failures that cost a device.
  *
- * Promise: A failed operation fails its lane and what reads its result, and nothing else.
+ * Promise: A failed operation fails its lane and the readers of its result, and nothing else.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on
- * it.
+ * Always: a failure names kernel, lane, ticket, device and driver code, and spoils only its
+ * dependents.
  */
 #include "failed.h"
 
-/* -------------------------------------------------------------------------------- one launch fails, by a fault -- */
+/* ---- one launch fails, by a fault ---- */
 
 typedef struct failing {
     hd_runtime *runtime;
     conf_kernels k;
     hd_lane *lane, *other;
-    hd_buffer *spoilt, *good, *dependent; /* spoilt: what the failed launch writes */
+    hd_buffer *spoilt, *good, *dependent; /* spoilt: the output of the failed launch */
     hd_ticket ticket;                     /* of the failed launch */
     int code;
 } failing;
@@ -36,7 +36,8 @@ static void make_failing(failing *f, const char *settings, int code)
     }
     hd_status status = HD_OK;
     int tries = 0;
-    while (status == HD_OK && tries++ < 20) { /* the runtime may have made launches of its own before */
+    /* the runtime may have launched kernels of its own before */
+    while (status == HD_OK && tries++ < 20) {
         CONF_OK(conf_fill(f->lane, f->k, f->spoilt, 0, words, 7, &f->ticket));
         status = hd_wait(f->ticket, 60 * CONF_SECOND);
     }
@@ -76,8 +77,8 @@ static void a_failed_lane_refuses_work_until_reset(void **state)
     CONF_FAILS(conf_fill(f.lane, f.k, f.good, 0, words, 5, &ticket), HD_ERROR_LANE_FAILED);
     CONF_FAILS(conf_fill(f.lane, f.k, f.spoilt, 0, words, 5, &ticket), HD_ERROR_LANE_FAILED);
     CONF_TRUE(ticket.lane == NULL && ticket.sequence == 9);
-    CONF_TRUE(strstr(hd_message(), "hd_lane_reset") != NULL); /* what to do */
-    /* other lanes and buffers are not concerned */
+    CONF_TRUE(strstr(hd_message(), "hd_lane_reset") != NULL); /* the remedy */
+    /* other lanes and buffers work */
     CONF_OK(conf_fill(f.other, f.k, f.good, 0, words, 5, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     CONF_FILLED(f.good, 0, 5, bytes);
@@ -104,7 +105,8 @@ static void a_spoilt_buffer_cannot_be_read_until_it_is_written(void **state)
     hd_ticket ticket = {NULL, 9};
     hd_status status = hd_read(f.spoilt, 0, got, bytes);
     CONF_FAILS(status, HD_ERROR_FAILED);
-    check_address(status, "hd_fill_u32", 0, hd_lane_number(f.lane), f.ticket, 1); /* the failure of that write */
+    /* the failure of that write */
+    check_address(status, "hd_fill_u32", 0, hd_lane_number(f.lane), f.ticket, 1);
     CONF_FAILS(hd_read(f.spoilt, bytes - 4, got, 4), HD_ERROR_FAILED);
     CONF_FAILS(hd_copy(pinned, 0, f.spoilt, 0, bytes, &ticket), HD_ERROR_FAILED);
     CONF_FAILS(hd_copy(f.good, 0, f.spoilt, 0, bytes, &ticket), HD_ERROR_FAILED);
@@ -113,7 +115,7 @@ static void a_spoilt_buffer_cannot_be_read_until_it_is_written(void **state)
     CONF_TRUE(ticket.lane == NULL && ticket.sequence == 9);
     CONF_FAILS(hd_buffer_wait(f.spoilt, HD_READ, 60 * CONF_SECOND), HD_ERROR_FAILED);
 
-    /* half of it written again: that half may be read, the other not */
+    /* half of it written again: a read of that half succeeds, a read of the other half fails */
     CONF_OK(conf_fill(f.other, f.k, f.spoilt, 0, words / 2, 11, NULL));
     CONF_FILLED(f.spoilt, 0, 11, bytes / 2);
     CONF_FAILS(hd_read(f.spoilt, 0, got, bytes / 2 + 4), HD_ERROR_FAILED);
@@ -136,7 +138,7 @@ static void writing_from_the_program_heals_too(void **state)
     conf_pattern(data, bytes, 1);
     CONF_OK(hd_write(f.spoilt, 0, data, bytes));
     CONF_HOLDS(f.spoilt, 0, data, bytes);
-    hd_free(f.spoilt); /* and so does freeing: what is allocated there is new */
+    hd_free(f.spoilt); /* freeing heals too: a new allocation there is valid */
     hd_buffer *fresh = NULL;
     CONF_OK(hd_alloc(f.other, bytes, &fresh));
     CONF_OK(conf_fill(f.other, f.k, fresh, 0, words, 3, NULL));
@@ -144,7 +146,7 @@ static void writing_from_the_program_heals_too(void **state)
     conf_close(f.runtime);
 }
 
-/* The same for pinned memory, which the program writes without any copy in a lane. */
+/* The same for pinned memory, which the program writes without a copy in a lane. */
 static void writing_heals_pinned_memory_too(void **state)
 {
     (void)state;
@@ -184,14 +186,15 @@ static void writing_heals_pinned_memory_too(void **state)
     }
 }
 
-/* Work was submitted before the failure was noticed. What depends on the failed operation fails as well, and all
- * else goes on. */
+/* Work was submitted before the failure was noticed. Operations that depend on the failed one fail
+ * as well, and all others continue. */
 static void what_depends_on_a_failure_fails(void **state)
 {
     (void)state;
     int seen_at_submit = 0, seen_at_wait = 0;
     for (int round = 0; round < 10; round++) {
-        /* among the first launches of a long one's lane; launches of the long work count too */
+        /* among the first launches of the lane with long work; launches of the long work count
+         * too */
         hd_runtime *runtime = conf_open("fault=cuLaunchKernel:12=1");
         conf_kernels k = conf_builtins(runtime);
         hd_lane *lanes[3];
@@ -215,7 +218,8 @@ static void what_depends_on_a_failure_fails(void **state)
         CONF_TRUE(status == HD_OK || status == HD_ERROR_LANE_FAILED);
         status = conf_copy(lanes[1], k, y, 0, x, 0, words, &in_y);
         if (status == HD_OK) {
-            status = conf_copy(lanes[2], k, z, 0, y, 0, words, &in_z); /* y's failure goes on to z */
+            /* the failure of y reaches z */
+            status = conf_copy(lanes[2], k, z, 0, y, 0, words, &in_z);
             if (status != HD_OK) {
                 CONF_FAILS(status, HD_ERROR_FAILED);
             }
@@ -241,7 +245,7 @@ static void what_depends_on_a_failure_fails(void **state)
             CONF_FAILS(hd_read(y, 0, &word, 4), HD_ERROR_FAILED);
             seen_at_wait++;
         } else {
-            CONF_FILLED(y, 0, 1, bytes); /* was refused: as before */
+            CONF_FILLED(y, 0, 1, bytes); /* the launch was refused: as before */
         }
         if (in_z.lane != NULL) {
             status = hd_wait(in_z, 60 * CONF_SECOND);
@@ -262,7 +266,7 @@ static void what_depends_on_a_failure_fails(void **state)
     CONF_EQUAL(seen_at_submit + seen_at_wait, 10);
 }
 
-/* Copies and fills fail in lanes of the library's own: the next ones must work again. */
+/* Copies and fills fail in lanes of the library: the next ones must work again. */
 static void failed_copies_do_not_stop_copies(void **state)
 {
     (void)state;
@@ -299,7 +303,8 @@ static void failed_copies_do_not_stop_copies(void **state)
                                  hd_status_name(error.status), error.operation, error.message);
                 }
                 failures++;
-                CONF_TRUE(failures <= 2); /* one call failed: at most its own round and one that it spoilt */
+                /* one call failed: at most its own round and one that it spoilt */
+                CONF_TRUE(failures <= 2);
             }
         }
         CONF_TRUE(good_rounds >= 10);
@@ -321,7 +326,7 @@ static void failing_allocations_say_why(void **state)
     }
     CONF_TRUE(n < 60);
     CONF_FAILS(status, HD_ERROR_MEMORY);
-    for (int i = 0; i < n; i++) { /* what there is goes on working */
+    for (int i = 0; i < n; i++) { /* existing objects still work */
         CONF_FILLED(buffers[i], 0, (uint32_t)i, 4096);
         hd_free(buffers[i]);
     }
@@ -329,7 +334,7 @@ static void failing_allocations_say_why(void **state)
     runtime = conf_open("fault=cuMemHostAlloc:1=2");
     hd_buffer *pinned = NULL;
     status = hd_alloc_host(runtime, 1 << 20, &pinned);
-    if (status != HD_OK) { /* else it went to a call of the library's own */
+    if (status != HD_OK) { /* otherwise a call of the library itself failed */
         CONF_FAILS(status, HD_ERROR_HOST_MEMORY);
         CONF_OK(hd_alloc_host(runtime, 1 << 20, &pinned));
     }

@@ -1,8 +1,10 @@
-/* test_failures.c - a failed operation fails everything that reads its result, however late the failure is noticed.
+/* test_failures.c - a failed operation fails everything that reads its result, however late the
+ * engine notices the failure.
  *
- * Promise: Whatever reads a failed operation's result fails, however late, and the order of everything else stands.
+ * Promise: All readers of a failed result fail, however late, and the order of other work holds.
  *
- * Also what hangs or breaks when several things go wrong at once. Failures come from the options `fault` and `delay`.
+ * The cases also cover hangs and breaks of several failures at once. Failures come from the options
+ * `fault` and `delay`.
  *
  * Threads: the main one, and several in the case of many readers.
  * Locks: none.
@@ -13,7 +15,7 @@
 
 enum { words = 4096, bytes = 4 * words };
 
-/* However many copies fail, each of them is reported. */
+/* Each failed copy is reported, however many fail. */
 static void no_failure_is_forgotten(void **state)
 {
     (void)state;
@@ -33,7 +35,7 @@ static void no_failure_is_forgotten(void **state)
     conf_close(runtime);
 }
 
-/* The driver refuses a wait between lanes: the order holds all the same. */
+/* The driver refuses a wait between lanes; the order holds nevertheless. */
 static void a_refused_wait_keeps_the_order(void **state)
 {
     (void)state;
@@ -59,7 +61,8 @@ static void a_refused_wait_keeps_the_order(void **state)
     conf_close(runtime);
 }
 
-/* Lane b waits for lane a's latest operation for order only, and then reads what an earlier, failed one should have written. */
+/* Lane b waits for lane a's latest operation for order only. Then it reads bytes that an earlier,
+ * failed operation should have written. */
 static void a_wait_for_order_hides_no_failure(void **state)
 {
     (void)state;
@@ -94,8 +97,8 @@ static void a_wait_for_order_hides_no_failure(void **state)
     conf_close(runtime);
 }
 
-/* Copies share lanes that do not keep failures. There each copy fails by what it reads, and one that replaces what
- * failed is good. */
+/* Copies share lanes that do not keep failures. There each copy fails by its source, and one that
+ * replaces failed bytes succeeds. */
 static void a_copy_fails_by_what_it_reads(void **state)
 {
     (void)state;
@@ -116,7 +119,7 @@ static void a_copy_fails_by_what_it_reads(void **state)
     hd_status of_copy = hd_copy(x[2], 0, x[1], 0, bytes, &second);
     hd_status replaced = hd_fill(x[1], 0, 5, bytes, &third);
     CONF_FAILS(status ? status : hd_wait(first, 60 * CONF_SECOND), HD_ERROR_FAILED);
-    /* where the first copy was refused at once, the buffer was never written */
+    /* if the first copy was refused at once, nothing wrote the buffer */
     CONF_TRUE(status || (of_copy ? of_copy : hd_wait(second, 60 * CONF_SECOND)) == HD_ERROR_FAILED);
     CONF_OK(replaced);
     CONF_OK(hd_wait(third, 60 * CONF_SECOND));
@@ -127,7 +130,8 @@ static void a_copy_fails_by_what_it_reads(void **state)
     conf_close(runtime);
 }
 
-/* The driver refuses to write completion flags: a waiter still wakes when work on two devices is done. */
+/* The driver refuses to write completion flags: a waiter still wakes when work on two devices is
+ * done. */
 static void completion_without_words(void **state)
 {
     (void)state;
@@ -162,7 +166,7 @@ static void *reads_large(void *argument)
     return status == HD_OK ? argument : NULL;
 }
 
-/* Readers share the pinned chunks without waiting for each other in a circle. */
+/* Readers share the pinned chunks, and never wait for each other in a circle. */
 static void many_threads_read_much(void **state)
 {
     (void)state;
@@ -196,7 +200,7 @@ static void *uses_two_runtimes(void *argument)
     return good ? argument : NULL;
 }
 
-/* A thread that had lanes in a runtime that is closed ends cleanly. */
+/* A thread that used lanes of a closed runtime ends cleanly. */
 static void a_thread_ends_after_its_runtime(void **state)
 {
     (void)state;
@@ -208,7 +212,7 @@ static void a_thread_ends_after_its_runtime(void **state)
     CONF_TRUE(result != NULL);
 }
 
-/* A handle that was freed stays refused, however often its structure is used again. */
+/* A freed handle stays refused, however often its structure is reused. */
 static void stale_handles_stay_stale(void **state)
 {
     (void)state;

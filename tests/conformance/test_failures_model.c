@@ -1,14 +1,19 @@
-/* test_failures_model.c - no operation that depends on a failed one ever succeeds, and nothing that does not depend on one ever fails.
+/* test_failures_model.c - an operation that depends on a failed one never succeeds, and no other
+ * operation ever fails.
  *
- * Promise: In random traffic an operation fails exactly when it, or one that it depends on, was made to fail.
+ * Promise: In random traffic, exactly the operations made to fail and their dependents fail.
  *
- * The traffic has launches, copies, fills and reads on parts of buffers, in several lanes of up to two devices. One launch in fifty fails.
- * A model has what each operation reads. It takes from the launches themselves which of them fail on their own: such a failure names the
- * launch itself. Everything else follows. Tickets of long ago still report the same at the end.
+ * The traffic consists of launches, copies, fills, reads and functions on the CPU, on parts of
+ * buffers, in several lanes of up to two devices. One launch in fifty fails, and one function in
+ * eight. Two of the buffers are unified, so Heddle moves their bytes meanwhile, without any
+ * operation. Operations write them as a whole, or a quarter is one of the chunks that move. A model
+ * knows the sources of each operation. It learns from the launches themselves which of them fail on
+ * their own: such a failure names the launch itself. The rest follows. At the end, old tickets
+ * still report the same.
  *
  * Environment: HEDDLE_FAILURE_OPERATIONS=N operations of each thread, HEDDLE_SEED=N.
  *
- * Threads: two, each with buffers and lanes of its own, and a model that has nothing of the other's. They share the lanes for copies.
+ * Threads: two, each with its own buffers, lanes and model. They share the lanes for copies.
  * Locks: none.
  */
 #include "conformance.h"
@@ -17,18 +22,19 @@
 
 enum {
     threads = 2,
-    n_buffers = 8,
+    n_buffers = 10, /* the last one is pinned, and the two before it are unified */
     n_lanes = 4,
     quarters = 4,
-    words = 64,       /* of a quarter */
-    most_open = 2000, /* operations whose tickets have not been waited for */
+    words = 64,          /* of a quarter */
+    chunk_words = 16384, /* in a quarter that is a chunk of unified memory */
+    most_open = 2000,    /* operations for whose tickets nobody waited yet */
     kept_every = 61,
     most_kept = 4096,
     most_operations = 1 << 22
 };
-enum { quarter_bytes = 4 * words, buffer_bytes = quarters * quarter_bytes };
+enum { quarter_bytes = 4 * words };
 
-typedef enum kind { LAUNCH, TRANSFER, REFUSED_BY_LANE, REFUSED_BY_SOURCE, RESET } kind;
+typedef enum kind { LAUNCH, TRANSFER, FUNCTION, MAPPED, REFUSED_BY_LANE, REFUSED_BY_SOURCE, RESET } kind;
 
 typedef struct operation {
     kind kind;
@@ -37,9 +43,13 @@ typedef struct operation {
     uint32_t reads[2 * quarters]; /* operations whose results it reads */
     int n_reads;
     bool failed;
-    bool known[quarters]; /* of the buffer that it writes: whether `value` is what is there then */
+    bool known[quarters]; /* for the buffer that it writes: true if it leaves `value` there */
     uint32_t value[quarters];
-    int source[quarters]; /* quarter of reads[] that a copy takes its value from; -1: none */
+    int source[quarters]; /* quarter of reads[] from which a copy takes its value; -1: none */
+    /* for a function on the CPU */
+    bool own_failure;
+    uint32_t sets;
+    size_t n_words;
 } operation;
 
 typedef struct kept {
@@ -53,9 +63,10 @@ typedef struct traffic {
     conf_random random;
     pthread_t thread;
     int devices;
+    size_t words; /* of a quarter */
     uint64_t steps;
     hd_lane *lanes[n_lanes];
-    bool lane_failed[n_lanes]; /* as far as the operations are settled */
+    bool lane_failed[n_lanes]; /* as far as operations are settled */
     hd_buffer *buffers[n_buffers];
     uint32_t writer[n_buffers][quarters]; /* operation number */
     operation *operations;                /* a ring of the last ones */
@@ -74,7 +85,23 @@ static operation *at(traffic *t, uint32_t number)
 
 static int device_of_buffer(const traffic *t, int b)
 {
-    return b == n_buffers - 1 ? -1 : b % t->devices; /* the last one is pinned memory */
+    return b == n_buffers - 1 ? -1 : b % t->devices;
+}
+
+static bool is_unified(int b)
+{
+    return b == n_buffers - 2 || b == n_buffers - 3;
+}
+
+/* A write to part of a chunk depends on the rest, so operations write these buffers as a whole. */
+static bool is_written_whole(const traffic *t, int b)
+{
+    return is_unified(b) && t->words != chunk_words;
+}
+
+static size_t offset_of(const traffic *t, int quarter)
+{
+    return (size_t)quarter * 4 * t->words;
 }
 
 /* ---- settling ---- */
@@ -88,7 +115,7 @@ static bool reads_failure(traffic *t, const operation *o)
     return any;
 }
 
-/* A failure that nothing explains has to be the operation's own, and name it. */
+/* A failure that nothing explains must be the operation's own, and name it. */
 static void is_own_failure(const operation *o, uint32_t number)
 {
     hd_error error = {.size = sizeof error};
@@ -132,6 +159,9 @@ static void settle_one(traffic *t, uint32_t number)
         CONF_TRUE(reads_failure(t, o));
         return;
     }
+    if (o->kind == MAPPED) {
+        return;
+    }
     bool must_fail = lane_failed || reads_failure(t, o);
     hd_status status = hd_wait(o->ticket, 60 * CONF_SECOND);
     CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED);
@@ -140,8 +170,13 @@ static void settle_one(traffic *t, uint32_t number)
         conf_fail_at(__FILE__, __LINE__, "operation %u succeeded, and depends on a failed one (lane failed: %d)",
                      number, lane_failed);
     }
+    if (o->own_failure && !o->failed) {
+        conf_fail_at(__FILE__, __LINE__, "operation %u succeeded, and its function failed", number);
+    }
     if (o->failed && !must_fail) {
-        is_own_failure(o, number);
+        if (!o->own_failure) {
+            is_own_failure(o, number);
+        }
         t->own_failures++;
     }
     t->failures += o->failed;
@@ -150,7 +185,7 @@ static void settle_one(traffic *t, uint32_t number)
     }
     settle_values(t, o);
     if (number % kept_every == 0) {
-        /* of old ones, too, some from the beginning stay */
+        /* also of old ones: some from the beginning stay */
         int i = t->n_kept < most_kept ? t->n_kept++ : (int)conf_below(&t->random, most_kept);
         t->kept[i] = (kept){o->ticket, o->failed};
     }
@@ -185,7 +220,7 @@ static void add_reads(traffic *t, operation *o, int buffer, int quarter, int n)
     }
 }
 
-/* `status` is that of the call which submitted it; it writes so many quarters. */
+/* `status` is that of the submitting call; the operation writes so many quarters. */
 static void end(traffic *t, operation *o, hd_status status, int buffer, int quarter, int n)
 {
     if (status == HD_ERROR_LANE_FAILED && o->lane >= 0) {
@@ -210,8 +245,7 @@ static void fill(traffic *t, int y, int quarter, int n)
         o->known[q] = true;
         o->value[q] = value;
     }
-    hd_status status =
-        hd_fill(t->buffers[y], (size_t)quarter * quarter_bytes, value, (size_t)n * quarter_bytes, &o->ticket);
+    hd_status status = hd_fill(t->buffers[y], offset_of(t, quarter), value, offset_of(t, n), &o->ticket);
     end(t, o, status, y, quarter, n);
 }
 
@@ -228,8 +262,8 @@ static void copy(traffic *t, int y, int yq, int x, int xq, int n)
     o->kind = TRANSFER;
     add_reads(t, o, x, xq, n);
     take_values(o, yq, xq, n, 0);
-    hd_status status = hd_copy(t->buffers[y], (size_t)yq * quarter_bytes, t->buffers[x], (size_t)xq * quarter_bytes,
-                               (size_t)n * quarter_bytes, &o->ticket);
+    hd_status status =
+        hd_copy(t->buffers[y], offset_of(t, yq), t->buffers[x], offset_of(t, xq), offset_of(t, n), &o->ticket);
     end(t, o, status, y, yq, n);
 }
 
@@ -241,9 +275,9 @@ static void launch(traffic *t, int y, int yq, int x, int xq, int n)
     do {
         o->lane = (int)conf_below(&t->random, n_lanes);
     } while (o->lane % t->devices != device);
-    size_t from = (size_t)xq * quarter_bytes, to = (size_t)yq * quarter_bytes;
+    size_t from = offset_of(t, xq), to = offset_of(t, yq);
     hd_lane *lane = t->lanes[o->lane];
-    uint64_t count = (uint64_t)n * words;
+    uint64_t count = (uint64_t)n * t->words;
     hd_status status;
     switch (conf_below(&t->random, 3)) {
     case 0: {
@@ -260,7 +294,7 @@ static void launch(traffic *t, int y, int yq, int x, int xq, int n)
         take_values(o, yq, xq, n, 0);
         status = conf_copy(lane, t->k, t->buffers[y], to, t->buffers[x], from, count, &o->ticket);
         break;
-    default: /* what comes of it is not known to the model */
+    default: /* the model does not know the outcome */
         add_reads(t, o, x, xq, n);
         add_reads(t, o, y, yq, n);
         status = conf_axpy(lane, t->k, t->buffers[y], to, t->buffers[x], from, 0, count, &o->ticket);
@@ -268,31 +302,115 @@ static void launch(traffic *t, int y, int yq, int x, int xq, int n)
     end(t, o, status, y, yq, n);
 }
 
-static void read_back(traffic *t, int b, int quarter, int n)
+/* pointers[0]: its destination; pointers[1], if present: the source that it copies. */
+static hd_status on_the_cpu(void *const *pointers, void *context)
 {
-    uint32_t got[quarters * words];
-    hd_status status = hd_read(t->buffers[b], (size_t)quarter * quarter_bytes, got, (size_t)n * quarter_bytes);
+    const operation *o = context;
+    uint32_t *to = pointers[0];
+    for (size_t w = 0; w < o->n_words; w++) {
+        to[w] = o->n_reads > 0 ? ((const uint32_t *)pointers[1])[w] : o->sets;
+    }
+    return o->own_failure ? HD_ERROR_SYSTEM : HD_OK;
+}
+
+static void call_function(traffic *t, int y, int yq, int x, int xq, int n)
+{
+    operation *o = begin(t);
+    o->kind = FUNCTION;
+    o->own_failure = conf_below(&t->random, 8) == 0;
+    o->sets = (uint32_t)conf_below(&t->random, UINT32_MAX);
+    o->n_words = (size_t)n * t->words;
+    hd_arg uses[] = {hd_out_range(t->buffers[y], offset_of(t, yq), offset_of(t, n)),
+                     hd_in_range(t->buffers[x], offset_of(t, xq), offset_of(t, n))};
+    bool copies = conf_chance(&t->random, 50);
+    if (copies) {
+        add_reads(t, o, x, xq, n);
+        take_values(o, yq, xq, n, 0);
+    }
+    for (int q = yq; q < yq + n && !copies; q++) {
+        o->known[q] = true;
+        o->value[q] = o->sets;
+    }
+    end(t, o, hd_host_call(t->runtime, on_the_cpu, o, uses, copies ? 2 : 1, &o->ticket), y, yq, n);
+}
+
+/* `status`: that of a call that waited for these bytes and read them. */
+static bool is_read(traffic *t, hd_status status, int b, int quarter, int n)
+{
     settle(t);
     bool failed = false;
     for (int q = quarter; q < quarter + n; q++) {
         failed |= at(t, t->writer[b][q])->failed;
     }
-    CONF_TRUE(status == (failed ? HD_ERROR_FAILED : HD_OK));
-    for (int q = 0; q < n && !failed; q++) {
-        const operation *o = at(t, t->writer[b][quarter + q]);
-        for (int w = 0; w < words && o->known[quarter + q]; w++) {
-            CONF_TRUE(got[q * words + w] == o->value[quarter + q]);
+    if (status != (failed ? HD_ERROR_FAILED : HD_OK)) {
+        conf_fail_at(__FILE__, __LINE__, "reading %s quarters %d to %d of buffer %d is %s: %s",
+                     failed ? "failed" : "good", quarter, quarter + n - 1, b, hd_status_name(status), hd_message());
+    }
+    return !failed;
+}
+
+static void is_value_of(traffic *t, int b, int quarter, uint32_t got)
+{
+    const operation *o = at(t, t->writer[b][quarter]);
+    CONF_TRUE(!o->known[quarter] || got == o->value[quarter]);
+}
+
+static void read_back(traffic *t, int b, int quarter, int n)
+{
+    uint32_t *got = conf_memory(offset_of(t, n));
+    if (is_read(t, hd_read(t->buffers[b], offset_of(t, quarter), got, offset_of(t, n)), b, quarter, n)) {
+        for (int q = 0; q < n; q++) {
+            for (size_t w = 0; w < t->words; w++) {
+                is_value_of(t, b, quarter + q, got[(size_t)q * t->words + w]);
+            }
         }
     }
+    free(got);
+}
+
+static void read_element(traffic *t, int b, int quarter)
+{
+    const uint32_t *at = hd_element(t->buffers[b], offset_of(t, quarter), 4, HD_READ);
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    uint32_t got = at ? *at : 0;
+    if (is_read(t, at ? HD_OK : error.status, b, quarter, 1)) {
+        is_value_of(t, b, quarter, got);
+    }
+}
+
+/* Writes a whole buffer by a pointer. From then on the host's bytes are newer. */
+static void write_mapped(traffic *t, int b)
+{
+    uint32_t *p = NULL;
+    if (!is_read(t, hd_map(t->buffers[b], HD_READ_WRITE, (void **)&p), b, 0, quarters)) {
+        return;
+    }
+    operation *o = begin(t);
+    o->kind = MAPPED;
+    o->sets = (uint32_t)conf_below(&t->random, UINT32_MAX);
+    for (int q = 0; q < quarters; q++) {
+        is_value_of(t, b, q, p[(size_t)q * t->words]);
+        o->known[q] = true;
+        o->value[q] = o->sets;
+    }
+    for (size_t w = 0; w < quarters * t->words; w++) {
+        p[w] = o->sets;
+    }
+    CONF_OK(hd_unmap(t->buffers[b]));
+    end(t, o, HD_OK, b, 0, quarters);
 }
 
 static void allocate(traffic *t, int b)
 {
     int device = device_of_buffer(t, b);
+    size_t bytes = offset_of(t, quarters);
     if (device < 0) {
-        CONF_OK(hd_alloc_host(t->runtime, buffer_bytes, &t->buffers[b]));
+        CONF_OK(hd_alloc_host(t->runtime, bytes, &t->buffers[b]));
+    } else if (is_unified(b)) {
+        CONF_OK(hd_alloc_unified(conf_default_lane(t->runtime, device), bytes, &t->buffers[b]));
     } else {
-        CONF_OK(hd_alloc(conf_default_lane(t->runtime, device), buffer_bytes, &t->buffers[b]));
+        CONF_OK(hd_alloc(conf_default_lane(t->runtime, device), bytes, &t->buffers[b]));
     }
     fill(t, b, 0, quarters);
 }
@@ -300,7 +418,7 @@ static void allocate(traffic *t, int b)
 static void reset_some_lane(traffic *t)
 {
     int lane = (int)conf_below(&t->random, n_lanes);
-    hd_lane_wait(t->lanes[lane], 60 * CONF_SECOND); /* whatever it returns */
+    hd_lane_wait(t->lanes[lane], 60 * CONF_SECOND); /* with any result */
     CONF_OK(hd_lane_reset(t->lanes[lane], 60 * CONF_SECOND));
     operation *o = begin(t);
     o->kind = RESET;
@@ -308,23 +426,44 @@ static void reset_some_lane(traffic *t)
     t->begun++;
 }
 
+static void step_on_host(traffic *t, int xq, int n)
+{
+    int x, b = n_buffers - 1 - (int)conf_below(&t->random, 3); /* buffers that the host can use */
+    uint64_t what = conf_below(&t->random, 100);
+    do {
+        x = n_buffers - 1 - (int)conf_below(&t->random, 3);
+    } while (x == b);
+    if (what < 85) {
+        bool whole = is_written_whole(t, b) || is_written_whole(t, x);
+        call_function(t, b, whole ? 0 : xq, x, whole ? 0 : xq, whole ? quarters : n);
+    } else if (what < 95) {
+        write_mapped(t, b);
+    } else {
+        read_element(t, b, xq);
+    }
+}
+
 static void step(traffic *t)
 {
-    int n = 1 + (int)conf_below(&t->random, quarters);
-    int yq = (int)conf_below(&t->random, (uint64_t)(quarters - n) + 1);
-    int xq = (int)conf_below(&t->random, (uint64_t)(quarters - n) + 1);
-    int y = (int)conf_below(&t->random, n_buffers - 1), x; /* pinned memory is only read, and written by copies */
+    /* pinned memory is only read, and written by copies */
+    int y = (int)conf_below(&t->random, n_buffers - 1), x;
     uint64_t what = conf_below(&t->random, 100);
     do {
         x = (int)conf_below(&t->random, n_buffers);
-    } while (x == y || (what < 55 && device_of_buffer(t, x) >= 0 && device_of_buffer(t, x) != device_of_buffer(t, y)));
-    if (what < 55) {
+    } while (x == y || (what < 52 && device_of_buffer(t, x) >= 0 && device_of_buffer(t, x) != device_of_buffer(t, y)));
+    bool whole = is_written_whole(t, y) || is_written_whole(t, x);
+    int n = whole ? quarters : 1 + (int)conf_below(&t->random, quarters);
+    int yq = (int)conf_below(&t->random, (uint64_t)(quarters - n) + 1);
+    int xq = (int)conf_below(&t->random, (uint64_t)(quarters - n) + 1);
+    if (what < 52) {
         launch(t, y, yq, x, xq, n);
-    } else if (what < 75) {
+    } else if (what < 66) {
         bool swapped = conf_below(&t->random, 2);
         copy(t, swapped ? x : y, yq, swapped ? y : x, xq, n);
-    } else if (what < 85) {
+    } else if (what < 72) {
         fill(t, x, yq, n);
+    } else if (what < 87) {
+        step_on_host(t, xq, n);
     } else if (what < 92) {
         reset_some_lane(t);
     } else if (what < 94) {
@@ -335,8 +474,8 @@ static void step(traffic *t)
     }
 }
 
-/* Writes everything anew, now and then. Otherwise the result of an operation might still be read when its record in
- * the ring is used again. */
+/* Writes everything anew, now and then. Otherwise an operation's result might still be read when
+ * its record in the ring is reused. */
 static void renew(traffic *t)
 {
     for (int b = 0; b < n_buffers; b++) {
@@ -366,9 +505,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void what_depends_on_a_failure_fails_and_nothing_else(void **state)
+static void compare_with_the_model(size_t of_a_quarter, uint64_t steps)
 {
-    (void)state;
     uint64_t seed = conf_number_from("HEDDLE_SEED", 1);
     hd_runtime *runtime = conf_open_with("fault=cuLaunchKernel:~50=701 memory_idle=0 %s%llu",
                                          conf_on_gpus ? "host_schedule=0" : "host_schedule=", (unsigned long long)seed);
@@ -381,7 +519,8 @@ static void what_depends_on_a_failure_fails_and_nothing_else(void **state)
             .k = conf_builtins(runtime),
             .random = {seed * threads + (uint64_t)i},
             .devices = hd_device_count(runtime) < 2 ? 1 : 2,
-            .steps = conf_number_from("HEDDLE_FAILURE_OPERATIONS", 20000 / CONF_SLOWNESS),
+            .words = of_a_quarter,
+            .steps = conf_number_from("HEDDLE_FAILURE_OPERATIONS", steps / CONF_SLOWNESS),
             .operations = calloc(ring, sizeof(operation)),
             .begun = 1,
             .settled = 1,
@@ -406,7 +545,21 @@ static void what_depends_on_a_failure_fails_and_nothing_else(void **state)
     conf_close(runtime);
 }
 
-/* More failures than a lane's log holds, one after the other in one lane. Each must be reported, refused to readers, and over after a reset. */
+static void what_depends_on_a_failure_fails_and_nothing_else(void **state)
+{
+    (void)state;
+    compare_with_the_model(words, 20000);
+}
+
+/* A failure in one chunk of unified memory leaves the others alone, even if they move together. */
+static void a_failure_stays_in_its_chunk(void **state)
+{
+    (void)state;
+    compare_with_the_model(chunk_words, 1500);
+}
+
+/* More failures than a lane's log can keep, one after the other in one lane. Each must be reported,
+ * fail its readers, and end with a reset. */
 static void the_last_failure_counts_like_the_first(void **state)
 {
     (void)state;
@@ -439,8 +592,9 @@ static void the_last_failure_counts_like_the_first(void **state)
     conf_close(runtime);
 }
 
-/* A launch fails while others are being submitted behind it. No operation reads the result of one that was accepted and failed, also after
- * the lane has been reset. Each of the others uses a buffer in pieces, so that its submission takes a while. */
+/* A launch fails while others are being submitted behind it. No accepted operation may read the
+ * failed result, not even after a reset of the lane. Each of the others uses a buffer in pieces, so
+ * that its submission takes a while. */
 static void what_failed_during_a_submission_is_not_read(void **state)
 {
     (void)state;
@@ -472,7 +626,7 @@ static void what_failed_during_a_submission_is_not_read(void **state)
             accepted[i] =
                 hd_launch(lane, k.copy, conf_dims(1, 1, 1), conf_dims(words, 1, 1), 0, args, 3, &tickets[i]) == HD_OK;
         }
-        hd_lane_wait(lane, 60 * CONF_SECOND); /* whatever it returns */
+        hd_lane_wait(lane, 60 * CONF_SECOND); /* with any result */
         CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
         for (int i = 0; i < n; i++) {
             if (accepted[i] && hd_wait(tickets[i], 60 * CONF_SECOND) != HD_OK) {
@@ -493,6 +647,7 @@ int main(void)
     conf_begin("test_failures_model");
     const struct CMUnitTest tests[] = {
         CONF_CASE(what_depends_on_a_failure_fails_and_nothing_else),
+        CONF_CASE(a_failure_stays_in_its_chunk),
         CONF_CASE(the_last_failure_counts_like_the_first),
         CONF_CASE(what_failed_during_a_submission_is_not_read),
     };

@@ -1,15 +1,15 @@
 /* test_fork.c - fork in an application with an open runtime.
  *
- * Promise: A forked child is refused the parent's handles, can open its own runtime, and changes nothing of the
- * parent's.
+ * Promise: A forked child cannot use its parent's objects, and can open its own runtime.
  *
- * Every call of the child on what is the parent's fails with HANDLE. The parent goes on exactly.
+ * Every call of the child on an object of the parent fails with HANDLE. The child changes nothing
+ * in the parent, which continues exactly.
  *
- * Threads: some that submit while the main thread forks, so that locks are held at that moment, and one that opens and
- * closes.
+ * Threads: some that submit while the main thread forks, so that locks are held at that moment, and
+ * one that opens and closes.
  * Locks: none.
  * Processes: the children of the forks.
- * Always: a child reports its result with its exit status. Its own watchdog ends a child that hangs.
+ * Always: a child reports its result by its exit status. Its own watchdog ends a child that hangs.
  */
 #include "workers.h"
 
@@ -17,15 +17,15 @@
 
 enum { words = 5000, bytes = words * 4 };
 
-/* A child may make threads though its parent had several, and that is what is tested. */
+/* Allows a child to make threads though its parent had several; this test needs that. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
     return "die_after_fork=0";
 }
 
-/* Whether a child may have threads and memory of its own. The thread sanitizer has no threads in a child. The address sanitizer leaves its
- * locks as they were, when `others` were busy. */
+/* True if a child may use its own threads and memory. The thread sanitizer allows no threads in a
+ * child. The address sanitizer leaves its locks as they were, when `others` were busy. */
 static bool child_may_open(bool others)
 {
     return getenv("HEDDLE_WORKER") != NULL && !CONF_TSAN && !(CONF_ASAN && others);
@@ -65,7 +65,7 @@ static void make(parent *p, const char *settings)
     CONF_OK(conf_fill(p->lane, p->k, p->x, 0, words, 8, &p->pending));
 }
 
-/* What the child finds: every function. */
+/* Checks that the child's calls of every function are refused. */
 static void all_is_refused(parent *p)
 {
     uint32_t word = 0x55;
@@ -152,7 +152,7 @@ static void parent_goes_on(parent *p)
     wk_others_work(p->runtime, -1);
 }
 
-/* Ends the child with what `function` found; the parent gets its number. */
+/* Forks a child, which ends with the result of `function`; returns the child's pid. */
 static pid_t forks(void (*function)(void *argument), void *argument)
 {
     fflush(NULL);
@@ -179,7 +179,7 @@ static void ends_well(pid_t child, const char *what)
 static void finds_all_refused(void *argument)
 {
     all_is_refused(argument);
-    all_is_refused(argument); /* it was changed by nothing in there */
+    all_is_refused(argument); /* nothing in the child changed it */
 }
 
 static void a_child_is_refused(void **state)
@@ -192,13 +192,13 @@ static void a_child_is_refused(void **state)
         if (i % 2 == 0) {
             parent_goes_on(&p); /* at the same time */
         }
-        ends_well(child, "what is the parent's");
+        ends_well(child, "memory of the parent");
         parent_goes_on(&p);
     }
     conf_close(p.runtime);
 }
 
-/* With slow work in flight: what the child does or leaves has no effect on it. */
+/* With slow work in flight: nothing that the child does or leaves affects it. */
 static void with_work_in_flight(void **state)
 {
     (void)state;
@@ -218,15 +218,15 @@ static void with_work_in_flight(void **state)
     conf_close(p.runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------ how it ends -- */
+/* ---- how it ends ---- */
 
 static void leaves_by_exit(void *argument)
 {
     (void)argument;
-    if (CONF_ASAN) { /* its check for leaks does not work in a forked child everywhere */
+    if (CONF_ASAN) { /* in a forked child its check for leaks does not work everywhere */
         _exit(0);
     }
-    exit(0); /* with all that runs then */
+    exit(0); /* with all handlers that run then */
 }
 
 static void leaves_by_signal(void *argument)
@@ -241,7 +241,7 @@ static void *sleeps(void *argument)
     _exit(argument == NULL ? 0 : 1);
 }
 
-/* The thread that forked ends, with its own lane from the parent. */
+/* The thread that forked ends; it still refers to its lane of the parent. */
 static void ends_its_thread(void *argument)
 {
     (void)argument;
@@ -255,7 +255,8 @@ static void however_the_child_ends(void **state)
     (void)state;
     parent p;
     make(&p, NULL);
-    if (conf_isolates(p.runtime)) { /* what a GPU's driver does at exit in a forked child is no part of the promise */
+    /* the promise does not cover a GPU driver at exit of a forked child */
+    if (conf_isolates(p.runtime)) {
         ends_well(forks(leaves_by_exit, &p), "exit");
     }
     parent_goes_on(&p);
@@ -270,7 +271,8 @@ static void however_the_child_ends(void **state)
     conf_close(p.runtime);
 }
 
-/* The parent closes while a child goes on. The parent's workers end, and nothing changes in the child. */
+/* The parent closes while a child lives on. The parent's workers end, and nothing changes in the
+ * child. */
 static void the_parent_closes_first(void **state)
 {
     (void)state;
@@ -300,7 +302,7 @@ static void the_parent_closes_first(void **state)
     close(ends[1]);
 }
 
-/* ----------------------------------------------------------------------------------------- a runtime of the child's own */
+/* ---- a runtime of the child itself ---- */
 
 static void opens_with_workers(void *argument)
 {
@@ -386,7 +388,8 @@ static void opens_in_process(void *argument)
     }
 }
 
-/* A driver in the parent's process is of no use to the child, and hd_open refuses it. Without one the child may have its own. */
+/* The child cannot use a driver of the parent's process, so hd_open refuses it. If the parent
+ * loaded none, the child may load its own. */
 static void a_child_has_a_driver_of_its_own(void **state)
 {
     (void)state;
@@ -402,7 +405,7 @@ static void a_child_has_a_driver_of_its_own(void **state)
     conf_close(p.runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------ many threads at once */
+/* ---- many threads at once ---- */
 
 typedef struct submitter {
     hd_runtime *runtime;
@@ -499,7 +502,8 @@ int main(void)
 {
     conf_begin("test_fork");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(a_child_has_a_driver_of_its_own), /* first: nothing of a driver has been in this process */
+        /* first: no driver was loaded into this process yet */
+        CONF_CASE(a_child_has_a_driver_of_its_own),
         CONF_CASE(a_child_is_refused),
         CONF_CASE(with_work_in_flight),
         CONF_CASE(however_the_child_ends),

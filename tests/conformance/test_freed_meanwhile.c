@@ -1,13 +1,15 @@
-/* test_freed_meanwhile.c - calls on a buffer that is freed or used meanwhile, or on a kernel that is unloaded meanwhile.
+/* test_freed_meanwhile.c - calls on a buffer that is freed or used meanwhile, or on a kernel that
+ * is unloaded meanwhile.
  *
- * Promise: A call whose buffer or kernel is given back meanwhile is done, or refused with HANDLE.
+ * Promise: A call whose buffer or kernel is freed meanwhile succeeds, or fails with HANDLE.
  *
- * That happens at the very moments when the calls wait, copy or submit. The library's own functions for these are wrapped.
- * What is to happen meanwhile happens there, on the calling thread, which stands for another one.
+ * That happens at the very moments when the calls wait, copy or submit. The test wraps the
+ * library's own functions for these. The free or use happens there, on the calling thread, which
+ * acts as another one.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a call is done, or refused with HANDLE. All that was submitted stays on record.
+ * Always: a call succeeds, or fails with HANDLE. The record keeps all submitted work.
  */
 #include "workers.h"
 #include "base/presence.h"
@@ -15,20 +17,20 @@
 #include "buffer/submit.h"
 #include "engine/engine.h"
 
-enum { SIZE = 64 * 1024, LARGE = 4 << 20 }; /* of large boxes several items are copied apart */
+enum { SIZE = 64 * 1024, LARGE = 4 << 20 }; /* large boxes are copied in several items */
 
 static struct {
     hd_runtime *runtime;
     hd_lane *lane;
     wk_kernels kernels;
-    wk_gate gate;      /* what is behind it in the lane is not done */
-    hd_buffer *behind; /* filled behind it */
-    hd_buffer *x;      /* what the call is about */
+    wk_gate gate;      /* work behind it in the lane is unfinished */
+    hd_buffer *behind; /* filled behind the gate */
+    hd_buffer *x;      /* the buffer of the call */
     hd_buffer *next;   /* allocated meanwhile */
     uint64_t address;  /* of x */
 } now;
 
-/* What happens at the next wait, copy or submission, once. */
+/* Runs at the next wait, copy or submission, once. */
 static void (*at_wait)(void), (*at_copy)(void), (*at_submit)(void), (*at_launch)(void);
 
 static bool happens(void (**what)(void))
@@ -87,7 +89,7 @@ void __wrap_hdi_lock_take_slow(hdi_lock *lock)
     __real_hdi_lock_take_slow(lock);
 }
 
-/* ---- what may happen meanwhile ---- */
+/* ---- events that happen meanwhile ---- */
 
 static void is_freed(void)
 {
@@ -100,12 +102,12 @@ static void is_freed_and_the_gate_opened(void)
     wk_gate_open(&now.gate);
 }
 
-/* The structure behind the handle, whose next owner has work behind the gate. */
+/* Reuses the structure behind the handle; its next owner has work behind the gate. */
 static void is_freed_and_used_again(void)
 {
     bool pinned = hd_buffer_device(now.x) < 0;
     hd_free(now.x);
-    for (int i = 0; i < 1000; i++) { /* those in front of it */
+    for (int i = 0; i < 1000; i++) { /* free structures in front of it */
         hd_status status = pinned ? hd_alloc_host(now.runtime, SIZE, &now.next) : hd_alloc(now.lane, SIZE, &now.next);
         CONF_OK(status);
         if (hdi_self_object(now.next) == hdi_self_object(now.x)) {
@@ -135,7 +137,7 @@ static void is_unloaded(void)
     hd_module_unload(module);
 }
 
-/* The kernel's structure is another one's then. */
+/* Then another kernel uses the structure. */
 static void is_unloaded_and_loaded_anew(void)
 {
     hd_kernel *spin = NULL, *stray = NULL;
@@ -175,13 +177,13 @@ static bool begin(const char *settings)
 
 static void end(void)
 {
-    CONF_TRUE(!at_wait && !at_copy && !at_submit && !at_launch); /* it has happened */
+    CONF_TRUE(!at_wait && !at_copy && !at_submit && !at_launch); /* all of it happened */
     wk_gate_open(&now.gate);
     CONF_OK(hd_wait(now.gate.ticket, 60 * CONF_SECOND));
     conf_close(now.runtime);
 }
 
-/* A buffer that work behind the gate writes. */
+/* Makes work behind the gate write a buffer. */
 static void make_busy(hd_buffer *x)
 {
     now.x = x;
@@ -197,10 +199,10 @@ static void make_busy(hd_buffer *x)
 
 /* ---- cases ---- */
 
-/* Its record is the next owner's then. */
+/* By then the next owner uses the buffer's record. */
 static void waiting_for_a_buffer_that_is_freed(void **state)
 {
-    CONF_BEGIN("transfer_timeout=10000"); /* so that waiting for the next owner's work ends, if it is waited for */
+    CONF_BEGIN("transfer_timeout=10000"); /* so that a wrong wait for the next owner's work ends */
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(now.lane, SIZE, &x));
     make_busy(x);
@@ -217,7 +219,8 @@ static void waiting_for_a_buffer_that_is_freed(void **state)
     end();
 }
 
-/* Pinned memory that the program's bytes are copied into, or out of, gets no other owner before that is over. */
+/* While a call copies between pinned memory and the program's memory, no other owner gets that
+ * pinned memory. */
 static void copying_to_and_from_what_is_freed(void **state)
 {
     CONF_BEGIN("copy_threads=0");
@@ -239,12 +242,12 @@ static void copying_to_and_from_what_is_freed(void **state)
         hd_free(now.next);
         hd_memory_stats stats = {.size = sizeof stats};
         CONF_OK(hd_memory_get_stats(now.runtime, HD_DEVICE_HOST, &stats));
-        CONF_EQUAL(stats.live_count, 1); /* the gate's */
+        CONF_EQUAL(stats.live_count, 1); /* that of the gate */
     }
     end();
 }
 
-/* A copy that is submitted while the program's bytes are copied is in the record ever after. */
+/* A copy that is submitted while the program's bytes are copied stays in the record. */
 static void what_is_submitted_meanwhile_is_not_forgotten(void **state)
 {
     CONF_BEGIN("copy_threads=0");
@@ -258,7 +261,8 @@ static void what_is_submitted_meanwhile_is_not_forgotten(void **state)
         uint64_t address = hd_buffer_address(now.x);
         hd_buffer *next = NULL;
         hd_free(now.x);
-        CONF_OK(hd_alloc_host(now.runtime, LARGE, &next)); /* its memory, perhaps: then the copy has to be waited for */
+        /* perhaps the same memory: then it must wait for the copy */
+        CONF_OK(hd_alloc_host(now.runtime, LARGE, &next));
         if (hd_buffer_address(next) == address) {
             CONF_FAILS(hd_buffer_wait(next, HD_READ_WRITE, 0), HD_ERROR_TIMEOUT);
         }
@@ -266,7 +270,7 @@ static void what_is_submitted_meanwhile_is_not_forgotten(void **state)
     end();
 }
 
-/* The mirror of a unified buffer, the copies of one that keeps some. */
+/* The mirror of a unified buffer, and the copies of a buffer that keeps some. */
 static void what_belongs_to_a_buffer_stays_meanwhile(void **state)
 {
     CONF_BEGIN(NULL);
@@ -318,8 +322,8 @@ static void open_gate(void)
     CONF_OK(hd_wait(now.gate.ticket, 60 * CONF_SECOND));
 }
 
-/* A launch by the short way, one of a unified buffer, and one that has something to wait for. The gate is shut for the last one only: on a GPU,
- * loading may take as long as a running kernel. */
+/* A launch on the fast path, one of a unified buffer, and one that waits for other work. Only for
+ * the last one is the gate shut: on a GPU, loading may take as long as a running kernel. */
 static void launching_what_is_unloaded(void **state)
 {
     CONF_BEGIN(NULL);
@@ -343,7 +347,7 @@ static void launching_what_is_unloaded(void **state)
         open_gate();
         hd_module_unload(module);
     }
-    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND)); /* nothing of it has run */
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND)); /* nothing of it ran */
     end();
 }
 
@@ -355,8 +359,8 @@ static void is_destroyed_and_somebody_elses(void)
     CONF_OK(hd_lane_create(now.runtime, 0, &elses));
 }
 
-/* A launch into a lane that is destroyed meanwhile does not land in the lane of the next owner. That holds for the usual launch and for one
- * that waits for others. */
+/* A launch into a lane that is destroyed meanwhile never lands in the lane of the next owner. That
+ * holds for the usual launch and for one that waits for others. */
 static void launching_into_a_lane_that_is_destroyed(void **state)
 {
     CONF_BEGIN(NULL);

@@ -1,10 +1,11 @@
-/* test_full_queue.c - a lane that stands still, with more behind it than the driver takes ahead, holds up no other lane of its device.
+/* test_full_queue.c - a lane that is blocked, with more work behind it than the driver takes ahead,
+ * holds up no other lane of its device.
  *
- * Promise: A lane that stands still with a full queue holds up no other lane of its device.
+ * Promise: A blocked lane with a full queue holds up no other lane of its device.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: other lanes are waited for while the kernel in front of the full lane is running.
+ * Always: the waits for other lanes end while the kernel in front of the full lane still runs.
  */
 #include "workers.h"
 
@@ -44,7 +45,7 @@ static hd_status launch_behind_waits(scene *s, int i)
     return add_one(s, i % 2 ? s->full : other);
 }
 
-/* What the neighbours do while the lane stands still. */
+/* Work of the neighbours while the lane is blocked. */
 static void neighbours_work(scene *s)
 {
     for (int n = 0; n < NEIGHBOURS; n++) {
@@ -72,7 +73,7 @@ static void stand_still(hd_status (*behind)(scene *s, int i), int n, uint32_t ad
     CONF_OK(hd_alloc(s.full, BYTES, &s.floats));
     CONF_OK(hd_fill(s.x, 0, 0, BYTES, NULL));
     CONF_OK(hd_fill(s.floats, 0, 0, BYTES, NULL));
-    neighbours_work(&s); /* what is done at the first use is done */
+    neighbours_work(&s); /* the work of a first use is over */
     wk_gate_shut(&s.gate, s.runtime, s.full, s.k);
     for (int i = 0; i < n; i++) {
         CONF_OK(behind(&s, i));

@@ -1,11 +1,14 @@
-/* test_globals.c - variables of modules as buffers: set, read, used by kernels, ordered with launches that do not name them.
+/* test_globals.c - variables of modules as buffers: set, read, used by kernels, ordered with
+ * launches that do not name them.
  *
- * Promise: A variable of a module is a buffer: each launch of the module's kernels reads what was written before it, and no later write.
+ * Promise: A variable is a buffer: each launch of its module reads exactly earlier writes.
  *
- * The tool that HEDDLE_TOOL names compiles the kernels; without it all but the refusals is skipped.
+ * The tool that HEDDLE_TOOL names compiles the kernels; without it the test skips all but the
+ * refusals.
  *
- * A gated kernel holds the order to account: it runs until the program opens its gate, and reads the variables only then. What has to wait
- * for it is seen to be unfinished for a while, and then to have the right value.
+ * A gated kernel proves the order. It runs until the program opens its gate, and reads the
+ * variables only then. Work that must wait for it stays unfinished for a while, and then finds the
+ * right value.
  *
  * Threads: the main one, and some that launch, ask and free at the same time.
  * Locks: none.
@@ -56,12 +59,12 @@ static const char source[] = "#include <heddle/kernel.h>\n"
                              "    y[0] = factor[1];\n"
                              "}\n";
 
-/* How long what must not happen is given to happen. */
+/* Time in which a forbidden event gets the chance to happen. */
 #define A_WHILE (30 * CONF_MILLISECOND)
 
 typedef struct things {
     hd_runtime *runtime;
-    hd_lane *lane, *other; /* of device 0 */
+    hd_lane *lane, *other; /* on device 0 */
     hd_module *module;
     hd_kernel *scale, *bump, *named, *gated, *opens;
     hd_buffer *y, *z;
@@ -123,7 +126,7 @@ static void run_bump(hd_lane *lane, const things *t, uint32_t by)
     run(lane, t->bump, args, 1);
 }
 
-/* A launch that waits until its gate is open. */
+/* Launches a kernel that waits until its gate is open. */
 static void shut(wk_gate *gate, const things *t, hd_lane *lane, hd_buffer *y)
 {
     void *flags = NULL;
@@ -134,7 +137,7 @@ static void shut(wk_gate *gate, const things *t, hd_lane *lane, hd_buffer *y)
     hd_arg args[] = {hd_inout(gate->pinned), hd_out(y)};
     CONF_OK(hd_launch(lane, t->gated, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, &gate->ticket));
     while (__atomic_load_n(&gate->flags[0], __ATOMIC_ACQUIRE) == 0) {
-        hd_done(gate->ticket); /* with placement inline it is this thread that submits it */
+        hd_done(gate->ticket); /* with placement inline this thread submits it */
         hd_lane_wait(lane, 0);
         conf_sleep_ms(1);
     }
@@ -163,7 +166,7 @@ static void a_variable_is_a_buffer(void **state)
     CONF_EQUAL(hd_buffer_device(factor), 0);
     CONF_TRUE(hd_buffer_address(factor) != 0 && hd_buffer_address(factor) != hd_buffer_address(count));
     CONF_TRUE(global_on(&t, 0, "factor") == factor && global_on(&t, 0, "count") == count);
-    WORD(factor, 2, 3); /* as the source initialises it */
+    WORD(factor, 2, 3); /* the initial value in the source */
     WORD(count, 0, 0);
     WORD(pair, 0, 5);
 
@@ -186,7 +189,7 @@ static void a_variable_is_a_buffer(void **state)
     CONF_OK(hd_copy(count, 0, t.y, 12, 4, NULL));
     WORD(count, 0, 280);
 
-    /* as an argument, which the launch uses besides */
+    /* as an argument, in addition to the launch's own use */
     hd_arg args[] = {hd_inout(count), hd_out(t.y)};
     CONF_OK(hd_launch(t.lane, t.named, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, NULL));
     WORD(t.y, 0, 388);
@@ -206,7 +209,7 @@ static void a_write_changes_later_launches_only(void **state)
         hd_buffer *factor = global_on(&t, 0, "factor");
         const uint32_t old[] = {50, 51, 52, 53}, new[] = {60, 61, 62, 63};
         CONF_OK(hd_write(factor, 0, old, sizeof old));
-        run_scale(t.lane, &t, t.z); /* the kernel is there before a gate is shut */
+        run_scale(t.lane, &t, t.z); /* loads the kernel before a gate is shut */
         WORD(t.z, 0, 350);
         wk_gate gate;
         shut(&gate, &t, t.lane, t.y);
@@ -227,7 +230,8 @@ static void earlier_launches_count_too(void **state)
     (void)state;
     things t;
     BEGIN(&t, NULL);
-    CONF_TRUE(global_on(&t, 0, "pair") != NULL); /* the code is there, and the device was asked before */
+    /* the code is loaded, and the device was asked before */
+    CONF_TRUE(global_on(&t, 0, "pair") != NULL);
     run_bump(t.other, &t, 1);
     CONF_OK(hd_lane_wait(t.other, CONF_SECOND * 60));
     wk_gate gate;
@@ -252,13 +256,13 @@ static void readers_of_a_constant_run_together(void **state)
     BEGIN(&t, NULL);
     CONF_EQUAL(hd_buffer_size(global_on(&t, 0, "factor")), 16);
     hd_arg first[] = {hd_inout(t.y), hd_out(t.z)};
-    run(t.other, t.opens, first, 2); /* once before: code is loaded */
+    run(t.other, t.opens, first, 2); /* once before: loads the code */
     CONF_OK(hd_lane_wait(t.other, CONF_SECOND * 60));
     wk_gate gate;
     shut(&gate, &t, t.lane, t.y);
     hd_buffer *out = NULL;
     CONF_OK(hd_alloc(t.other, 64, &out));
-    /* the constant is all that both launches use */
+    /* both launches use only the constant */
     hd_arg second[] = {hd_inout(t.z), hd_out(out)};
     run(t.other, t.opens, second, 2);
     CONF_OK(hd_lane_wait(t.other, CONF_SECOND * 60));
@@ -307,7 +311,7 @@ static void each_device_has_its_own(void **state)
     CONF_OK(hd_copy(here, 4, y, 4, 8, NULL));
     WORD(here, 0, 4);
     WORD(here, 1, 6);
-    /* kernels reach those of their own device */
+    /* kernels can use only variables of their own device */
     hd_arg args[] = {hd_inout(here), hd_out(y)};
     CONF_FAILS_WITH(hd_launch(there, t.named, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, NULL),
                     HD_ERROR_UNREACHABLE, "variable of a module");
@@ -328,9 +332,9 @@ static void handles_end(void **state)
     run_bump(t.lane, &t, 4);
     hd_buffer *again = global_on(&t, 0, "count");
     CONF_TRUE(again != count);
-    WORD(again, 0, 7); /* the variable stayed as it was */
+    WORD(again, 0, 7); /* the variable kept its value */
 
-    /* an unload with work in flight: what was submitted is done, and the handle is stale */
+    /* an unload with work in flight: submitted work finishes, and the handle is stale */
     wk_gate gate;
     hd_buffer *factor = global_on(&t, 0, "factor");
     shut(&gate, &t, t.lane, t.y);
@@ -347,7 +351,7 @@ static void handles_end(void **state)
     WORD(t.y, 0, 1);
     WORD(t.z, 3, 77);
 
-    /* another module of the same image has its own */
+    /* another module of the same image uses its own variables */
     CONF_OK(hd_module_load(t.runtime, image, image_bytes, &t.module));
     WORD(global_on(&t, 0, "factor"), 0, 1);
     conf_close(t.runtime);
@@ -389,7 +393,7 @@ static void what_is_wrong_is_refused(void **state)
     void *mapped = NULL;
     CONF_FAILS(hd_map(count, HD_READ, &mapped), HD_ERROR_ACCESS);
     CONF_FAILS(hd_buffer_save(count, NULL), HD_ERROR_ARGUMENT);
-    /* a launch that is wrong by itself still is, with its own message */
+    /* a launch with a mistake of its own still fails with its own message */
     hd_arg args[] = {hd_u64(1)};
     CONF_FAILS_WITH(hd_launch(t.lane, t.bump, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 1, NULL),
                     HD_ERROR_ARGUMENT, "bump");
@@ -400,7 +404,7 @@ static void what_is_wrong_is_refused(void **state)
     conf_close(t.runtime);
 }
 
-/* No report has them: the memory is the module's. */
+/* No report lists variables: the memory belongs to the module. */
 static bool count_block(void *context, const hd_memory_block *block)
 {
     (void)block;
@@ -487,9 +491,9 @@ static void a_restart_begins_anew(void **state)
     hd_buffer *b = NULL;
     CONF_FAILS(hd_module_get_global(t.module, 0, "factor", &b), HD_ERROR_DEVICE_LOST);
     CONF_OK(hd_device_restart(t.runtime, 0));
-    CONF_FAILS(hd_read(factor, 0, &got, 4), HD_ERROR_DEVICE_LOST); /* as every buffer of before */
+    CONF_FAILS(hd_read(factor, 0, &got, 4), HD_ERROR_DEVICE_LOST); /* like every older buffer */
     CONF_OK(hd_alloc(t.lane, 64, &b));
-    run_scale(t.lane, &t, b); /* which needs no variable of before */
+    run_scale(t.lane, &t, b); /* which needs no older variable */
     WORD(b, 3, 28);
     run_bump(t.lane, &t, 2);
     hd_buffer *anew = global_on(&t, 0, "count");

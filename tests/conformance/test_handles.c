@@ -1,12 +1,13 @@
-/* test_handles.c - handles that are not good: of another kind, destroyed, of a runtime that was closed. Every call refuses them with HANDLE,
- * or, where it returns no status, with what its header documents for a bad handle.
+/* test_handles.c - bad handles: of another kind, of a destroyed object, of a closed runtime. Every
+ * call refuses them with HANDLE. A call that returns no status does what its header documents for a
+ * bad handle.
  *
  * Promise: Every call refuses a handle that is stale, of another kind or of a closed runtime.
  * Placements: thread.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: nothing that was given back is looked at, which the address sanitizer would see.
+ * Always: the library reads no object that was given back; the address sanitizer would see it.
  */
 #include "conformance.h"
 
@@ -194,13 +195,13 @@ static void of_another_kind(void **state)
             as_a_claim(bad, all[i].word);
         }
     }
-    CONF_OK(hd_lane_wait(t.lane, 60 * CONF_SECOND)); /* all of them are as good as they were */
+    CONF_OK(hd_lane_wait(t.lane, 60 * CONF_SECOND)); /* all of them still work */
     CONF_FILLED(t.buffer, 0, 1, 64);
     CONF_OK(hd_claim_end(t.claim, HD_OK));
     conf_close(t.runtime);
 }
 
-/* Several runtimes on, so that what was given back has had time to become something else. */
+/* Some runtimes later, so that freed structures had time for another use. */
 static void of_a_closed_runtime(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void of_a_closed_runtime(void **state)
     conf_close(t.runtime);
 }
 
-/* Those of one claim do, too: its lane goes on with another structure. */
+/* The handles of one claim run out as well: its lane moves to another structure. */
 static void of_a_claim_that_was_made_often(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void of_a_claim_that_was_made_often(void **state)
     conf_close(runtime);
 }
 
-/* The handles of one structure run out after 65535 of them: the lane goes on in another one. */
+/* The handles of one structure run out after 65535 of them: the lane moves to another one. */
 static void of_a_lane_that_was_made_often(void **state)
 {
     (void)state;

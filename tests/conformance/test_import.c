@@ -1,15 +1,18 @@
-/* test_import.c - memory that the program has from elsewhere, as buffers: every use works, and it is given back once.
+/* test_import.c - memory from outside of Heddle as buffers: every use works, and Heddle gives it
+ * back once.
  *
- * Promise: An imported buffer is used like any other; Heddle frees nothing of it, and calls `released` once, when it uses it no more.
+ * Promise: An import works like any buffer, is never freed, and `released` is called once.
  *
- * Threads: the main one; some cases have more.
- * Locks: none.
- * With worker processes both calls refuse by name, and the cases end there.
+ * Heddle calls it once it no longer uses the memory.
+ *
+ * Threads: the main one; some cases start more.
+ * Locks: none. With worker processes both calls refuse by name, and the cases end there.
  */
 #include <pthread.h>
 #include "foreign.h"
 
-/* With an open claim hd_close leaves the device to the program, with the simulator's threads of it. That is no leak for the thread sanitizer. */
+/* With an open claim hd_close leaves the device to the program, with its threads of the simulator.
+ * The thread sanitizer must not report them as a leak. */
 const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 {
@@ -23,7 +26,7 @@ typedef struct scene {
     hd_lane *lane;
     conf_kernels k;
     foreign f;
-    uint64_t memory; /* `bytes` on device 0, of the program's */
+    uint64_t memory; /* `bytes` on device 0, owned by the program */
 } scene;
 
 /* False: with worker processes the program has no driver. */
@@ -68,7 +71,7 @@ static hd_buffer *import(scene *s, const char *label, atomic_int *released)
     return b;
 }
 
-/* The watchdog ends a wait for what never comes. */
+/* If an event never comes, the watchdog ends the wait. */
 static bool note_import(void *context, const hd_memory_block *block)
 {
     *(int *)context += block->imported && block->bytes == bytes && strcmp(block->label, "theirs") == 0;
@@ -86,7 +89,7 @@ static void it_is_reported_as_imported(hd_runtime *runtime)
     char text[65536];
     CONF_OK(hd_memory_report(runtime, HD_REPORT_TEXT, text, sizeof text, NULL));
     CONF_TRUE(strstr(text, "imported  64 KiB in 1 buffer of the program's own memory") != NULL);
-    CONF_TRUE(strstr(text, "theirs") == NULL); /* it holds nothing of Heddle's */
+    CONF_TRUE(strstr(text, "theirs") == NULL); /* the import uses no memory of Heddle */
 }
 
 static void await_released(atomic_int *released)
@@ -185,7 +188,7 @@ static void other_devices_use_it(void **state)
 
 /* ---- the end ---- */
 
-/* Something that holds the lane up until the gate is opened. */
+/* Holds the lane up until the gate is opened. */
 static hd_status stand(void *stream, void *context)
 {
     const foreign *f = ((void **)context)[0];
@@ -349,7 +352,7 @@ static void pinned_memory_of_the_program_is_taken_as_it_is(void **state)
     CONF_OK(hd_free(b));
     await_released(&released);
     foreign_enter(&s.f, 0);
-    CONF_EQUAL(s.f.cuMemFreeHost(memory), 0); /* still pinned, and the program's */
+    CONF_EQUAL(s.f.cuMemFreeHost(memory), 0); /* still pinned, by the program */
     foreign_leave(&s.f);
     end(&s);
 }
@@ -365,7 +368,7 @@ static void the_limit_of_pinned_memory_counts(void **state)
     hd_buffer *b = NULL;
     CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "raise pinned_limit");
     CONF_TRUE(b == NULL);
-    foreign_enter(&s.f, 0); /* what the program has pinned is taken as it is */
+    foreign_enter(&s.f, 0); /* Heddle uses memory that the program pinned as it is */
     CONF_EQUAL(s.f.cuMemHostRegister(memory, 8 << 20, 3), 0);
     uint64_t before = pinned_bytes(s.runtime);
     CONF_OK(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b));
@@ -503,7 +506,7 @@ static void imported_again_and_again_it_is_pinned(void **state)
     free(memory);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void what_is_no_memory_of_the_device_is_refused(void **state)
 {
@@ -579,7 +582,7 @@ static void a_label_has_nothing_of_an_earlier_one(void **state)
                                                                                    "'a label that is long'", "'short'",
                                                                                    "the import of"};
     hd_buffer *b = NULL, *none = NULL;
-    for (int i = 0; i < 3; i++) { /* the structure of a freed buffer is the next one's */
+    for (int i = 0; i < 3; i++) { /* the next buffer gets the structure of a freed one */
         b = import(&s, labels[i], NULL);
         CONF_FAILS_WITH(hd_import(s.runtime, 0, s.memory, 4, NULL, &none), HD_ERROR_ARGUMENT, seen[i]);
         CONF_OK(hd_free(b));
@@ -587,7 +590,7 @@ static void a_label_has_nothing_of_an_earlier_one(void **state)
     end(&s);
 }
 
-/* ---- beside other things ---- */
+/* ---- beside other options and calls ---- */
 
 static void memory_debug_leaves_it_alone(void **state)
 {
@@ -600,7 +603,7 @@ static void memory_debug_leaves_it_alone(void **state)
     CONF_OK(hd_fill(all, 0, 0x11111111, bytes, NULL));
     CONF_OK(hd_free(all));
     CONF_OK(hd_import(s.runtime, 0, s.memory + 4096, 4096, NULL, &b));
-    CONF_FILLED(b, 0, 0x11111111, 4096); /* fresh buffers of Heddle's are full of other words */
+    CONF_FILLED(b, 0, 0x11111111, 4096); /* fresh buffers of Heddle contain other words */
     CONF_OK(hd_fill(b, 0, 0x22222222, 4096, NULL));
     CONF_OK(hd_free(b));
     CONF_FAILS(hd_free(b), HD_ERROR_HANDLE);
@@ -646,7 +649,7 @@ static void streams_of_the_program_use_it(void **state)
     end(&s);
 }
 
-/* The function may call Heddle, also free what is imported, and what it calls counts apart. */
+/* The function may call Heddle, and may free imports. Its calls are counted separately. */
 typedef struct chain {
     hd_buffer *next, *plain;
     hd_lane *lane;
@@ -673,7 +676,7 @@ static void the_function_may_call_heddle(void **state)
         return;
     }
     atomic_int released = 0;
-    for (int used = 0; used < 2; used++) { /* on the thread that frees, and on Heddle's */
+    for (int used = 0; used < 2; used++) { /* on the thread that frees, and on a thread of Heddle */
         chain c = {.lane = s.lane, .runtime = s.runtime};
         hd_buffer *first = NULL;
         const hd_import_options then = {.size = sizeof then, .released = count, .context = &released};
@@ -735,7 +738,7 @@ static void after_a_loss_it_is_released_once(void **state)
     CONF_OK(hd_free(host));
     await_released(&mine);
     conf_close(s.runtime);
-    foreign_end(&s.f); /* the memory went with the device's context */
+    foreign_end(&s.f); /* the memory ended with the device's context */
     free(memory);
     CONF_TRUE(atomic_load(&released) == 1 && atomic_load(&mine) == 1);
 }

@@ -1,11 +1,13 @@
-/* test_lane.c - lanes and tickets: default lanes, making and giving back, limits, waiting, full rings, many threads.
+/* test_lane.c - lanes and tickets: default lanes, making and giving back, limits, waiting, full
+ * rings, many threads.
  *
- * Promise: A ticket reports its work truthfully, also after its lane was given back and reused; lanes keep their
- * limits.
+ * Promise: A ticket is truthful even after its lane ended; lanes keep their limits.
  *
- * Threads: up to 8 at once that submit to one lane or to their own. What they share is atomic or joined.
+ * Threads: up to 8 at once that submit to one lane or to their own. Shared data is atomic or
+ * joined.
  * Locks: none.
- * Always: a ticket reports its work truthfully, also after its lane was given back and the place was used again.
+ * Always: a ticket reports its work truthfully, also after its lane was given back and the place
+ * was used again.
  */
 #include "conformance.h"
 
@@ -13,7 +15,7 @@
 #include <sys/resource.h>
 #include <stdatomic.h>
 
-/* A runtime with kernels that take long, and a lane that nothing else uses. */
+/* Opens a runtime with kernels that take long, and a lane that nothing else uses. */
 static hd_runtime *open_with_lane(conf_slow *slow, hd_lane **lane)
 {
     hd_runtime *runtime = conf_open(NULL);
@@ -36,7 +38,7 @@ static void run_threads(int n, void *(*function)(void *), void *arguments, size_
     }
 }
 
-/* Two buffers of `bytes`: zeros to add to, and ones. */
+/* Makes two buffers of `bytes`: zeros to add to, and ones. */
 static void make_sum(hd_lane *lane, size_t bytes, hd_buffer **sum, hd_buffer **ones)
 {
     CONF_OK(hd_alloc(lane, bytes, sum));
@@ -60,7 +62,7 @@ static void facts_of_lanes(void **state)
         CONF_EQUAL(hd_lane_device(a), d);
         CONF_TRUE(hd_lane_number(a) >= 0 && hd_lane_number(a) < 256);
         CONF_TRUE(hd_lane_number(a) != hd_lane_number(b) && hd_lane_number(a) != hd_lane_number(mine));
-        CONF_OK(hd_lane_wait(a, 0)); /* nothing in it: done */
+        CONF_OK(hd_lane_wait(a, 0)); /* the lane is empty: done */
         CONF_OK(hd_lane_wait(mine, HD_FOREVER));
         hd_ticket ticket = conf_lane_ticket(a);
         CONF_TRUE(hd_done(ticket));
@@ -144,7 +146,7 @@ static void *ends_with_work(void *argument)
     return NULL;
 }
 
-/* More threads, one after the other and several at once, than there can be lanes. */
+/* More threads than there can be lanes, one after the other and several at once. */
 static void threads_end_while_their_lane_works(void **state)
 {
     (void)state;
@@ -213,7 +215,7 @@ static void lanes_are_made_and_given_back_many_times(void **state)
     conf_close(runtime);
 }
 
-/* A ticket of a lane that is gone, while others take its place. */
+/* A ticket of a lane that ended, while others take its place. */
 static void tickets_outlive_lanes(void **state)
 {
     (void)state;
@@ -274,7 +276,7 @@ static void there_is_a_limit_of_lanes(void **state)
         CONF_EQUAL(got[i], i);
         CONF_OK(hd_lane_wait(lanes[i], 60 * CONF_SECOND));
     }
-    /* what is given back can be had again */
+    /* lanes that were given back can be made again */
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < made; i++) {
             hd_lane_destroy(lanes[i]);
@@ -299,7 +301,7 @@ static void waits_end_in_time(void **state)
         conf_slow_run(&slow, lane, NULL, 0, ms, &ticket);
         CONF_TRUE(ticket.lane != NULL);
         if (hd_wait(ticket, 0) == HD_OK) {
-            continue; /* the thread had no processor for as long: more work */
+            continue; /* meanwhile the thread was not scheduled: submit more work */
         }
         CONF_FAILS(HD_ERROR_TIMEOUT, HD_ERROR_TIMEOUT);
         if (hd_done(ticket) || hd_wait(ticket, CONF_MILLISECOND) == HD_OK) {
@@ -341,7 +343,8 @@ static void tickets_are_done_in_order(void **state)
     int done = 0;
     while (done < 40) {
         int now = 0;
-        for (int i = 39; i >= 0; i--) { /* from the last: a done one means that all before it are done */
+        /* from the last one: if one is done, all before it are done */
+        for (int i = 39; i >= 0; i--) {
             if (hd_done(tickets[i])) {
                 now = i + 1;
                 break;
@@ -401,7 +404,7 @@ typedef struct sleeper {
     hd_ticket ticket;
     pthread_t thread;
     hd_status status;
-    long sleeps; /* how often the thread slept because it had nothing to do */
+    long sleeps; /* times that the thread slept */
 } sleeper;
 
 static void *sleeps_for_one(void *argument)
@@ -415,13 +418,14 @@ static void *sleeps_for_one(void *argument)
     return NULL;
 }
 
-/* A thread that sleeps for the last of many operations is not woken for each of them. */
+/* Operations in front of the last one do not wake a thread that sleeps for the last one. */
 static void a_sleeper_is_woken_for_its_own_ticket(void **state)
 {
     (void)state;
     enum { operations = 600 };
-    hd_runtime *runtime = conf_open("watchdog=100000"); /* which sees each operation end */
-    if (conf_is_inline(runtime)) {                      /* there the thread that waits does the work */
+    /* with a watchdog the engine sees each operation end */
+    hd_runtime *runtime = conf_open("watchdog=100000");
+    if (conf_is_inline(runtime)) { /* with this placement the thread that waits does the work */
         conf_close(runtime);
         skip();
     }

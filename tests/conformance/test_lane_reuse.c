@@ -1,12 +1,12 @@
 /* test_lane_reuse.c - lanes that are given back and given out again.
  *
- * Promise: A lane that was just made accepts work, whatever its former owner left in it.
+ * Promise: A new lane accepts work, whatever its former owner left in it.
  *
- * Threads beyond the number of lanes share default lanes.
+ * If there are more threads than lanes, threads share default lanes.
  *
- * Threads: up to 300 that have default lanes at once.
+ * Threads: up to 300 that use default lanes at once.
  * Locks: none. The threads meet at a barrier.
- * Always: a lane that was just made accepts work.
+ * Always: a new lane accepts work.
  */
 #include "conformance.h"
 
@@ -14,7 +14,7 @@
 
 enum { bytes = 4096, lanes_most = 256, delay_us = 1000000 };
 
-/* Takes all lanes that can be had; returns how many. */
+/* Makes lanes until it fails; returns their number. */
 static int take_all(hd_runtime *runtime, hd_lane **lanes)
 {
     int made = 0;
@@ -24,7 +24,7 @@ static int take_all(hd_runtime *runtime, hd_lane **lanes)
     return made;
 }
 
-/* The work of a lane that was given back fails after the lane has been given out again. */
+/* The lane was given out again. Then work of its former owner fails. */
 static void a_late_failure_is_the_former_owners(void **state)
 {
     (void)state;
@@ -43,7 +43,7 @@ static void a_late_failure_is_the_former_owners(void **state)
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_OK(conf_fill(lane, k, x, 0, 4, 2, &failing));
     hd_lane_destroy(lane);
-    CONF_OK(hd_lane_create(runtime, 0, &lane)); /* the only one there is, with its work */
+    CONF_OK(hd_lane_create(runtime, 0, &lane)); /* the only lane, with its work */
     for (int i = 0; i < 3; i++) {
         CONF_OK(conf_fill(lane, k, y, 0, 4, 3, &good));
         CONF_OK(hd_wait(good, 60 * CONF_SECOND));
@@ -54,7 +54,8 @@ static void a_late_failure_is_the_former_owners(void **state)
     conf_close(runtime);
 }
 
-/* The former owner has read, in its lane, a result which fails later. The lane's next owner reads it as well, and fails by it, too. */
+/* In its lane, the former owner reads a result that fails later. The lane's next owner reads it as
+ * well, and must also fail. */
 static void what_the_former_owner_read_still_fails(void **state)
 {
     (void)state;
@@ -75,7 +76,7 @@ static void what_the_former_owner_read_still_fails(void **state)
     hd_status status = conf_copy(reader, k, y, 0, x, 0, 4, NULL);
     CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED);
     hd_lane_destroy(reader);
-    CONF_OK(hd_lane_create(runtime, 0, &reader)); /* the only one there is, with its work */
+    CONF_OK(hd_lane_create(runtime, 0, &reader)); /* the only lane, with its work */
     hd_ticket ticket = {NULL, 0};
     status = conf_copy(reader, k, z, 0, x, 0, 4, &ticket);
     CONF_FAILS(status ? status : hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_FAILED);
@@ -107,11 +108,12 @@ static void an_early_failure_is_the_former_owners(void **state)
     conf_close(runtime);
 }
 
-/* Copies take lanes of their own, whose failures concern no other work. They never take one that a program has had, which would refuse work. */
+/* Copies take lanes of the library, whose failures concern no other work. They never take a former
+ * lane of the program, which would refuse work. */
 static void copies_do_not_take_lanes_of_the_program(void **state)
 {
     (void)state;
-    enum { large = 40 << 20 }; /* beyond what goes in the lanes that are made by hd_open */
+    enum { large = 40 << 20 }; /* larger than copies in the lanes that hd_open makes */
     hd_runtime *runtime = conf_open("fault=cuMemcpyDtoDAsync:1=1");
     hd_lane *lanes[8];
     for (int i = 0; i < 8; i++) {
@@ -140,7 +142,7 @@ typedef struct crowd {
     hd_runtime *runtime;
     hd_buffer *buffer;
     conf_kernels kernels;
-    pthread_barrier_t start, middle; /* middle: of the threads that stay, and the main one */
+    pthread_barrier_t start, middle; /* middle: for the threads that stay, and the main one */
     hd_lane *lanes[300];
 } crowd;
 
@@ -162,7 +164,8 @@ static void *is_one_of_many(void *argument)
     CONF_OK(conf_fill(lane, all->kernels, all->buffer, (size_t)me->number * 4, 1, (uint32_t)me->number, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     if (me->number % 2 == 0) {
-        pthread_barrier_wait(&all->middle); /* others have ended; a thread that shared their lane still has it */
+        /* others ended; a thread that shared their lane still uses it */
+        pthread_barrier_wait(&all->middle);
         CONF_OK(conf_fill(lane, all->kernels, all->buffer, (size_t)me->number * 4, 1, (uint32_t)me->number, &ticket));
         CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     }
@@ -201,7 +204,8 @@ static void threads_beyond_the_number_share(void **state)
     for (int i = 0; i < n; i++) {
         CONF_TRUE(all.lanes[i] != mine);
         CONF_FILLED(all.buffer, (size_t)i * 4, (uint32_t)i, 4);
-        CONF_EQUAL(hd_lane_device(all.lanes[i]), -1); /* given back by the last of the threads that had it */
+        /* the last thread that used it gave it back */
+        CONF_EQUAL(hd_lane_device(all.lanes[i]), -1);
     }
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&all.start);

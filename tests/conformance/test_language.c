@@ -1,9 +1,11 @@
-/* test_language.c - what kernel source can do beside arithmetic: warps, atomics, halves, shared and constant memory, assert.
+/* test_language.c - kernel source beyond arithmetic: warps, atomics, halves, shared and constant
+ * memory, assert.
  *
- * Promise: Kernels do the same on GPUs and host devices: warps, atomics, numbers of 16 bits, shared and constant memory, assertions.
+ * Promise: Kernels do the same on GPUs and host devices.
  *
- * The tool that HEDDLE_TOOL names compiles one source; without it the cases are skipped. Numbers of 16 bits are compared with those of this
- * program, which tests/kernel/test_half.c tests.
+ * That covers warps, atomics, 16-bit numbers, shared and constant memory, and assertions. The tool
+ * that HEDDLE_TOOL names compiles one source; without it the test skips the cases. It compares
+ * 16-bit numbers with those of this program, which tests/kernel/test_half.c tests.
  * Threads: the main one. Locks: none.
  */
 #include "conformance.h"
@@ -14,7 +16,7 @@
 
 enum { HALVES = 16, WARP_WORDS = 12, THREADS = 250, BLOCKS = 4 };
 
-/* What is done with three halves and a number: the same text in the kernel, and in this program. */
+/* Arithmetic on three halves and a number: the same text in the kernel, and in this program. */
 #define HALVES_BODY                                                                                                    \
     hd_f16x2 ab = {a, b};                                                                                              \
     hd_f16x2 ca = {c, a};                                                                                              \
@@ -89,7 +91,8 @@ static const char source_warps[] = TEXT(
         mine[2] = (double)all[t % 4].n + (double)all[t % 4].of[t % 3] + last;
     });
 
-/* One kernel for each type of integers: u[0..10] begin at 0, but for [2] and [4]. All results are the same in any order. */
+/* One kernel for each type of integers: u[0..10] begin at 0, but for [2] and [4]. All results are
+ * the same in any order. */
 #define INTEGERS(T, type)                                                                                              \
     TEXT(HD_KERNEL(integers_##T, HD_INOUT(type, u)) {                                                                  \
         type n = (type)hd_global_x();                                                                                  \
@@ -142,7 +145,7 @@ static const char source_floats[] = TEXT(
             seen = found;
             found = hd_atomic_cas_u16(&h[2], seen, (uint16_t)(seen + 1));
         }
-        /* the last thread that comes has everything that the others wrote */
+        /* the last thread sees everything that the others wrote */
         order[2 + n] = n;
         hd_thread_fence_device();
         if (hd_atomic_add_u32(&order[1], 1) == hd_grid_dim_x() * hd_block_dim_x() - 1) {
@@ -170,7 +173,7 @@ typedef struct loaded {
     hd_module *module;
 } loaded;
 
-/* The module on the first device. False: there is no tool. */
+/* Loads the module on the first device. False: there is no tool. */
 static bool load(loaded *l)
 {
     char *text = conf_memory(sizeof source_start + sizeof source_warps + sizeof source_integers + sizeof source_long +
@@ -287,7 +290,7 @@ static void blocks_have_shared_and_constant_memory(void **state)
     conf_close(l.runtime);
 }
 
-/* What any order of the threads makes of the integers. */
+/* Checks the integers against the result of any order of the threads. */
 static void check_integers(const int64_t *u, uint64_t ones)
 {
     const int64_t n = (int64_t)THREADS * BLOCKS, sum = n * (n - 1) / 2;

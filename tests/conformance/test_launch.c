@@ -1,17 +1,17 @@
-/* test_launch.c - kernels by name and launches: what is checked before a launch, and the built-in kernels against references in
- * double precision. Modules of a program's own are in test_module.c.
+/* test_launch.c - kernels by name and launches: checks before a launch, and the built-in kernels
+ * against references in double precision. test_module.c tests the program's own modules.
  *
- * Promise: A launch that is refused submits nothing, and the built-in kernels agree with their references.
+ * Promise: A refused launch submits nothing, and the built-in kernels agree with their references.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a launch that is refused has submitted nothing.
+ * Always: a refused launch submits nothing.
  */
 #include "conformance.h"
 
 #include <math.h>
 
-/* ----------------------------------------------------------------------------------------------- argument errors -- */
+/* ---- argument errors ---- */
 
 typedef struct bench {
     hd_runtime *runtime;
@@ -93,7 +93,8 @@ static void refuses_wrong_dims(void **state)
     CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(UINT32_MAX, UINT32_MAX, UINT32_MAX), 0, args, 3),
                HD_ERROR_LIMIT);
     CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(1u << 31, 2, 1), 0, args, 3), HD_ERROR_LIMIT);
-    CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(65536, 65536, 1), 0, args, 3), HD_ERROR_LIMIT); /* 2^32 */
+    /* 2^32 */
+    CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(65536, 65536, 1), 0, args, 3), HD_ERROR_LIMIT);
     CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(1, 1, info.max_block[2] + 1), 0, args, 3), HD_ERROR_LIMIT);
     for (int i = 0; i < 3; i++) {
         if (info.max_grid[i] < UINT32_MAX) {
@@ -172,7 +173,8 @@ static void refuses_wrong_arguments(void **state)
 
     hd_arg reads[] = {hd_out(b.y), hd_out(b.x), hd_u64(elements)}; /* x is read */
     CONF_FAILS(try_launch(&b, b.k.copy, grid, block, 0, reads, 3), HD_ERROR_ACCESS);
-    hd_arg both[] = {hd_in(b.y), hd_in(b.x), hd_f32(1), hd_u64(elements)}; /* y is read and written */
+    /* y is read and written */
+    hd_arg both[] = {hd_in(b.y), hd_in(b.x), hd_f32(1), hd_u64(elements)};
     CONF_FAILS(try_launch(&b, b.k.axpy, grid, block, 0, both, 4), HD_ERROR_ACCESS);
 
     /* the lane is no kernel, and the kernel no lane */
@@ -210,7 +212,7 @@ static void finds_kernels_by_name(void **state)
     conf_close(runtime);
 }
 
-/* ---------------------------------------------------------------------------------------------- built-in kernels -- */
+/* ---- built-in kernels ---- */
 
 static float *floats(size_t n, uint64_t seed)
 {
@@ -256,7 +258,7 @@ static void fill_copy_and_axpy(void **state)
             CONF_OK(conf_copy(lane, k, bz, 0, bx, 0, n, NULL));
             CONF_HOLDS(bz, 0, x, n * 4);
             CONF_HOLDS(bz, n * 4, y + n, 20);
-            CONF_OK(conf_copy(lane, k, bz, 20, bx, 8, n, NULL)); /* from and to places inside */
+            CONF_OK(conf_copy(lane, k, bz, 20, bx, 8, n, NULL)); /* at offsets in both buffers */
             CONF_HOLDS(bz, 20, x + 2, n * 4);
             CONF_OK(conf_fill(lane, k, bz, 8, n, 0x89abcdefu, NULL));
             CONF_FILLED(bz, 8, 0x89abcdefu, n * 4);
@@ -336,6 +338,31 @@ static void sum(void **state)
     conf_close(runtime);
 }
 
+/* No driver call returns the number of a kernel's parameters, so a query behind the last one fails.
+ * If the image describes the parameters, no query is made: this one would lose the device. */
+static void asks_for_no_parameters_that_are_described(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("fault=cuFuncGetParamInfo:1+=700");
+    hd_module *module = NULL;
+    CONF_OK(hd_module_get_builtin(runtime, &module));
+    for (int device = 0; device < hd_device_count(runtime); device++) {
+        hd_kernel *fill = NULL;
+        hd_lane *lane = NULL;
+        CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
+        CONF_OK(hd_lane_get_default(runtime, device, &lane));
+        hd_buffer *b = NULL;
+        CONF_OK(hd_alloc(lane, 64, &b));
+        hd_arg args[] = {hd_out(b), hd_u64(16), hd_u32(7)};
+        CONF_OK(hd_launch(lane, fill, (hd_dims){.x = 1}, (hd_dims){.x = 32}, 0, args, 3, NULL));
+        uint32_t got[16];
+        CONF_OK(hd_read(b, 0, got, sizeof got));
+        CONF_TRUE(got[15] == 7);
+        hd_free(b);
+    }
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_launch");
@@ -347,6 +374,7 @@ int main(void)
         CONF_CASE(fill_copy_and_axpy),
         CONF_CASE(matmul),
         CONF_CASE(sum),
+        CONF_CASE(asks_for_no_parameters_that_are_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

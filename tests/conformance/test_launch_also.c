@@ -1,11 +1,12 @@
-/* test_launch_also.c - what a launch uses without a parameter for it (hd_also), and pointers that are bare addresses (hd_address).
+/* test_launch_also.c - buffers that a launch uses without a parameter for them (hd_also), and
+ * pointers that are bare addresses (hd_address).
  *
- * Promise: A launch is ordered by buffers named with hd_also as by its arguments, and by no bare address that its kernel gets.
+ * Promise: hd_also orders a launch like its arguments do; a bare address orders nothing.
  *
- * Cases with structures that hold pointers need a compiler (HEDDLE_TOOL).
+ * Cases with structures that contain pointers need a compiler (HEDDLE_TOOL).
  * Threads: the main one.
  * Locks: none.
- * Always: a launch that is refused has submitted nothing.
+ * Always: a refused launch submits nothing.
  */
 #include "claim_scene.h"
 
@@ -14,7 +15,7 @@ static hd_arg address_of(hd_buffer *buffer, size_t offset)
     return hd_address(hd_buffer_address(buffer) + offset);
 }
 
-/* y[0..n) = value, where the kernel gets an address only. */
+/* y[0..n) = value; the kernel gets only an address. */
 static hd_status fill_at(scene *s, hd_lane *lane, hd_buffer *y, size_t offset, uint64_t n, uint32_t value,
                          hd_ticket *out)
 {
@@ -22,7 +23,7 @@ static hd_status fill_at(scene *s, hd_lane *lane, hd_buffer *y, size_t offset, u
     return hd_launch(lane, s->k.fill, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 4, out);
 }
 
-/* y[0..n) = x[0..n), likewise: what is read comes last. */
+/* y[0..n) = x[0..n), likewise; the source is the last argument. */
 static hd_status copy_at(scene *s, hd_lane *lane, hd_buffer *y, hd_buffer *x, size_t offset, uint64_t n, hd_ticket *out)
 {
     hd_arg args[] = {address_of(y, offset), address_of(x, offset), hd_u64(n), hd_also(hd_out_range(y, offset, n * 4)),
@@ -32,7 +33,8 @@ static hd_status copy_at(scene *s, hd_lane *lane, hd_buffer *y, hd_buffer *x, si
 
 /* ---- order ---- */
 
-/* Random fills and copies of parts, with arguments or addresses, in several lanes, equal to the same one after the other. */
+/* Random fills and copies of parts, with arguments or addresses, in several lanes. The result
+ * equals that of the same operations one after the other. */
 static void run_random(const char *settings, uint64_t seed)
 {
     scene s = begin(settings);
@@ -116,7 +118,7 @@ static void other_devices_are_waited_for(void **state)
     end(&s);
 }
 
-/* Frees the buffer of a launch under way: the memory stays until the launch has ended. */
+/* Frees the buffer of a launch under way: the memory stays until the launch ends. */
 static void memory_stays_until_the_launch_has_ended(void **state)
 {
     (void)state;
@@ -150,7 +152,8 @@ static void a_failure_of_what_it_reads_is_inherited(void **state)
     CONF_FAILS(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED);
     CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
     CONF_FAILS(copy_at(&s, s.lane, s.unified, s.device, 0, words, NULL), HD_ERROR_FAILED);
-    CONF_OK(fill_at(&s, s.lane, s.device, 0, words, 4, NULL)); /* which makes the content good again */
+    /* which makes the content valid again */
+    CONF_OK(fill_at(&s, s.lane, s.device, 0, words, 4, NULL));
     CONF_OK(copy_at(&s, s.lane, s.pinned, s.device, 0, words, NULL));
     CONF_FILLED(s.pinned, 0, 4, bytes);
     end(&s);
@@ -204,7 +207,7 @@ static void what_is_no_use_is_refused_by_name(void **state)
                     HD_ERROR_ARGUMENT, "argument 2 (value): expects u32, got hd_also");
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, few + 1, 2, NULL),
                     HD_ERROR_ARGUMENT, "takes 3 arguments, got 1");
-    hd_arg use = hd_also(hd_in(s.device)); /* claims have uses only */
+    hd_arg use = hd_also(hd_in(s.device)); /* claims list only uses */
     hd_claim *claim = NULL;
     CONF_FAILS(hd_claim_begin(s.runtime, &use, 1, &claim), HD_ERROR_ARGUMENT);
     CONF_FILLED(s.device, 0, 1, bytes);
@@ -240,7 +243,7 @@ static void an_address_is_for_pointers(void **state)
     args[2] = hd_address(9);
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, one, one, 0, args, 3, NULL), HD_ERROR_ARGUMENT, "got an address");
     args[2] = hd_u32(9);
-    args[0] = hd_u64(hd_buffer_address(s.device)); /* which could as well be a mistake */
+    args[0] = hd_u64(hd_buffer_address(s.device)); /* which could be a mistake as well */
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, one, one, 0, args, 3, NULL), HD_ERROR_ARGUMENT, "expects a buffer");
     CONF_FAILS(hd_claim_begin(s.runtime, &(hd_arg){.kind = HD_ARG_ADDRESS}, 1, &(hd_claim *){NULL}), HD_ERROR_ARGUMENT);
     CONF_FILLED(s.device, 0, 1, bytes);
@@ -309,7 +312,7 @@ static void a_table_of_pointers(void **state)
             addresses[i] = hd_buffer_address(of[i]);
         }
         CONF_OK(hd_write(table, 0, addresses, sizeof addresses));
-        if (variable) { /* which is another use of each launch */
+        if (variable) { /* which each launch uses, too */
             CONF_OK(hd_module_get_global(module, 0, "runs", &runs));
         }
         for (uint32_t i = 0; i < 60; i++) {

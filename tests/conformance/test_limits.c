@@ -1,12 +1,14 @@
-/* test_limits.c - programs whose files may not become large (ulimit -f), which holds for memory files, too.
+/* test_limits.c - programs under a limit of file size (ulimit -f), which covers memory files, too.
  *
- * Promise: Under a limit of file size the runtime works or fails with a message; no signal ends the program.
+ * Promise: Under a limit of file size the runtime works or fails with a message, without a signal.
  *
- * Wherever the runtime meets the limit, it works, or fails with a status and a message that names the limit.
+ * If the runtime meets the limit, it works, or fails with a status and a message that names the
+ * limit. No signal ends the program.
  *
  * Threads: the main one.
  * Locks: none.
- * Processes: each limit has one of its own, this program again, since what a process has made stays made.
+ * Processes: each limit gets its own process, this program again, since the runtime's files stay
+ * until a process ends.
  */
 #include "conformance.h"
 
@@ -29,7 +31,8 @@ static int failed_with(hd_status status, const char *what)
     return expected ? STOPPED_LATER : 1;
 }
 
-/* What takes files: rings, device memory that is mapped now, pinned memory, code, the report at the end. */
+/* Uses everything that needs files: rings, device memory mapped now, pinned memory, code, the
+ * report at the end. */
 static int work(hd_runtime *runtime)
 {
     enum { BYTES = 6 << 20 };

@@ -1,9 +1,11 @@
-/* test_matmul.c - matrix products of all types, layouts, batches and sizes against a product made in double precision.
+/* test_matmul.c - matrix products of all types, layouts, batches and sizes against a product in
+ * double precision.
  *
- * Promise: Matrix products of every type, layout and size are within rounding of a double precision product.
+ * Promise: Matrix products of every type, layout and size are right within rounding.
  * Placements: thread.
  *
- * They are made by the library that is found, by one that is named, and by the built-in kernel.
+ * The library that Heddle finds, a library named by option and the built-in kernel make them. A
+ * product in double precision is the reference.
  *
  * Threads: the main one.
  * Locks: none.
@@ -38,7 +40,7 @@ static void every_layout(void **state)
     (void)state;
     for (int way = 0; way < WAYS; way++) {
         hd_runtime *runtime = open_way(way, "");
-        int step = CONF_SLOWNESS > 1 ? 7 : 1; /* then only some of them, of all kinds */
+        int step = CONF_SLOWNESS > 1 ? 7 : 1; /* slow builds try only some layouts, of all kinds */
         for (int i = 0; runtime != NULL && i < MM_LAYOUTS * MM_LAYOUTS * MM_LAYOUTS; i += step) {
             const mm_layout layout[3] = {(mm_layout)(i % MM_LAYOUTS), (mm_layout)(i / MM_LAYOUTS % MM_LAYOUTS),
                                          (mm_layout)(i / MM_LAYOUTS / MM_LAYOUTS)};
@@ -66,14 +68,15 @@ static void every_kind_of_batch(void **state)
          8,
          {2, 1, 2, 1, 2, 1, 3, 5},
          {1, 2, 2, 2, 1, 2, 5, 4},
-         {2, 2, 2, 2, 2, 2, 3, 4}},                              /* as many as there may be */
-        {4, 4, 4, {9, 1, 3, 5}, {1, 9, 5, 4}, {9, 9, 3, 4}},     /* no more calls than that */
-        {4, 4, 4, {70, 1, 3, 5}, {1, 70, 5, 4}, {70, 70, 3, 4}}, /* too many of them */
+         {2, 2, 2, 2, 2, 2, 3, 4}},                              /* the most dimensions */
+        {4, 4, 4, {9, 1, 3, 5}, {1, 9, 5, 4}, {9, 9, 3, 4}},     /* the most calls for a batch */
+        {4, 4, 4, {70, 1, 3, 5}, {1, 70, 5, 4}, {70, 70, 3, 4}}, /* too many calls */
         {3, 3, 3, {40, 1, 7}, {40, 7, 1}, {40, 1, 1}},           /* of vectors */
         {3, 2, 3, {40, 1, 7}, {7, 5}, {40, 1, 5}},
         {2, 3, 3, {5, 7}, {40, 7, 1}, {40, 5, 1}},
         {3, 3, 3, {1, 9, 7}, {1, 7, 11}, {1, 9, 11}},
-        {3, 3, 3, {70000, 1, 2}, {70000, 2, 3}, {70000, 1, 3}}, /* more than a dimension of a grid may have */
+        /* more than a dimension of a grid allows */
+        {3, 3, 3, {70000, 1, 2}, {70000, 2, 3}, {70000, 1, 3}},
     };
     static const mm_layout layouts[][3] = {{MM_ROWS, MM_ROWS, MM_ROWS},
                                            {MM_COLUMNS, MM_ROWS, MM_PADDED_COLUMNS},
@@ -95,7 +98,7 @@ static void every_kind_of_batch(void **state)
     }
 }
 
-/* Dimensions of the batch in another order than they lie in memory, and backwards. */
+/* Dimensions of the batch in another order than in memory, and backwards. */
 static void permuted_batches(void **state)
 {
     (void)state;
@@ -132,7 +135,7 @@ static void permuted_batches(void **state)
     }
 }
 
-/* ---- without factors, without elements, with what is no number ---- */
+/* ---- without factors, without elements, with NaN ---- */
 
 static void fill_with(mm_operand *o, mm_number x)
 {
@@ -176,7 +179,7 @@ static void what_is_not_looked_at_does_not_matter(void **state)
     }
 }
 
-/* A NaN in a, in alpha or in beta is a NaN in all that is made of it, and nowhere else. */
+/* A NaN in a, in alpha or in beta makes every element NaN that depends on it, and no other. */
 static void what_is_no_number_stays_none(void **state)
 {
     (void)state;
@@ -204,7 +207,7 @@ static void what_is_no_number_stays_none(void **state)
     }
 }
 
-/* Factors without elements have any strides: no product is made of those. */
+/* Factors without elements allow any strides: they cause no product. */
 static void factors_of_nothing_have_any_strides(void **state)
 {
     (void)state;

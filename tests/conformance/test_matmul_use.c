@@ -1,11 +1,10 @@
-/* test_matmul_use.c - the use of matrix products.
+/* test_matmul_use.c - uses of matrix products.
  *
- * Promise: Bad matrix products are refused, the library named is the one used, and products keep the order of other
- * work.
+ * Promise: Bad products are refused; good ones use the library named and keep the order of work.
  *
- * - what is refused, and which library makes the products, and why
+ * - refusals, and the library that makes the products, with the reason for the choice
  * - order, failures, threads
- * - a library's need of memory, for which the program's reclaim callback is called meanwhile
+ * - memory for a library, for which Heddle calls the program's reclaim callback
  *
  * Threads: the main one, and several that make products at once.
  * Locks: none.
@@ -14,7 +13,7 @@
 
 #include <pthread.h>
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void bad_arguments_are_refused(void **state)
 {
@@ -116,7 +115,7 @@ static void parts_of_one_buffer(void **state)
     }
     CONF_OK(hd_read(buffer, 0, got, sizeof got));
     CONF_SAME(got, x, sizeof x);
-    t[1].offset += 4; /* now one column is shared */
+    t[1].offset += 4; /* now they share one column */
     CONF_FAILS_WITH(hd_tensor_matmul(lane, &t[1], &t[0], &t[2], 1, 0, NULL), HD_ERROR_ARGUMENT, "overlap");
     conf_close(runtime);
 }
@@ -164,7 +163,8 @@ static void libraries_are_named_or_their_lack_explained(void **state)
     conf_close(runtime);
 
     const char *const bad[] = {"/nonexistent/libblas.so", "/dev/null", "libc.so.6", "\"\""};
-    for (size_t i = 0; i < 4; i++) { /* not there, no library, a library of something else, nothing */
+    /* missing file, no library, library of something else, nothing */
+    for (size_t i = 0; i < 4; i++) {
         runtime = conf_open_with("blas=%s", bad[i]);
         hd_lane *lane = conf_default_lane(runtime, 0);
         memset(name, 'x', sizeof name);
@@ -188,8 +188,11 @@ static void products_are_ordered_by_their_buffers(void **state)
 {
     (void)state;
     enum { N = 48, ROUNDS = 12 };
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < WAYS; way++) {
         hd_runtime *runtime = open_way(way, "");
+        if (runtime == NULL) {
+            continue;
+        }
         hd_lane *lane[3];
         for (int i = 0; i < 3; i++) {
             CONF_OK(hd_lane_create(runtime, 0, &lane[i]));
@@ -205,8 +208,8 @@ static void products_are_ordered_by_their_buffers(void **state)
         CONF_OK(hd_write(one, 0, identity, sizeof identity));
         CONF_OK(hd_alloc(lane[0], sizeof x, &from));
         CONF_OK(hd_write(from, 0, x, sizeof x));
-        /* Each round: to = 2 from in one lane. `from` is freed at once, and `to` is the next round's `from`, in the
-         * next lane. */
+        /* Each round: to = 2 from in one lane. `from` is freed at once, and `to` is the next
+         * round's `from`, in the next lane. */
         for (int i = 0; i < ROUNDS; i++) {
             CONF_OK(hd_alloc(lane[i % 3], sizeof x, &to));
             hd_tensor a = tensor(from, HD_TYPE_F32, N, N), b = tensor(one, HD_TYPE_F32, N, N);
@@ -227,8 +230,11 @@ static void products_are_ordered_by_their_buffers(void **state)
 static void every_kind_of_buffer(void **state)
 {
     (void)state;
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < WAYS; way++) {
         hd_runtime *runtime = open_way(way, "");
+        if (runtime == NULL) {
+            continue;
+        }
         hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *pinned = NULL, *unified = NULL, *device = NULL;
         CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
@@ -264,28 +270,11 @@ static void every_kind_of_buffer(void **state)
 
 /* ---- failures ---- */
 
-/* A way in which a library makes products here; -1: there is none. */
-static int library_way(void)
-{
-    char name[64] = "";
-    for (int way = 1; way < WAYS; way++) {
-        hd_runtime *runtime = open_way(way, "");
-        if (runtime != NULL) {
-            CONF_OK(conf_matmul_library(conf_default_lane(runtime, 0), name, sizeof name, NULL, 0));
-            conf_close(runtime);
-            if (strcmp(name, "built-in") != 0) {
-                return way;
-            }
-        }
-    }
-    return -1;
-}
-
 static void a_failed_product_has_an_address(void **state)
 {
     (void)state;
     for (int by_library = 0; by_library < 2; by_library++) {
-        int way = by_library ? library_way() : 0;
+        int way = by_library ? library_way() : BUILT_IN;
         if (way < 0) {
             continue;
         }
@@ -316,9 +305,10 @@ static void a_failed_product_has_an_address(void **state)
         CONF_EQUAL(error.driver_code, 1);
         CONF_TRUE(strcmp(error.operation, by_library ? "matrix product" : "launch") == 0);
         CONF_FAILS(hd_tensor_matmul(lane, &d, &a, &a, 1, 0, NULL), HD_ERROR_LANE_FAILED);
-        CONF_FAILS(hd_tensor_matmul(other, &d, &c, &a, 1, 0, NULL), HD_ERROR_FAILED); /* reads what was not written */
+        /* reads unwritten bytes */
+        CONF_FAILS(hd_tensor_matmul(other, &d, &c, &a, 1, 0, NULL), HD_ERROR_FAILED);
         CONF_FILLED(z, 0, 7, 4096);
-        /* What is written without being read is good again. */
+        /* Bytes that are written without being read are valid again. */
         CONF_OK(hd_tensor_matmul(other, &c, &a, &a, 1, 0, NULL));
         CONF_FILLED(y, 0, 0, 1024);
         CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
@@ -328,12 +318,15 @@ static void a_failed_product_has_an_address(void **state)
     }
 }
 
-/* A product into every other column does not make good what lies in between. */
+/* A product into every other column does not make the bytes in between valid. */
 static void what_lies_in_between_stays_failed(void **state)
 {
     (void)state;
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < WAYS; way++) {
         hd_runtime *runtime = open_way(way, "fault=cuMemcpyHtoDAsync:1=1");
+        if (runtime == NULL) {
+            continue;
+        }
         hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL, *z = NULL;
         static uint8_t content[4096], got[4096];
@@ -343,13 +336,15 @@ static void what_lies_in_between_stays_failed(void **state)
         hd_tensor a = tensor(x, HD_TYPE_F32, 16, 16), c = tensor(z, HD_TYPE_F32, 16, 16), dense = c;
         c.stride[0] = 128;
         c.stride[1] = 8;
-        CONF_OK(hd_tensor_matmul(lane, &dense, &a, &a, 1, 0, NULL)); /* the library, or the kernel, is there */
+        /* loads the library, or the kernel */
+        CONF_OK(hd_tensor_matmul(lane, &dense, &a, &a, 1, 0, NULL));
         CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
         CONF_OK(hd_write(z, 0, content, 4096)); /* fails */
         CONF_FAILS(hd_buffer_wait(z, HD_READ, 60 * CONF_SECOND), HD_ERROR_FAILED);
         CONF_FAILS(hd_tensor_matmul(lane, &c, &a, &a, 1, 0, NULL), HD_ERROR_FAILED);
         CONF_FAILS(hd_read(z, 0, got, 4096), HD_ERROR_FAILED);
-        CONF_OK(hd_tensor_matmul(lane, &dense, &a, &a, 1, 0, NULL)); /* all that it covers is new */
+        /* all bytes that it covers are new */
+        CONF_OK(hd_tensor_matmul(lane, &dense, &a, &a, 1, 0, NULL));
         CONF_OK(hd_fill(z, 1024, 9, 3072, NULL));
         CONF_FILLED(z, 0, 0, 1024);
         CONF_FILLED(z, 1024, 9, 3072);
@@ -386,7 +381,8 @@ typedef struct saver {
     int calls, products;
 } saver;
 
-/* Gives memory back, and makes a product in the same lane meanwhile: a thread that gets memory for a library must not block it. */
+/* Gives memory back, and makes a product in the same lane meanwhile: a thread that gets memory for
+ * a library must not block it. */
 static bool multiplies(void *context, const hd_reclaim *what)
 {
     (void)what;
@@ -407,7 +403,7 @@ static bool multiplies(void *context, const hd_reclaim *what)
     return true;
 }
 
-/* A library needs memory of its own where there is none left. */
+/* A library needs memory while none is left. */
 static void memory_for_a_library_is_made_room_for(void **state)
 {
     (void)state;
@@ -426,30 +422,32 @@ static void memory_for_a_library_is_made_room_for(void **state)
     CONF_OK(hd_lane_create(runtime, 0, &other));
     CONF_OK(hd_tensor_matmul(other, &c, &a, &a, 1, 0, NULL));
     CONF_FILLED(x, 0, 0, 4096);
-    CONF_EQUAL(s.calls > 0, conf_on_gpus); /* where it has memory on the device */
+    CONF_EQUAL(s.calls > 0, conf_on_gpus); /* there the library uses memory of the device */
     CONF_EQUAL(s.products > 0, s.calls > 0);
     CONF_OK(hd_memory_on_reclaim(runtime, NULL, NULL));
     conf_close(runtime);
 }
 
-/* Operands that a library does not take are copied where there is room. The kernel takes them as they are. */
+/* Operands that a library does not accept are copied if there is room. The kernel uses them as they
+ * are. */
 static void without_room_for_copies_products_are_right(void **state)
 {
     (void)state;
     enum { N = 1536 }; /* 9 MiB */
-    hd_runtime *runtime =
-        conf_open_with("memory_limit=%s memory_timeout=20 memory_reclaim=0", conf_on_gpus ? "66M" : "32M");
+    int way = library_way();
+    if (way < 0) {
+        skip();
+    }
+    hd_runtime *runtime = conf_open_with("%s memory_limit=%s memory_timeout=20 memory_reclaim=0", ways[way],
+                                         conf_on_gpus ? "66M" : "32M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     const uint64_t shape[] = {N, N};
     const float values[] = {2, 3, 7}, wanted = 6 * N + 7;
     hd_tensor t[3], back;
     hd_buffer *none = NULL;
     char name[64];
-    CONF_OK(conf_matmul_library(lane, name, sizeof name, NULL, 0)); /* a GPU's has its memory, 32 MiB, by now */
-    if (conf_on_gpus && strcmp(name, "built-in") == 0) {
-        conf_close(runtime);
-        skip();
-    }
+    /* on a GPU it uses its 32 MiB by now */
+    CONF_OK(conf_matmul_library(lane, name, sizeof name, NULL, 0));
     for (int i = 0; i < 3; i++) {
         CONF_OK(hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &t[i]));
         CONF_OK(hd_fill(t[i].buffer, 0, conf_bits(values[i]), N * N * 4, NULL));

@@ -1,8 +1,9 @@
-/* test_memory_claims.c - the option memory_debug where a buffer is freed while a claim or a call of the program is open.
+/* test_memory_claims.c - the option memory_debug if a buffer is freed while a claim or a call of
+ * the program is open.
  *
- * Promise: hd_free waits for no claim, and guards of what it frees are checked once the claims and the work behind them are over.
+ * Promise: hd_free waits for no claim; guards are checked after the claims and the work behind.
  *
- * Threads: the main one, the library's that finds overruns, and one that ends a claim.
+ * Threads: the main one, the library's checker, which finds overruns, and one that ends a claim.
  * Locks: none.
  * Processes: in the placement process the workers, one of which is lost.
  * Always: a program without mistakes gets no finding.
@@ -16,7 +17,7 @@ enum { MOST = 16, BYTES = 400, WORDS_TOO_MANY = 103 }; /* 412 bytes */
 
 typedef struct told {
     hd_finding findings[MOST];
-    atomic_int count;
+    atomic_int taken, count; /* `count` of them are written */
 } told;
 
 typedef struct scene {
@@ -29,9 +30,10 @@ typedef struct scene {
 static void tells(void *context, const hd_finding *finding)
 {
     told *t = context;
-    int at = atomic_fetch_add(&t->count, 1);
+    int at = atomic_fetch_add(&t->taken, 1);
     CONF_TRUE(at < MOST && finding->size == sizeof *finding);
     t->findings[at] = *finding;
+    atomic_fetch_add(&t->count, 1);
 }
 
 static scene begin(const char *settings)
@@ -45,7 +47,7 @@ static scene begin(const char *settings)
     return s;
 }
 
-/* The figures change with the counters, and the callback comes behind them. */
+/* The figures and the counters change together; the callback comes after them. */
 static void await_overruns(const scene *s, int device, uint64_t count)
 {
     while (stats_of(s->runtime, device).overruns < count || atomic_load(&s->told->count) < (int)count) {
@@ -78,7 +80,7 @@ static hd_claim *claim(const scene *s, hd_arg use)
     return c;
 }
 
-/* Declares BYTES, and writes 12 behind them. */
+/* Declares BYTES, and writes 12 bytes behind them. */
 static hd_ticket overrun(const scene *s, hd_lane *lane, hd_buffer *b)
 {
     hd_ticket ticket;
@@ -102,7 +104,7 @@ static void an_overrun_is_found_once_the_claim_is_over(void **state)
         hd_claim *c = claim(&s, hd_inout(b));
         CONF_OK(hd_wait(ticket, HD_FOREVER));
         leave_message();
-        CONF_OK(hd_free(b)); /* this thread has to end the claim */
+        CONF_OK(hd_free(b)); /* this thread must end the claim */
         CONF_TRUE(message_is_left());
         CONF_EQUAL(stats_of(s.runtime, last).overruns, (uint64_t)i);
         CONF_OK(hd_claim_end(c, outcomes[i]));
@@ -112,7 +114,7 @@ static void an_overrun_is_found_once_the_claim_is_over(void **state)
         CONF_TRUE(strcmp(f->label, "too short") == 0 && f->call_site != NULL);
         CONF_TRUE(strncmp(f->message, "hd_free: ", 9) == 0);
         CONF_TRUE(strstr(f->message, "12 from offset 400 to 411") != NULL && strstr(f->message, "+0x") != NULL);
-        CONF_TRUE(message_is_left()); /* another thread's */
+        CONF_TRUE(message_is_left()); /* another thread set that message */
     }
     await_nothing_held(&s, last);
     char *json = json_of(s.runtime);
@@ -121,7 +123,7 @@ static void an_overrun_is_found_once_the_claim_is_over(void **state)
     conf_close(s.runtime);
 }
 
-/* What was submitted behind the claim runs after hd_free. */
+/* Work that was submitted behind the claim runs after hd_free. */
 static void so_is_one_by_work_behind_the_claim(void **state)
 {
     (void)state;
@@ -165,7 +167,7 @@ static void the_last_claim_decides(void **state)
     CONF_OK(hd_free(other));
     CONF_OK(hd_claim_end(second, HD_OK));
     CONF_OK(hd_claim_end(apart, HD_OK));
-    while (stats_of(s.runtime, 0).held_bytes != BYTES) { /* that of `other` is over */
+    while (stats_of(s.runtime, 0).held_bytes != BYTES) { /* the claim of `other` is over */
         conf_sleep_ms(1);
     }
     CONF_EQUAL(atomic_load(&s.told->count), 0);
@@ -174,7 +176,7 @@ static void the_last_claim_decides(void **state)
     conf_close(s.runtime);
 }
 
-/* A buffer that no claim uses is checked by hd_free, also where the thread's copies wait for the claim. */
+/* hd_free checks a buffer that no claim uses, even while the thread's copies wait for the claim. */
 static void others_are_checked_at_once(void **state)
 {
     (void)state;
@@ -227,7 +229,8 @@ static hd_status frees(void *const *pointers, void *context)
 {
     (void)pointers;
     call *w = context;
-    bool good = hd_free(w->frees) == HD_OK && atomic_load(&w->s->told->count) == 1; /* only that of before */
+    /* only the earlier one */
+    bool good = hd_free(w->frees) == HD_OK && atomic_load(&w->s->told->count) == 1;
     atomic_store(&w->failed, !good);
     return HD_OK;
 }
@@ -246,7 +249,7 @@ static void host_calls_are_claims(void **state)
     atomic_store(&w.goes_on, true);
     await_overruns(&s, 0, 1);
 
-    /* a function frees what it uses itself */
+    /* a function frees a buffer that it uses itself */
     w.frees = labelled(s.lane, BYTES, "own");
     overrun(&s, s.lane, w.frees);
     use = hd_inout(w.frees);
@@ -287,14 +290,14 @@ static void streams_and_lane_calls_too(void **state)
     w.address = hd_buffer_address(b);
     CONF_OK(hd_free(b));
     foreign_enter(&w.f, 0);
-    CONF_OK(puts_beyond(stream, &w)); /* the memory is the claim's until its end */
+    CONF_OK(puts_beyond(stream, &w)); /* the claim uses the memory until its end */
     foreign_leave(&w.f);
     CONF_EQUAL(atomic_load(&s.told->count), 0);
     CONF_OK(hd_claim_end(c, HD_OK));
     await_overruns(&s, 0, 1);
     CONF_TRUE(strcmp(s.told->findings[0].label, "in a stream") == 0);
 
-    /* a call in a lane is work as any other: hd_free waits for it */
+    /* a call in a lane is ordinary work: hd_free waits for it */
     b = labelled(s.lane, BYTES, "in a lane");
     w.address = hd_buffer_address(b);
     use = hd_inout(b);
@@ -303,7 +306,7 @@ static void streams_and_lane_calls_too(void **state)
     CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, "'in a lane'");
     CONF_EQUAL(atomic_load(&s.told->count), 2);
 
-    /* unless that waits for a claim */
+    /* unless the call waits for a claim */
     b = labelled(s.lane, BYTES, "behind a claim");
     w.address = hd_buffer_address(b);
     use = hd_inout(b);
@@ -364,7 +367,7 @@ static void memory_is_kept_until_it_was_checked(void **state)
 
 static void *ends(void *context)
 {
-    conf_sleep_ms(5); /* whether the allocation waits by then decides nothing */
+    conf_sleep_ms(5); /* the allocation may wait by now or not */
     CONF_OK(hd_claim_end(context, HD_OK));
     return NULL;
 }
@@ -460,7 +463,7 @@ static void a_lost_device_is_left_alone(void **state)
 
 /* ---- hd_close ---- */
 
-/* Whether the checker, or hd_close itself, comes first is a matter of time. */
+/* Either the checker or hd_close itself may come first. */
 static void what_is_left_is_found_by_hd_close(void **state)
 {
     (void)state;

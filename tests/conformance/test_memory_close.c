@@ -1,8 +1,9 @@
-/* test_memory_close.c - the option stats: the report on memory at hd_close, where it goes, and that nothing is printed otherwise.
+/* test_memory_close.c - the option stats: the report on memory at hd_close, its destination, and no
+ * output otherwise.
  *
- * Promise: The option stats writes its report at hd_close to the place it names; without it nothing is printed.
+ * Promise: With the option stats hd_close writes a report to the place named, else nothing.
  *
- * Threads: the main one, apart from the library's.
+ * Threads: the main one, and those of the library.
  * Locks: none.
  */
 #include <fcntl.h>
@@ -24,7 +25,8 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* Opens with settings, allocates, closes; what came out on stdout and stderr meanwhile, to be freed. *message: as hd_close left it. */
+/* Opens with settings, allocates, closes; returns the output on stdout and stderr, for the caller
+ * to free. *message: as hd_close left it. */
 static char *printed_by(const char *settings, char message[512])
 {
     int saved[2] = {dup(1), dup(2)}, file = memfd_create("printed", MFD_CLOEXEC);
@@ -60,7 +62,7 @@ static char *printed_by(const char *settings, char message[512])
     return text;
 }
 
-/* A message that hd_close leaves alone where it has nothing to report. */
+/* Sets a message that hd_close leaves alone if it reports nothing. */
 static void leave_message(void)
 {
     CONF_FAILS(hd_memory_report(NULL, HD_REPORT_TEXT, NULL, 0, NULL), HD_ERROR_HANDLE);

@@ -1,7 +1,7 @@
-/* test_memory_debug.c - the option memory_debug: content of fresh and freed memory, and overruns. Handles and leaks are in
- * test_memory_handles.c.
+/* test_memory_debug.c - the option memory_debug: content of fresh and freed memory, and overruns.
+ * test_memory_handles.c tests handles and leaks.
  *
- * Promise: The option memory_debug reports overruns and uses of freed memory, and nothing in a correct program.
+ * Promise: memory_debug reports overruns and uses of freed memory, nothing in a correct program.
  *
  * Threads: the main one.
  * Locks: none.
@@ -10,7 +10,7 @@
  */
 #include "debug.h"
 
-/* Reads and writes by address: what a stale pointer does. */
+/* Reads and writes by address, as a stale pointer does. */
 static const char source[] = "#include <heddle/kernel.h>\n"
                              "HD_KERNEL(peek, HD_OUT(uint32_t, out), HD_VALUE(uint64_t, address))\n"
                              "{\n"
@@ -23,14 +23,14 @@ static const char source[] = "#include <heddle/kernel.h>\n"
                              "    *(volatile uint8_t *)(uintptr_t)address = (uint8_t)value;\n"
                              "}\n";
 
-/* A runtime with the option, and what it takes there. */
+/* A runtime with the option, and objects of the cases. */
 typedef struct looker {
     hd_runtime *runtime;
     hd_lane *lane;
     hd_kernel *peek, *poke;
 } looker;
 
-/* Skips the case where there is no compiler. */
+/* Skips the case if there is no compiler. */
 static looker open_looker(void)
 {
     static uint8_t *image;
@@ -60,7 +60,7 @@ static uint32_t peek(const looker *l, hd_buffer *out, uint64_t address)
     return word;
 }
 
-/* One byte, as part of an operation on `y`. */
+/* Writes one byte, as part of an operation on `y`. */
 static void poke(const looker *l, hd_buffer *y, uint64_t address, uint32_t value)
 {
     hd_arg args[] = {hd_inout(y), hd_u64(address), hd_u32(value)};
@@ -200,12 +200,12 @@ static void held_memory_stays_as_it_is(void **state)
         hd_free(other);
         CONF_OK(hd_lane_wait(l.lane, 60 * CONF_SECOND));
     }
-    /* a read of the buffer would wait for its fill; by address there is only this */
+    /* a read of the buffer would wait for its fill, so the case can only read by address */
     while (peek(&l, out, address) == (uint32_t)fresh_word) {
         conf_sleep_ms(1);
     }
     CONF_EQUAL(peek(&l, out, address), 0x1234);
-    poke(&l, out, address + 4001, 0x11); /* what a recording may do wrong */
+    poke(&l, out, address + 4001, 0x11); /* an overrun by work that uses the held address */
     CONF_OK(hd_lane_wait(l.lane, 60 * CONF_SECOND));
     CONF_EQUAL(stats_of(l.runtime, 0).overruns, 0);
     hd_hold_destroy(hold);
@@ -249,7 +249,7 @@ static void an_overrun_is_found(void **state)
     conf_close(runtime);
 }
 
-/* Every byte next to the content, for sizes that end anywhere. */
+/* Every byte next to the content, for sizes with any end. */
 static void every_byte_beside_a_buffer_is_watched(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void every_byte_beside_a_buffer_is_watched(void **state)
     conf_close(l.runtime);
 }
 
-/* hd_free waits for what uses the buffer, so that an overrun by it is found. */
+/* hd_free waits for work on the buffer, so that it finds an overrun by that work. */
 static void work_in_flight_is_waited_for(void **state)
 {
     (void)state;
@@ -305,7 +305,7 @@ static void the_wait_has_a_limit(void **state)
     (void)state;
     char settings[64];
     snprintf(settings, sizeof settings, DEBUG " transfer_timeout=%d",
-             1000 * CONF_SLOWNESS); /* other transfers have it, too */
+             1000 * CONF_SLOWNESS); /* the limit applies to other transfers, too */
     hd_runtime *runtime = conf_open(settings);
     hd_lane *lane = NULL;
     wk_kernels k = wk_load(runtime);
@@ -324,7 +324,7 @@ static void the_wait_has_a_limit(void **state)
     leave_message();
     hd_free(b);
     CONF_TRUE(!hd_done(ticket));
-    CONF_TRUE(message_is_left()); /* nothing could be found yet */
+    CONF_TRUE(message_is_left()); /* the check could find nothing yet */
     CONF_OK(hd_alloc(lane, 4096, &other));
     wk_gate_open(&gate);
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
@@ -371,7 +371,7 @@ static void a_lost_device_is_left_alone(void **state)
     CONF_SAME(out, in, sizeof in);
     leave_message();
     hd_free(stays);
-    hd_free(kept); /* its guards are new ones, and whole */
+    hd_free(kept); /* its guards are new, and intact */
     CONF_TRUE(message_is_left());
     CONF_EQUAL(stats_of(runtime, 0).overruns, 0);
     b = labelled(lane, 5000, "again");

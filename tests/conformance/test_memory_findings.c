@@ -1,8 +1,9 @@
-/* test_memory_findings.c - what the option memory_debug finds reaches a person: by a callback, or as lines in a file.
+/* test_memory_findings.c - findings of the option memory_debug reach a person: by a callback, or as
+ * lines in a file.
  *
- * Promise: What memory_debug finds reaches the program's callback or its file.
+ * Promise: Findings of memory_debug reach the program's callback or its file.
  *
- * Threads: the main one, and one that holds a callback up.
+ * Threads: the main one, and one that blocks a callback.
  * Locks: none.
  */
 #include <fcntl.h>
@@ -12,7 +13,7 @@ enum { MOST = 32 };
 
 typedef struct told {
     hd_runtime *runtime;
-    hd_buffer *stale; /* used once more within the callback */
+    hd_buffer *stale; /* the callback uses it once more */
     hd_finding findings[MOST];
     int count;
     bool closing;
@@ -41,7 +42,19 @@ static void is(const hd_finding *f, hd_finding_kind kind, int device, uint64_t b
     CONF_TRUE((f->call_site != NULL) == (bytes != 0));
 }
 
-/* A second free, a use, a leak; of device and pinned memory. */
+/* A leak is an error of hd_close, which names the buffer. hd_close still closes the runtime. */
+static void a_leak_is_an_error_of_hd_close(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("stats=0 " DEBUG);
+    hd_buffer *left = labelled(conf_default_lane(runtime, 0), 1000, "left");
+    conf_track(runtime, NULL);
+    CONF_FAILS_WITH(hd_close(runtime), HD_ERROR_ACCESS, "'left'");
+    CONF_FAILS(hd_free(left), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_close(runtime), HD_ERROR_HANDLE);
+}
+
+/* A second free, a use, a leak, in device and pinned memory. */
 static void what_is_found_is_told(void **state)
 {
     (void)state;
@@ -76,7 +89,7 @@ static void what_is_found_is_told(void **state)
     CONF_EQUAL(stats_of(t.runtime, HD_DEVICE_HOST).double_frees, 1);
     CONF_EQUAL(stats_of(t.runtime, device).double_frees, 1);
 
-    uint64_t numbers = t.findings[2].number; /* what the callback did itself has numbers, too */
+    uint64_t numbers = t.findings[2].number; /* findings of the callback itself are counted, too */
     CONF_TRUE(t.findings[0].number < t.findings[1].number && t.findings[1].number < numbers && numbers > 3);
     hd_free(b);
     CONF_EQUAL(t.count, 3);
@@ -92,7 +105,7 @@ static void what_is_found_is_told(void **state)
     CONF_TRUE(t.findings[3].number > numbers);
 }
 
-/* Bytes beside a buffer that a kernel wrote: reported when the buffer is freed, with what it was and which bytes. */
+/* A kernel wrote bytes beside a buffer. hd_free reports the buffer and the bytes. */
 static void an_overrun_is_told(void **state)
 {
     (void)state;
@@ -177,7 +190,7 @@ static void *lets_go(void *context)
     return NULL;
 }
 
-/* When the call has returned, nothing that the callback before needs is used any more. */
+/* Once the call returns, nothing uses the data of the earlier callback any more. */
 static void replacing_waits_for_calls(void **state)
 {
     (void)state;
@@ -198,7 +211,7 @@ static void replacing_waits_for_calls(void **state)
     conf_close(h.runtime);
 }
 
-/* What a file holds, to be freed. */
+/* Returns the content of a file, for the caller to free. */
 static char *text_of(const char *path)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -243,7 +256,7 @@ static void lines_go_to_a_file(void **state)
         char *text = text_of(path);
         if (!bad) {
             CONF_TRUE(strcmp(text, "heddle: memory_debug: until hd_close: nothing was found\n") == 0);
-        } else { /* behind what was there */
+        } else { /* behind the earlier content */
             CONF_EQUAL(lines_of(text), 5);
             CONF_TRUE(strstr(text, "found\nheddle: memory_debug: hd_free: a buffer was freed twice") != NULL);
             CONF_TRUE(strstr(text, "\nheddle: memory_debug: hd_read: the buffer was freed: 'biases'") != NULL);
@@ -266,6 +279,7 @@ int main(void)
 {
     conf_begin("test_memory_findings");
     const struct CMUnitTest tests[] = {
+        CONF_CASE(a_leak_is_an_error_of_hd_close),
         CONF_CASE(what_is_found_is_told),
         CONF_CASE(an_overrun_is_told),
         CONF_CASE(without_the_option_nobody_is_called),

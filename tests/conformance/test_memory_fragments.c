@@ -1,12 +1,14 @@
-/* test_memory_fragments.c - under a limit of physical memory what is free in pieces can be had as one block.
+/* test_memory_fragments.c - under a limit of physical memory, free pieces serve an allocation of
+ * one block.
  *
  * Promise: Memory that is free in pieces can be allocated as one block, up to the limit.
  *
- * The pieces move together, also while work still uses what was freed.
+ * The pieces move together, also while work still uses freed memory.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: the option memory_timeout is so long that the watchdog would end a case which relied on it.
+ * Always: the option memory_timeout is so long that the watchdog would end a case that waits for
+ * it.
  */
 #include "pool.h"
 
@@ -23,7 +25,7 @@ static int by_address(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Fills the limit with blocks of `each` bytes; by rising address. Returns how many. */
+/* Fills the limit with blocks of `each` bytes, in order of addresses. Returns their number. */
 static int fill_limit(hd_lane *const *lanes, int n_lanes, size_t each, size_t limit, piece *pieces)
 {
     int n = (int)(limit / each);
@@ -36,8 +38,9 @@ static int fill_limit(hd_lane *const *lanes, int n_lanes, size_t each, size_t li
     return n;
 }
 
-/* Blocks of one size fill all there is. Every other granule (or pair of them) is free again. Then a block is allocated, in the same lane or
- * another. It is larger than every hole, and as large as all holes together. */
+/* Blocks of one size fill the limit. Every other granule (or pair of them) is freed. Then the case
+ * allocates a block, in the same lane or another. It is larger than every hole, and as large as all
+ * holes together. */
 static void fragments_move_together(void **state)
 {
     (void)state;
@@ -91,8 +94,8 @@ static void fragments_move_together(void **state)
     }
 }
 
-/* The same while work in other lanes still uses what was freed. The allocation waits for that work, rather than
- * fail. */
+/* The same while work in other lanes still uses freed memory. The allocation waits for that work
+ * and succeeds. */
 static void fragments_in_use_are_waited_for(void **state)
 {
     (void)state;
@@ -107,7 +110,8 @@ static void fragments_in_use_are_waited_for(void **state)
     }
     for (uint32_t round = 0; round < 4; round++) {
         static piece pieces[limit];
-        int n = fill_limit(lanes, 3, 2 * POOL_MIB, (limit - 8) * POOL_MIB, pieces); /* the rest is for `slow` */
+        /* the rest is for `slow` */
+        int n = fill_limit(lanes, 3, 2 * POOL_MIB, (limit - 8) * POOL_MIB, pieces);
         int freed = 0;
         for (int l = 0; l < 3; l++) {
             conf_slow_run(&slow, lanes[l], NULL, (size_t)l * 4, 10, NULL);
@@ -134,12 +138,47 @@ static void fragments_in_use_are_waited_for(void **state)
     conf_close(runtime);
 }
 
+/* A small block in each granule keeps all of it. The message reports the amount, and the blocks. */
+static void the_message_has_who_keeps_memory(void **state)
+{
+    (void)state;
+    enum { limit = 32, each = 256 * POOL_KIB };
+    hd_runtime *runtime =
+        conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 memory_timeout=0", (int)limit);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    static piece pieces[limit * 4];
+    hd_buffer *none = NULL;
+    int n = fill_limit(&lane, 1, each, limit * POOL_MIB, pieces);
+    for (int i = 0; i < n; i++) {
+        CONF_OK(hd_buffer_wait(pieces[i].buffer, HD_READ_WRITE, POOL_WAIT));
+    }
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || pieces[i].address / POOL_GRANULE != pieces[i - 1].address / POOL_GRANULE) {
+            CONF_OK(hd_buffer_set_label(pieces[i].buffer, "small"));
+        } else {
+            hd_free(pieces[i].buffer);
+        }
+    }
+    CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_TRUE(strstr(hd_message(), "4 MiB in use, 28 MiB kept by blocks") != NULL);
+    CONF_TRUE(strstr(hd_message(), "'small' 4 MiB in 16 (which keep 28 MiB more)") != NULL);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || pieces[i].address / POOL_GRANULE != pieces[i - 1].address / POOL_GRANULE) {
+            hd_free(pieces[i].buffer);
+        }
+    }
+    CONF_OK(hd_lane_wait(lane, POOL_WAIT));
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_memory_fragments");
     const struct CMUnitTest tests[] = {
         CONF_CASE(fragments_move_together),
         CONF_CASE(fragments_in_use_are_waited_for),
+        CONF_CASE(the_message_has_who_keeps_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* test_memory_handles.c - the option memory_debug: double frees, use after free, and leaks that are listed at the end.
+/* test_memory_handles.c - the option memory_debug: double frees, uses after a free, and the list of
+ * leaks at the end.
  *
- * Promise: The option memory_debug reports double frees, uses after free and leaks, and nothing in a correct program.
+ * Promise: memory_debug reports double frees, late uses and leaks, nothing in a correct program.
  *
  * Threads: two that free the same handles.
  * Locks: none.
@@ -22,7 +23,7 @@ static void a_double_free_is_found(void **state)
     CONF_TRUE(strstr(hd_message(), "'twice'") != NULL && strstr(hd_message(), "4 KiB") != NULL);
     CONF_EQUAL(stats_of(runtime, 0).double_frees, 1);
 
-    /* also when its place was given to others meanwhile */
+    /* also if others use its place meanwhile */
     hd_buffer *others[200];
     for (int i = 0; i < 200; i++) {
         others[i] = labelled(lane, 4096, "another");
@@ -88,11 +89,12 @@ static void of_two_frees_one_is_too_many(void **state)
         pthread_barrier_destroy(&start);
         hd_memory_stats s = stats_of(runtime, 0);
         CONF_EQUAL(s.live_count, 0);
-        /* pinned memory may have got the structure in between: then a report has no more of the handle */
+        /* if pinned memory got the structure in between, the report knows no more than the
+         * handle */
         CONF_EQUAL(s.double_frees + stats_of(runtime, HD_DEVICE_HOST).double_frees, 100 * (round + 1));
         CONF_EQUAL(s.overruns, 0);
     }
-    /* more than are kept in words */
+    /* more than the report describes */
     char *json = json_of(runtime);
     CONF_EQUAL(json_integer_at(json, "findings_count"), 500);
     CONF_EQUAL(json_count_at(json, "findings"), 64);
@@ -139,7 +141,7 @@ static void without_the_option_handles_are_refused_as_well(void **state)
 
 /* ---- leaks ---- */
 
-/* A runtime that writes its report into a file when it ends. Reading the file removes it. */
+/* A runtime that writes its report into a file when it ends. Reading the file deletes it. */
 typedef struct reporting {
     hd_runtime *runtime;
     char folder[32], path[64];

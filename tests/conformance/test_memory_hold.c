@@ -1,19 +1,22 @@
-/* test_memory_hold.c - memory that a hold keeps, also when threads free, hold and let go at the same time, and when the
- * device is lost.
+/* test_memory_hold.c - memory that a hold keeps, also if threads free, hold and let go at the same
+ * time, and if the device is lost.
  *
- * Promise: Held memory is not given out, moved or given back until the hold ends, whatever becomes of its buffer.
+ * Promise: Held memory is not reused, moved or given back until the hold ends.
+ *
+ * That holds for any fate of its buffer.
  *
  * Threads: two that race.
  * Locks: none.
- * Always: that memory is kept is seen by its addresses and by the limit. Where the driver is in this process, it is
- * also seen by its content.
+ * Always: addresses and the limit prove that memory is kept. If the driver is in this process, the
+ * content proves it as well.
  */
 #include "races.h"
 #include "workers.h"
 
 enum { SOME = 200 };
 
-/* None of `count` blocks of the size, taken in the lane, lies in [address, address + bytes). */
+/* Checks that none of `count` blocks of the size, allocated in the lane, lies in [address, address
+ * + bytes). */
 static void nobody_gets(hd_lane *lane, uint64_t address, size_t bytes, size_t each, int count)
 {
     static hd_buffer *others[SOME];
@@ -38,7 +41,8 @@ typedef int (*retain)(void **context, int device);
 typedef int (*release)(int device);
 typedef int (*get_device)(int *device, int ordinal);
 
-/* What lies at an address of device 0, read by the driver itself. False: the driver is in another process. */
+/* The driver itself reads bytes at an address of device 0. False: the driver is in another
+ * process. */
 static bool read_address(hd_runtime *runtime, uint64_t address, void *out, size_t bytes)
 {
     static const char *const names[] = {"cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemcpyDtoH",
@@ -61,7 +65,7 @@ static bool read_address(hd_runtime *runtime, uint64_t address, void *out, size_
     return true;
 }
 
-/* The handle is as stale as ever. */
+/* Checks that the handle is as stale as ever. */
 static void is_stale(hd_runtime *runtime, hd_buffer *x, hd_hold *hold)
 {
     uint32_t word = 0;
@@ -126,7 +130,7 @@ static void keeps_memory_after_the_free(void **state)
     }
 }
 
-/* The limit is where it is seen best: what is held is missing, and there again afterwards. */
+/* The limit shows it best: held memory is missing, and is back afterwards. */
 static void held_memory_counts(void **state)
 {
     (void)state;
@@ -141,7 +145,7 @@ static void held_memory_counts(void **state)
     CONF_OK(hd_alloc(lane, 8 * POOL_MIB, &y));
     CONF_OK(hd_hold_add(a, x));
     CONF_OK(hd_hold_add(a, y));
-    CONF_OK(hd_hold_add(a, x)); /* twice is as good as once */
+    CONF_OK(hd_hold_add(a, x)); /* a second add changes nothing */
     CONF_OK(hd_hold_add(a, x));
     CONF_OK(hd_hold_add(b, x)); /* and a second hold is another one */
     hd_free(x);
@@ -159,7 +163,7 @@ static void held_memory_counts(void **state)
     hd_free(y);
     hd_hold_destroy(NULL);
 
-    /* an empty one, many, and one that is destroyed before its buffer is freed */
+    /* an empty hold, many, and one that ends before its buffer is freed */
     hd_hold *many[200];
     CONF_OK(hd_alloc(lane, 5000, &x));
     CONF_OK(hd_fill(x, 0, 77, 5000, NULL));
@@ -180,7 +184,7 @@ static void held_memory_counts(void **state)
     conf_close(runtime);
 }
 
-/* Memory around it is moved together; a held block stays where it is, freed or not. */
+/* Memory around it moves together; a held block stays in place, freed or not. */
 static void is_not_moved(void **state)
 {
     (void)state;
@@ -197,7 +201,7 @@ static void is_not_moved(void **state)
         CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, POOL_WAIT));
         at[i] = hd_buffer_address(x[i]);
     }
-    for (int i = 0; i < n; i++) { /* of each four one is freed and held, one is held, one lives and one is freed */
+    for (int i = 0; i < n; i++) { /* of each four: freed and held, held, live, freed */
         if (i % 4 < 2) {
             CONF_OK(hd_hold_add(hold, x[i]));
         }
@@ -206,7 +210,7 @@ static void is_not_moved(void **state)
         }
     }
     for (int round = 0; round < 10; round++) {
-        CONF_OK(hd_alloc(lane, 14 * POOL_MIB, &large)); /* 8 that were never used, 8 in holes */
+        CONF_OK(hd_alloc(lane, 14 * POOL_MIB, &large)); /* 8 unused MiB, 8 in holes */
         uint64_t address = hd_buffer_address(large);
         for (int i = 0; i < n; i++) {
             CONF_TRUE(i % 4 == 3 || at[i] >= address + 14 * POOL_MIB || at[i] + 2 * POOL_MIB <= address);
@@ -236,7 +240,8 @@ static void is_not_moved(void **state)
     conf_close(runtime);
 }
 
-/* Pinned memory and unified buffers can be held, too, and the list of all buffers shows what is held. */
+/* Pinned memory and unified buffers can be held, too, and the list of all buffers shows held
+ * memory. */
 typedef struct listed {
     int blocks, held, unified, pinned;
     uint64_t bytes;
@@ -345,7 +350,7 @@ static void refuses_bad_arguments(void **state)
     conf_close(runtime);
 }
 
-/* Closing takes holds along, and whatever they keep. */
+/* hd_close ends holds, and releases their memory. */
 static void close_takes_them_along(void **state)
 {
     (void)state;
@@ -380,13 +385,13 @@ static void close_takes_them_along(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------- two threads -- */
+/* ---- two threads ---- */
 
 typedef struct race {
     race_rounds rounds;
     hd_buffer *x;
     hd_hold *hold;
-    int what; /* the other thread frees, destroys the hold, or adds to it */
+    int what; /* the action of the other thread: it frees, destroys the hold, or adds to it */
     hd_status added;
 } race;
 
@@ -409,8 +414,8 @@ static void *races(void *argument)
     return NULL;
 }
 
-/* Checks that the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures
- * are 0. */
+/* Checks that the memory of `x` went back exactly once: new allocations do not overlap, and the
+ * figures are 0. */
 static void is_sound(hd_runtime *runtime, hd_lane *lane, size_t bytes)
 {
     race_none_twice(lane, bytes);
@@ -464,7 +469,7 @@ static void threads_free_and_let_go_at_once(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------------- losses -- */
+/* ---- losses ---- */
 
 static void the_device_is_lost(void **state)
 {
@@ -496,12 +501,12 @@ static void the_device_is_lost(void **state)
             hd_hold_destroy(hold); /* before the restart */
         }
         CONF_OK(hd_device_restart(runtime, 0));
-        /* what was held is gone with the device, and does not count */
+        /* held memory ended with the device, and does not count */
         CONF_EQUAL(pool_stats(runtime, 0).held_bytes, 0);
         CONF_OK(hd_alloc(lane, 48 * POOL_MIB, &again));
         CONF_OK(hd_fill(again, 0, 8, 48 * POOL_MIB, NULL));
         if (round == 1) {
-            hd_hold_destroy(hold); /* frees nothing of what is there now */
+            hd_hold_destroy(hold); /* frees no newer memory */
             hd_free(live);
         } else {
             hd_free(live);

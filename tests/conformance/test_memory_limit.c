@@ -1,21 +1,21 @@
-/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had.
+/* test_memory_limit.c - physical memory never exceeds the limit, and every allocation that fits
+ * under it succeeds.
  *
- * Promise: Physical memory never exceeds the limit, all that fits under it can be allocated, and a refusal lists the
- * holders.
+ * Promise: Under the limit every allocation succeeds, above it none; a refusal lists the holders.
  *
- * It can be had whichever thread has it cached, and whatever work still uses it. What is free in pieces:
- * test_memory_fragments.c.
+ * An allocation succeeds even if another thread caches the memory, or work still uses it.
+ * test_memory_fragments.c tests memory that is free in pieces.
  *
- * Threads: up to 16 that allocate, and one that looks at the figures meanwhile.
+ * Threads: up to 16 that allocate, and one that reads the figures meanwhile.
  * Locks: those of a queue.
- * Always: the option memory_timeout is so long that the watchdog would end a case which relied on it. Cases about
- * giving up are the exception.
+ * Always: the option memory_timeout is so long that the watchdog would end a case that waits for
+ * it, except in cases about giving up.
  */
 #include "pool.h"
 
 #define LONG_TIMEOUT "memory_timeout=600000 "
 
-/* The message of the last failure has the word. */
+/* Checks that the last message contains the word. */
 static void says(const char *word)
 {
     if (strstr(hd_message(), word) == NULL) {
@@ -29,7 +29,7 @@ static void labelled(hd_lane *lane, size_t bytes, const char *label, hd_buffer *
     CONF_OK(hd_alloc_with(lane, bytes, &options, out));
 }
 
-/* --------------------------------------------------------------------------------------------- what the limit is -- */
+/* ---- the value of the limit ---- */
 
 static void is_given_in_bytes_or_as_a_share(void **state)
 {
@@ -39,7 +39,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
         uint64_t limit; /* 0: a share of the device */
         unsigned percent;
     } limits[] = {
-        {"memory_limit=24M", 24 * POOL_MIB, 0}, {"memory_limit=25000000", 11 * POOL_GRANULE, 0}, /* whole granules */
+        /* whole granules */
+        {"memory_limit=24M", 24 * POOL_MIB, 0}, {"memory_limit=25000000", 11 * POOL_GRANULE, 0},
         {"memory_limit=2M", POOL_GRANULE, 0},   {"memory_limit=25%", 0, 25},
         {"memory_limit=100%", 0, 100},          {NULL, 0, 100},
     };
@@ -79,7 +80,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
     CONF_FAILS_WITH(conf_try_open("memory_limit=1M", &none), HD_ERROR_OPTION, "memory_limit");
 }
 
-/* Two runtimes on one device, each with its own limit. What one gives back the other can have. */
+/* Two runtimes on one device, each with its own limit. Memory that one gives back serves the
+ * other. */
 static void belongs_to_a_runtime(void **state)
 {
     (void)state;
@@ -95,13 +97,13 @@ static void belongs_to_a_runtime(void **state)
     hd_free(x);
     conf_close(b);
     pool_gives_all_back(a, 0);
-    bool apart =
-        conf_on_gpus || conf_is_process(a); /* others use the GPU, too; each host worker has a device of its own */
+    /* others use the GPU, too; each host worker drives its own device */
+    bool apart = conf_on_gpus || conf_is_process(a);
     conf_close(a);
     if (apart) {
         return;
     }
-    a = conf_open("memory_timeout=0 host_memory=64M"); /* no limits but the device */
+    a = conf_open("memory_timeout=0 host_memory=64M"); /* the device is the only limit */
     b = conf_open("memory_timeout=0 host_memory=64M");
     CONF_OK(hd_alloc(conf_default_lane(a, 0), 48 * POOL_MIB, &x));
     CONF_FAILS(hd_alloc(conf_default_lane(b, 0), 32 * POOL_MIB, &y), HD_ERROR_MEMORY);
@@ -113,7 +115,7 @@ static void belongs_to_a_runtime(void **state)
     conf_close(b);
 }
 
-/* ----------------------------------------------------------------------------------------------------- the storm -- */
+/* ---- the storm ---- */
 
 enum { STORMERS = 16, OWN = 12 };
 
@@ -121,7 +123,7 @@ typedef struct storm {
     pthread_barrier_t begin;
     atomic_bool stop;
     atomic_uint served, refused;
-    uint64_t before; /* physical memory that the driver had in use */
+    uint64_t before; /* physical memory that the driver used before */
     int rounds;
 } storm;
 
@@ -200,8 +202,8 @@ static void run_storm(const char *settings)
     CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
     CONF_EQUAL(s.failures, atomic_load(&all.refused));
     CONF_EQUAL(s.allocations, atomic_load(&all.served));
-    CONF_TRUE(atomic_load(&all.refused) > 0 ||
-              s.drains > 0); /* the limit was met; which of the two depends on how the threads take turns */
+    /* the limit was met; the order of the threads decides between the two */
+    CONF_TRUE(atomic_load(&all.refused) > 0 || s.drains > 0);
     pool_gives_all_back(runtime, 0);
     CONF_TRUE(pool_driver_holds(runtime, 0) <= all.before);
     conf_close(runtime);
@@ -217,7 +219,7 @@ static void holds_in_a_storm(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- out of memory -- */
+/* ---- out of memory ---- */
 
 static void the_message_says_who_holds_what(void **state)
 {
@@ -243,9 +245,12 @@ static void the_message_says_who_holds_what(void **state)
     CONF_EQUAL(error.device, 0);
     says("weights");
     says("moments");
-    CONF_TRUE(strstr(error.message, "weights") < strstr(error.message, "moments"));              /* the largest first */
-    CONF_TRUE(strstr(error.message, "64") != NULL || strstr(error.message, "67108864") != NULL); /* the limit */
-    CONF_TRUE(strstr(error.message, "40") != NULL || strstr(error.message, "41943040") != NULL); /* the size */
+    /* the largest first */
+    CONF_TRUE(strstr(error.message, "weights") < strstr(error.message, "moments"));
+    /* the limit */
+    CONF_TRUE(strstr(error.message, "64") != NULL || strstr(error.message, "67108864") != NULL);
+    /* the size */
+    CONF_TRUE(strstr(error.message, "40") != NULL || strstr(error.message, "41943040") != NULL);
     CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
 
     /* another label, and none */
@@ -263,7 +268,7 @@ static void the_message_says_who_holds_what(void **state)
     CONF_EQUAL(pool_stats(runtime, 0).live_count, 18);
     CONF_EQUAL(pool_stats(runtime, 0).live_bytes, 50 * POOL_MIB + 800 * POOL_KIB);
 
-    /* nothing is lost by failing */
+    /* a failure loses nothing */
     for (int i = 0; i < 8; i++) {
         hd_free(small[i]);
         hd_free(i < 4 ? weights[i] : NULL);
@@ -275,8 +280,8 @@ static void the_message_says_who_holds_what(void **state)
     conf_close(runtime);
 }
 
-/* One thread, and nothing in flight that would free anything. The allocation fails, again and again, and leaves
- * everything as it was. */
+/* One thread, and no work that would free anything. Each allocation fails, and leaves everything as
+ * it was. */
 static void fails_without_hanging(void **state)
 {
     (void)state;
@@ -288,7 +293,7 @@ static void fails_without_hanging(void **state)
     for (int i = 0; i < 10; i++) {
         CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
     }
-    /* what is still running uses what is not freed, so waiting for it is of no use, but it must end, too */
+    /* running work uses live memory, so waiting for it does not help, but the wait must end, too */
     conf_kernels k = conf_builtins(runtime);
     for (uint32_t i = 0; i < 20; i++) {
         CONF_OK(conf_fill(lane, k, x, 0, 3 * POOL_MIB, i, NULL));
@@ -308,7 +313,7 @@ typedef struct waiting {
     atomic_bool free_it;
 } waiting;
 
-/* Holds memory, and frees it when `free_it` is set. */
+/* Allocates memory, and frees it when `free_it` is set. */
 static void *holds_memory(void *argument)
 {
     pool_thread *t = argument;
@@ -323,7 +328,7 @@ static void *holds_memory(void *argument)
     return NULL;
 }
 
-/* With another thread that might free something, an allocation waits for as long as the option sets. */
+/* While another thread might free something, an allocation waits as long as the option allows. */
 static void waits_for_other_threads(void **state)
 {
     (void)state;
@@ -354,7 +359,7 @@ static void waits_for_other_threads(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------- producers and consumers -- */
+/* ---- producers and consumers ---- */
 
 enum { QUEUE = 4096 };
 
@@ -366,7 +371,8 @@ typedef struct queue {
     size_t each;
 } queue;
 
-/* As fast as it can, without looking at how many wait: only its allocations slow it down. */
+/* Allocates as fast as it can, regardless of how many buffers wait: only allocations slow it
+ * down. */
 static void *produces(void *argument)
 {
     pool_thread *t = argument;
@@ -440,7 +446,7 @@ static void a_producer_waits_for_its_consumer(void **state)
     }
 }
 
-/* One thread. Slow work in another lane uses what it makes in one lane, and it is freed at once. */
+/* One thread frees buffers of one lane at once. Slow work in another lane still uses them. */
 static void a_producer_waits_for_another_lane(void **state)
 {
     (void)state;
@@ -468,7 +474,8 @@ static void a_producer_waits_for_another_lane(void **state)
             if (j % 8 == 0) {
                 conf_slow_run(&slow, uses, NULL, 4, 1, NULL);
             }
-            CONF_OK(conf_sum(uses, slow.kernels, total, 0, x, 0, 1000, 1, NULL)); /* the next one must not be in it */
+            /* the next buffer must not overlap it */
+            CONF_OK(conf_sum(uses, slow.kernels, total, 0, x, 0, 1000, 1, NULL));
             hd_free(x);
         }
         CONF_FILLED(total, 0, conf_bits((float)count * 1000), 4);
@@ -482,7 +489,7 @@ static void a_producer_waits_for_another_lane(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- pinned memory -- */
+/* ---- pinned memory ---- */
 
 static void pinned_memory_has_a_limit_of_its_own(void **state)
 {
@@ -499,7 +506,7 @@ static void pinned_memory_has_a_limit_of_its_own(void **state)
         }
         CONF_FAILS(status, HD_ERROR_HOST_MEMORY);
         says("hd_alloc_host");
-        CONF_TRUE(n >= 6 && n <= 12); /* the library's own staging is in it */
+        CONF_TRUE(n >= 6 && n <= 12); /* the library's own staging counts, too */
         hd_memory_stats s = pool_stats(runtime, HD_DEVICE_HOST);
         CONF_EQUAL(s.limit_bytes, 24 * POOL_MIB);
         CONF_TRUE(s.reserved_peak_bytes <= 24 * POOL_MIB);

@@ -1,23 +1,23 @@
-/* test_memory_model.c - random allocations, uses and frees in lanes, threads and devices, against a model of what
- * lives where.
+/* test_memory_model.c - random allocations, uses and frees in lanes, threads and devices, against a
+ * model of the addresses.
  *
- * Promise: Live blocks never overlap and keep their content, also while late work still uses freed ones.
+ * Promise: Live blocks never overlap and keep their content, despite late work on freed ones.
  *
- * The model has the addresses of every block that is not freed, so that an overlap is seen at once. It also has the
- * content of each, one repeated word.
+ * The model knows the addresses of every block that is not freed, so that an overlap is seen at
+ * once. It also knows the content of each, one repeated word.
  *
- * A freed block has often been given to work that is late: a long kernel is in front of it. Were the memory given out
- * before that work is finished, late writes would be in the next owner's content. Or late reads would find the next
- * owner's words.
+ * Late work often still uses a freed block: a long kernel is in front of it. If the memory were
+ * given out before that work ends, late writes would reach the next owner's content. Or late reads
+ * would find the next owner's words.
  *
- * Threads: four at a time, in several generations, and one that trims and looks at the statistics.
+ * Threads: four at a time, in several generations, and one that trims and reads the statistics.
  *
  * Locks:
- * - the model's
+ * - the model's lock
  * - one per lane: threads that use the lane share it, and the lane's end takes it exclusively
- * - a block has none: it belongs to the thread that has taken it from its slot
+ * - none for a block: it belongs to the thread that took it from its slot
  *
- * Always: with HEDDLE_SEED=N the random numbers of each thread are the same, though their order is not.
+ * Always: HEDDLE_SEED=N gives the random numbers of each thread, though not their order.
  *
  * Environment:
  * - HEDDLE_MODEL_STEPS=N: steps of each thread (160 in each generation)
@@ -25,17 +25,17 @@
  */
 #include "memory_model.h"
 
-/* ------------------------------------------------------------------------------------------------------- content -- */
+/* ---- content ---- */
 
-/* What a kernel does of a block, in words: all of a small one, the beginning of a large one, which takes long
- * enough. */
+/* Words of a block that a kernel uses: all of a small block, the beginning of a large one, which
+ * takes long enough. */
 static size_t kernel_words(const block *b)
 {
     return b->bytes / 4 < KERNEL_WORDS ? b->bytes / 4 : KERNEL_WORDS;
 }
 
-/* Submits a kernel that writes to the block from a place on. Returns false where the device turns out not to reach
- * it. */
+/* Submits a kernel that writes to the block from a place on. Returns false if the device cannot
+ * reach the block. */
 static bool kernel_writes(conf_random *r, const block *b, size_t first, uint32_t word, bool late)
 {
     lane_slot *slot;
@@ -56,7 +56,7 @@ static bool kernel_writes(conf_random *r, const block *b, size_t first, uint32_t
     return written;
 }
 
-/* The part of a block that a kernel has not done. */
+/* Fills the part of a block that a kernel left out. */
 static void fill_rest(const block *b, uint32_t word)
 {
     size_t done = kernel_words(b) * 4;
@@ -173,9 +173,9 @@ static void copy_block(conf_random *r, block *dst, const block *src, bool late)
     return_lane(slot);
 }
 
-/* -------------------------------------------------------------------------------------------- blocks come and go -- */
+/* ---- blocks come and go ---- */
 
-/* Half of the blocks are of a few sizes, so that memory of one is often just right for another. */
+/* Half of the blocks use a few sizes, so that memory of one often fits another. */
 static size_t block_size(conf_random *r)
 {
     static const size_t often[] = {1000, 1024, 40000, 300000, POOL_MIB, POOL_MIB + 256, 2 * POOL_MIB};
@@ -211,7 +211,8 @@ static block *make_block(conf_random *r)
         status = hd_alloc_with(lane, b.bytes, &options, &b.buffer);
     }
     return_lane(slot);
-    if (status == HD_ERROR_MEMORY && b.kind != PINNED) { /* small blocks all over the few granules that there are */
+    /* small blocks may occupy all of the few granules */
+    if (status == HD_ERROR_MEMORY && b.kind != PINNED) {
         atomic_fetch_add(&m.refused, 1);
         unreserve(b.device, b.bytes);
         return NULL;
@@ -242,7 +243,8 @@ static block *make_block(conf_random *r)
 
 static void drop_block(conf_random *r, block *b)
 {
-    if (conf_chance(r, 45)) { /* late work, in one lane or two, and freed before it has begun */
+    /* late work, in one lane or two; the block is freed before the work begins */
+    if (conf_chance(r, 45)) {
         atomic_fetch_add(&m.late, 1);
         for (uint64_t n = 1 + conf_below(r, 2); n > 0; n--) {
             size_t first = conf_below(r, b->bytes / 4 - kernel_words(b) + 1);
@@ -255,13 +257,13 @@ static void drop_block(conf_random *r, block *b)
     leave_block(b);
     hd_free(b->buffer);
     if (conf_chance(r, 10)) {
-        hd_free(b->buffer); /* stale, whichever buffer has the structure now */
+        hd_free(b->buffer); /* stale, even if another buffer uses the structure now */
     }
     unreserve(b->device, b->bytes);
     free(b);
 }
 
-/* Freed, but held: its memory may not be given out. */
+/* Frees a held block: its memory may not be given out. */
 static void hold_block(block *b, held_block *place)
 {
     MODEL_OK(hd_hold_create(m.runtime, &place->hold));
@@ -279,7 +281,7 @@ static void let_go(held_block *place)
     place->hold = NULL;
 }
 
-/* --------------------------------------------------------------------------------------------------- the threads -- */
+/* ---- the threads ---- */
 
 static block *take_slot(int at)
 {
@@ -315,7 +317,7 @@ static void step(pool_thread *t)
         if (other != NULL && other != &being_used) {
             bool late = what < 22;
             copy_block(r, other, b, late);
-            if (late) { /* the reader has not begun: what it reads must not be overwritten by the next owner */
+            if (late) { /* the reader has not begun: the next owner must not overwrite its source */
                 drop_block(r, b);
                 b = NULL;
             }
@@ -327,7 +329,7 @@ static void step(pool_thread *t)
         hold_block(b, place);
         b = NULL;
     } else if (what < 96) {
-        if (conf_chance(r, 15)) { /* not always: reading waits, and much shall be under way */
+        if (conf_chance(r, 15)) { /* not always: a read waits, and much work must stay under way */
             check_block(r, b, conf_chance(r, 30));
         }
         drop_block(r, b);
@@ -407,7 +409,7 @@ static void finish(void)
     pthread_mutex_destroy(&m.lock);
 }
 
-/* `limit`: MiB of each device; the model keeps two fifths of it alive at most. */
+/* `limit`: MiB of each device; the model keeps at most two fifths of it alive. */
 static void run_seed(const char *settings, size_t limit, uint64_t seed)
 {
     memset(&m, 0, sizeof m);
@@ -438,7 +440,7 @@ static void run_seed(const char *settings, size_t limit, uint64_t seed)
     for (uint64_t g = 0; g < GENERATIONS; g++) {
         pool_start(threads, THREADS, m.runtime, seed * GENERATIONS + g, work, NULL);
         pool_join(threads, THREADS);
-        conf_failure_ends_program = true; /* one goes on */
+        conf_failure_ends_program = true; /* one thread still runs */
     }
     atomic_store(&m.stop, true);
     pool_join(&disturber, 1);
@@ -485,14 +487,14 @@ static void in_a_perturbed_schedule(void **state)
     run(settings, 16);
 }
 
-/* Growth and moves take long, so that others come meanwhile. */
+/* Growth and moves take long, so that other threads come meanwhile. */
 static void with_a_slow_driver(void **state)
 {
     (void)state;
     run("host_peers=all memory_idle=1 delay=cuMemSetAccess:1+=300", 40);
 }
 
-/* So little that memory is moved between sizes and lanes all the time. */
+/* A limit so small that memory moves between sizes and lanes all the time. */
 static void under_a_small_limit(void **state)
 {
     (void)state;

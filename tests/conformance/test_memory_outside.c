@@ -1,10 +1,11 @@
-/* test_memory_outside.c - what other processes see of a runtime's memory: hd_memory_report_of and `heddle info --memory`.
+/* test_memory_outside.c - a runtime's memory as other processes see it: hd_memory_report_of and
+ * `heddle info --memory`.
  *
  * Promise: Another process sees a runtime's memory as that runtime reports it.
  *
- * Threads: the main one, apart from the library's.
+ * Threads: the main one, and those of the library.
  * Locks: none.
- * Processes: programs that are looked at: this one again, with an argument.
+ * Processes: the observed programs, which are this one again, with an argument.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +20,7 @@ typedef struct program {
     int in, out; /* its stdin and stdout */
 } program;
 
-/* This program again, which opens a runtime, allocates, and waits until its stdin ends. */
+/* Starts this program again, which opens a runtime, allocates, and waits until its stdin ends. */
 static program start_program(void)
 {
     int in[2], out[2];
@@ -74,7 +75,8 @@ static int hold_memory(void)
     bool ok = write(1, &c, 1) == 1;
     struct pollfd end = {.fd = 0, .events = POLLIN};
     while (poll(&end, 1, 20) == 0) {
-        /* in placement inline the thread that takes memory which no magazine has publishes the figures */
+        /* in placement inline, a thread publishes the figures when it allocates memory that no
+         * magazine provides */
         hd_buffer *b = NULL;
         ok &= hd_memory_trim(runtime, 0, 0, NULL) == HD_OK;
         ok &= hd_alloc(conf_default_lane(runtime, 0), 2 << 20, &b) == HD_OK;
@@ -84,8 +86,8 @@ static int hold_memory(void)
     return ok ? 0 : 1;
 }
 
-/* Returns where the holder of the memory made above is in the list of holders of the first program's first device.
- * -1: nowhere yet. */
+/* Returns the place of the holder of the memory made above, in the list of the first program's
+ * first device. -1: not listed yet. */
 static int find_held(const char *json)
 {
     int n = json_count_at(json, "programs.0.devices.0.holders");
@@ -103,7 +105,7 @@ static int find_held(const char *json)
     return -1;
 }
 
-/* The report of a process; to be freed. NULL: there is none. */
+/* Returns the report of a process, for the caller to free; NULL if there is none. */
 static char *outside(int pid, hd_report_format format)
 {
     size_t room = 0, needed = 0;
@@ -123,7 +125,7 @@ static char *outside(int pid, hd_report_format format)
     return text;
 }
 
-/* How many programs with the pid are in a report of several. */
+/* Counts the programs with the pid in a report of several. */
 static int count_programs(const char *json, int pid)
 {
     int found = 0;
@@ -176,7 +178,8 @@ static void a_killed_process_is_gone(void **state)
     CONF_EQUAL(kill(p.pid, SIGKILL), 0);
     siginfo_t info;
     CONF_EQUAL(waitid(P_PID, (id_t)p.pid, &info, WEXITED | WNOWAIT), 0);
-    CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL); /* ended, and still in the list of processes */
+    /* it ended, but is still in the list of processes */
+    CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL);
     end_program(&p, true);
     CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL);
     json = outside(0, HD_REPORT_JSON);
@@ -214,7 +217,7 @@ static void every_runtime_of_a_process_is_seen(void **state)
     CONF_TRUE(outside(getpid(), HD_REPORT_JSON) == NULL);
 }
 
-/* A child of fork() has its parent's descriptors, but not its runtime. */
+/* A child of fork() inherits its parent's descriptors, but not its runtime. */
 static void a_forked_child_is_not_the_parent(void **state)
 {
     (void)state;
@@ -240,7 +243,7 @@ static void a_forked_child_is_not_the_parent(void **state)
     conf_close(runtime);
 }
 
-/* What is no page is passed over. */
+/* A reader skips anything that is no page. */
 static void garbage_is_no_page(void **state)
 {
     (void)state;
@@ -268,7 +271,7 @@ static void garbage_is_no_page(void **state)
 
 /* ---- the tool ---- */
 
-/* Runs `heddle info --memory ...`; what it prints, to be freed. */
+/* Runs `heddle info --memory ...`; returns the output, for the caller to free. */
 static char *run_tool(const char *tool, const char *pid, bool json, int *exit_status)
 {
     char info[] = "info", memory[] = "--memory", number[32], format[] = "--json";

@@ -1,20 +1,20 @@
-/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is replaced. What is given back
- * without one is in test_memory_trim.c.
+/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads,
+ * during a replacement. test_memory_trim.c tests memory that is given back without one.
  *
- * Promise: The reclaim callback is called before an allocation fails, and what it frees serves that allocation.
+ * Promise: Before an allocation fails, the reclaim callback runs, and its frees serve it.
  *
  * Threads: up to 8 that allocate.
- * Locks: that of what the callback frees.
- * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and
- * never with an expected speed.
+ * Locks: the lock of the buffers that the callback frees.
+ * Always: the rate of early calls is compared with their length, by the library's own rule,
+ * generously, and never with an expected speed.
  */
 #include "pool.h"
 
-/* -------------------------------------------------------------------------------------------------- at the limit -- */
+/* ---- at the limit ---- */
 
 enum { SPARE = 64 };
 
-/* What the program can spare, and what its callback has seen. */
+/* Buffers that the program can spare, and observations of its callback. */
 typedef struct spare {
     hd_runtime *runtime;
     hd_buffer *buffers[SPARE];
@@ -46,7 +46,7 @@ static bool spares(void *context, const hd_reclaim *what)
     if (call < 16) {
         s->attempts[call] = what->attempt;
     }
-    if (s->allocates) { /* it is refused, and no callback is called again */
+    if (s->allocates) { /* it is refused, and calls no callback again */
         hd_buffer *x = NULL;
         CONF_FAILS(hd_alloc(conf_default_lane(s->runtime, what->device), what->limit_bytes, &x), HD_ERROR_MEMORY);
     }
@@ -107,7 +107,7 @@ static void frees_what_an_allocation_lacks(void **state)
     CONF_TRUE(stats.longest_pause_ns >= stats.limit_reclaim_ns);
     CONF_TRUE(stats.drains > 0);
 
-    /* the next allocation's attempts are counted from 0 again; when nothing is left to free, it fails */
+    /* attempts of the next allocation count from 0 again; once nothing is left to free, it fails */
     int before = atomic_load(&s.calls);
     CONF_FAILS(hd_alloc(lane, 30 * POOL_MIB, &none), HD_ERROR_MEMORY);
     CONF_EQUAL(s.attempts[before], 0);
@@ -122,7 +122,7 @@ static void frees_what_an_allocation_lacks(void **state)
     conf_close(runtime);
 }
 
-/* A callback that frees nothing ends the fallback, also one that always returns that it did. */
+/* A callback that frees nothing ends the fallback, even if it always returns that it did. */
 static void may_free_nothing(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void may_free_nothing(void **state)
     CONF_TRUE(atomic_load(&s.calls) > 2);
     s.always = false;
 
-    /* its own allocations do not call it, and their failures are not what this allocation reports */
+    /* its own allocations do not call it, and this allocation does not report their failures */
     s.allocates = true;
     atomic_store(&s.calls, 0);
     CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
@@ -152,7 +152,7 @@ static void may_free_nothing(void **state)
     CONF_EQUAL(atomic_load(&s.deepest), 1);
     hd_free(none);
 
-    /* one that was removed is not called */
+    /* a removed callback is not called */
     spare_free(&s);
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &s.buffers[0]));
     int calls = atomic_load(&s.calls);
@@ -162,7 +162,7 @@ static void may_free_nothing(void **state)
     conf_close(runtime);
 }
 
-/* It may call everything: it looks, waits, reads, trims, makes lanes, allocates. */
+/* The callback may call everything: it queries, waits, reads, trims, makes lanes, allocates. */
 static bool calls_everything(void *context, const hd_reclaim *what)
 {
     spare *s = context;
@@ -217,12 +217,13 @@ static void may_call_everything(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------- many threads -- */
+/* ---- many threads ---- */
 
 enum { ALLOCATORS = 6 };
 
 typedef struct installed {
-    atomic_bool is_installed; /* set before, cleared after hd_memory_on_reclaim has put another one in its place */
+    /* set before its installation, cleared after hd_memory_on_reclaim installed another one */
+    atomic_bool is_installed;
     atomic_int calls;
 } installed;
 
@@ -255,7 +256,7 @@ static bool checks_that_it_is_installed(void *context, const hd_reclaim *what)
     return freed;
 }
 
-/* Allocates more than there is, and puts what it gets where the callback takes it from. */
+/* Allocates more than there is; the callback frees the results. */
 static void *allocates(void *argument)
 {
     pool_thread *t = argument;
@@ -279,7 +280,8 @@ static void *allocates(void *argument)
     return NULL;
 }
 
-/* When hd_memory_on_reclaim returns, no call of the callback before is under way, and none comes any more. */
+/* Once hd_memory_on_reclaim returns, no call of the earlier callback is under way, or comes
+ * later. */
 static void is_replaced_while_others_allocate(void **state)
 {
     (void)state;
@@ -323,7 +325,7 @@ static void is_replaced_while_others_allocate(void **state)
     conf_close(runtime);
 }
 
-/* --------------------------------------------------------------------------------------------------------- early -- */
+/* ---- early ---- */
 
 typedef struct early {
     atomic_int early, limit;
@@ -343,7 +345,8 @@ static bool sleeps(void *context, const hd_reclaim *what)
     return false;
 }
 
-/* Large blocks come and go above what stays; so each pair goes where early calls are made. */
+/* Large blocks come and go on top of the live memory, so that each pair passes the point of early
+ * calls. */
 static void churn(hd_lane *lane, int pairs)
 {
     for (int i = 0; i < pairs; i++) {
@@ -377,7 +380,8 @@ static void early_calls_need_pressure(void **state)
         }
         CONF_EQUAL(pool_stats(runtime, 0).early_reclaims, atomic_load(&e.early));
         CONF_TRUE((pool_stats(runtime, 0).early_reclaim_ns > 0) == cases[i].expected);
-        CONF_FAILS(hd_alloc(lane, 63 * POOL_MIB, &none), HD_ERROR_MEMORY); /* at the limit it is called in any case */
+        /* at the limit it is always called */
+        CONF_FAILS(hd_alloc(lane, 63 * POOL_MIB, &none), HD_ERROR_MEMORY);
         CONF_TRUE(atomic_load(&e.limit) > 0);
         CONF_OK(hd_memory_on_reclaim(runtime, NULL, NULL));
         hd_free(x);
@@ -386,8 +390,8 @@ static void early_calls_need_pressure(void **state)
     }
 }
 
-/* Calls that take long and bring nothing get the share of time that the option sets. Between two of them the program has so
- * much time that they could have taken their share of it. */
+/* Calls that take long and free nothing get the share of time that the option sets. Between two of
+ * them the program gets the time that makes this share. */
 static void early_calls_are_bounded(void **state)
 {
     (void)state;
@@ -425,7 +429,8 @@ static void early_calls_while_a_thread_blocks(void **state)
         hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL;
         early e = {.sleep_ms = 0};
-        CONF_OK(hd_alloc(lane, 32 * POOL_MIB, &x)); /* with what `slow` has above 0.50 and below 0.75 */
+        /* with the memory of `slow`, above 0.50 and below 0.75 */
+        CONF_OK(hd_alloc(lane, 32 * POOL_MIB, &x));
         CONF_OK(hd_memory_on_reclaim(runtime, sleeps, &e));
         for (double ms = 20; atomic_load(&e.early) == 0 && ms < 30000; ms *= 2) {
             hd_ticket ticket;
@@ -442,7 +447,8 @@ static void early_calls_while_a_thread_blocks(void **state)
     }
 }
 
-/* What is cached is not live: it does not make pressure for long, and the callback gets the figure of what is live. */
+/* Cached memory is not live: it causes no pressure for long, and the callback gets the figure of
+ * live memory. */
 static void what_is_cached_is_not_live(void **state)
 {
     (void)state;
@@ -501,7 +507,7 @@ static void refuses_bad_arguments(void **state)
     s.size = 0;
     CONF_FAILS(hd_memory_get_stats(runtime, 0, &s), HD_ERROR_ARGUMENT);
     CONF_TRUE(freed == 77 && n == 77);
-    CONF_OK(hd_memory_on_reclaim(runtime, NULL, garbage)); /* removes what is not there */
+    CONF_OK(hd_memory_on_reclaim(runtime, NULL, garbage)); /* removes a missing callback */
     CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, &freed));
     CONF_OK(hd_memory_get_lanes(runtime, 0, NULL, 0, &n));
     CONF_EQUAL(n, 0);

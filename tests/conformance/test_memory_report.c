@@ -1,10 +1,11 @@
-/* test_memory_report.c - statistics, labels, lists of buffers, and reports on a runtime's own memory.
+/* test_memory_report.c - statistics, labels, lists of buffers, and reports on a runtime's own
+ * memory.
  *
- * Promise: Statistics, labels and lists of buffers agree with what the program has allocated.
+ * Promise: Statistics, labels and lists of buffers agree with the program's allocations.
  *
  * Threads: some that allocate while others look.
  * Locks: none.
- * Always: what is asserted of the figures holds for every placement and driver.
+ * Always: checks of the figures hold for every placement and driver.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ static uint64_t sources(const hd_memory_stats *s)
     return s->from_magazine + s->from_same_lane + s->from_finished + s->from_waited + s->from_fresh;
 }
 
-/* The report of a runtime; to be freed. */
+/* Returns the report of a runtime, for the caller to free. */
 static char *report_of(hd_runtime *runtime, hd_report_format format)
 {
     size_t room = 0, needed = 0;
@@ -286,7 +287,8 @@ static void buffers_are_listed(void **state)
     CONF_OK(hd_buffer_set_label(b[3], "a label that is much longer than there is room for"));
     CONF_OK(hd_buffer_set_label(b[4], "pinned one"));
     char content[1006] = "x";
-    CONF_OK(hd_write(b[5], 0, content, sizeof content)); /* the library's own memory is in no list */
+    /* no list contains the library's own memory */
+    CONF_OK(hd_write(b[5], 0, content, sizeof content));
     CONF_OK(hd_read(b[5], 0, content, sizeof content));
 
     listed l = {.n = 0};
@@ -306,7 +308,8 @@ static void buffers_are_listed(void **state)
     CONF_OK(hd_buffer_set_label(b[3], NULL));
     hd_free(b[0]);
     CONF_FAILS(hd_buffer_set_label(b[0], "late"), HD_ERROR_HANDLE);
-    b[0] = from_one_place(lane, 1001); /* probably the same structure: without the old one's facts */
+    /* probably the same structure: without the facts of the old buffer */
+    b[0] = from_one_place(lane, 1001);
     l.n = 0;
     CONF_OK(hd_memory_each(runtime, note, &l));
     CONF_EQUAL(l.n, 6);
@@ -425,7 +428,7 @@ static void a_report_names_the_largest_holders(void **state)
     const char *first = strstr(text, "'weights'"), *second = strstr(text, "'say \"act\"");
     CONF_TRUE(first != NULL && second != NULL && first < second);
     CONF_TRUE(strstr(text, "9 MiB") != NULL && strstr(text, "in 12 buffers") != NULL);
-    CONF_TRUE(strchr(text, '\x1b') == NULL); /* nothing for a terminal to obey */
+    CONF_TRUE(strchr(text, '\x1b') == NULL); /* no control sequence for a terminal */
     CONF_TRUE(strstr(text, "leaks") == NULL);
     size_t needed = 0, length = strlen(text);
     char part[20];
@@ -550,13 +553,13 @@ static void looking_disturbs_nobody(void **state)
     conf_close(runtime);
 }
 
-/* ---- when host memory is short ---- */
+/* ---- little host memory ---- */
 
-#if !TEST_ASAN && !TEST_TSAN      /* they have allocators of their own */
+#if !TEST_ASAN && !TEST_TSAN      /* sanitizers replace the allocator */
 static pthread_t starved;         /* the thread whose allocations fail */
-static atomic_int left_over = -1; /* of its allocations until one fails; negative: none does */
-static atomic_bool for_good;      /* and all behind that one */
-static atomic_int failed_now;     /* so many have */
+static atomic_int left_over = -1; /* its allocations until one fails; negative: none fails */
+static atomic_bool for_good;      /* and all later ones */
+static atomic_int failed_now;     /* failed allocations */
 
 static bool fails(void)
 {
@@ -602,7 +605,8 @@ static void whole_report(const char *text, size_t needed, hd_report_format forma
     }
 }
 
-/* The N-th allocation of a report fails, alone or with all behind it: the call returns the failure, or its report is whole. */
+/* The N-th allocation of a report fails, alone or with all later ones: the call returns the
+ * failure, or its report is complete. */
 static void reports_are_whole_or_fail(void **state)
 {
     (void)state;

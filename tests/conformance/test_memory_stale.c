@@ -1,10 +1,13 @@
-/* test_memory_stale.c - handles that another thread frees: two frees, or a use and a free, at once.
+/* test_memory_stale.c - handles that another thread frees at the same moment: two frees, or a use
+ * and a free.
  *
  * Promise: Of several frees of one handle one succeeds, and every call refuses a stale handle.
  *
- * Also handles that are freed and used again and again, and what never was one.
+ * It also tests handles that are freed and reused again and again, and values that never were a
+ * handle.
  *
- * Environment: HEDDLE_REUSES=N: how often one structure is used again (200000; 16777300 goes once around its generations).
+ * Environment: HEDDLE_REUSES=N: reuses of one structure (200000; 16777300 goes once around its
+ * generations).
  *
  * Threads: up to three, which meet at barriers.
  * Locks: none.
@@ -12,7 +15,7 @@
  */
 #include "races.h"
 
-/* --------------------------------------------------------------------------------------------------- two at once -- */
+/* ---- two at once ---- */
 
 typedef struct race {
     race_rounds rounds;
@@ -30,7 +33,7 @@ static void *frees_it(void *argument)
     return NULL;
 }
 
-/* Two threads free one handle: one of them does, and nothing else happens. */
+/* Two threads free one handle: one of them succeeds, and nothing else happens. */
 static void one_of_two_frees_wins(void **state)
 {
     (void)state;
@@ -74,7 +77,8 @@ typedef struct use_race {
     bool by_kernel;
 } use_race;
 
-/* Uses parts of a buffer that the other thread frees: before that it works, afterwards it is refused. */
+/* Uses parts of a buffer that the other thread frees: before the free it works, afterwards it is
+ * refused. */
 static void *uses_what_is_freed(void *argument)
 {
     pool_thread *t = argument;
@@ -93,12 +97,15 @@ static void *uses_what_is_freed(void *argument)
     return NULL;
 }
 
-/* What one thread submits while another frees the buffer is in front of whatever the next owner does, or refused. */
+/* One thread submits work while another one frees the buffer. The work runs before any work of the
+ * next owner, or is refused. */
 static void a_use_races_with_the_free(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* what is read of a buffer before its handle is looked at again is not read atomically */
+        /* fields of a buffer that are read before its handle is checked again are not read
+         * atomically */
+        skip();
     }
     enum { words = 256 };
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M");
@@ -133,9 +140,9 @@ static void a_use_races_with_the_free(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------- stale handles -- */
+/* ---- stale handles ---- */
 
-/* Nothing that takes a buffer takes a freed one. */
+/* No call that takes a buffer accepts a freed one. */
 static void is_refused_everywhere(hd_runtime *runtime, hd_lane *lane, conf_kernels k, hd_buffer *stale, hd_buffer *good)
 {
     uint32_t word = 5;
@@ -193,7 +200,7 @@ static void stale_handles_are_refused_everywhere(void **state)
             hd_free(stale[i]);
             is_refused_everywhere(runtime, lane, k, stale[i], good);
         }
-        CONF_OK(hd_alloc(lane, 100, &next)); /* they have new owners now */
+        CONF_OK(hd_alloc(lane, 100, &next)); /* they belong to new owners now */
         CONF_OK(hd_fill(next, 0, 22, 100, NULL));
         for (int i = 0; i < 6; i++) {
             is_refused_everywhere(runtime, lane, k, stale[i], good);
@@ -206,7 +213,7 @@ static void stale_handles_are_refused_everywhere(void **state)
     conf_close(runtime);
 }
 
-/* The same structure is used over and over: no handle of before ever fits again. */
+/* The same structure is reused over and over: no old handle ever fits again. */
 static void stale_handles_stay_stale(void **state)
 {
     (void)state;
@@ -246,7 +253,7 @@ static void stale_handles_stay_stale(void **state)
     conf_close(runtime);
 }
 
-/* What is no handle at all is refused, as far as it can be looked at. */
+/* Values that are no handle are refused, as far as a call can check them. */
 static void what_is_no_handle(void **state)
 {
     (void)state;
@@ -260,7 +267,8 @@ static void what_is_no_handle(void **state)
     is_refused_everywhere(runtime, lane, k, (hd_buffer *)(void *)zeros, good);
     is_refused_everywhere(runtime, lane, k, (hd_buffer *)(void *)(zeros + 512), good);
     uintptr_t bits = (uintptr_t)good;
-    for (int bit = 0; bit < 9; bit++) { /* another generation, or an address inside the same structure */
+    /* another generation, or an address inside the same structure */
+    for (int bit = 0; bit < 9; bit++) {
         is_refused_everywhere(runtime, lane, k, (hd_buffer *)(bits ^ (uintptr_t)1 << bit), good);
     }
     for (int bit = 48; bit < 64; bit++) {

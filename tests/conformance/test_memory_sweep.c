@@ -1,21 +1,22 @@
-/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared.
+/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned
+ * and shared.
  *
- * Promise: Whichever driver call fails while memory moves, content survives, nothing leaks, and all of the limit stays
- * available.
+ * Promise: Any driver call may fail while memory moves: content survives, and nothing leaks.
  * Tier: stress.
  *
- * That is for every N of a scenario, and for each entry point that memory needs by itself, once or from then on.
+ * All of the limit stays available. The sweep covers every N of a scenario, and each entry point
+ * that memory needs by itself, once or from then on.
  *
  * Threads: the main one.
  * Locks: none.
  *
  * Always:
  * - each run ends, without a crash
- * - what fails reports what failed, and what succeeded has its content
- * - nothing is leaked: the address sanitizer looks, and the runtime's own figures when it is closed
- * - where only one call fails, the pool works again: all of the limit can be had
+ * - a failed call names the failure, and content of successful calls is right
+ * - nothing leaks: the address sanitizer checks, and the runtime's own figures at the end
+ * - if only one call fails, the pool works again: all of the limit can be allocated
  *
- * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (8) depends on HEDDLE_SEED.
+ * HEDDLE_SEED decides which N the sweep leaves out to keep to HEDDLE_SWEEP_SECONDS (8).
  */
 #include "pool.h"
 #include "sweep.h"
@@ -33,8 +34,8 @@ typedef struct outcome {
     sweep_step(o->settings, &o->failures, SWEEP_DRIVER_FAILS | SWEEP_STATUS(LANE_FAILED) | SWEEP_STATUS(UNREACHABLE),  \
                (call), #call)
 
-/* Fills both ends of a buffer with a word: to touch all of it would take most of the time. Returns whether it will
- * have the word. */
+/* Fills both ends of a buffer with a word: filling all of it would take most of the time. Returns
+ * true if it will contain the word. */
 static bool fill(outcome *o, hd_buffer *x, uint32_t word)
 {
     size_t bytes = hd_buffer_size(x) / 4 * 4, end = bytes < 4096 ? bytes : 4096;
@@ -59,7 +60,7 @@ static void look(outcome *o, hd_buffer *x, uint32_t word, const char *what)
     }
 }
 
-/* The scenario's buffers, so that their content is known at the end. */
+/* The scenario's buffers, to check their content at the end. */
 typedef struct content {
     hd_buffer *x;
     uint32_t word;
@@ -89,7 +90,7 @@ static void drop(outcome *o, content *e, const char *what)
     e->x = NULL;
 }
 
-/* Everything is free: the pool is as good as new. */
+/* Checks the figures once everything is free: the pool must be as good as new. */
 static void must_be_whole(outcome *o, hd_runtime *runtime, hd_lane *lane)
 {
     hd_memory_stats s = {.size = sizeof s};
@@ -113,7 +114,7 @@ static void must_be_whole(outcome *o, hd_runtime *runtime, hd_lane *lane)
     }
     hd_buffer *all = NULL;
     hd_status status = HD_OK;
-    for (int i = 0; i < 2; i++) { /* the call that fails may come only now */
+    for (int i = 0; i < 2; i++) { /* the call that fails may only come now */
         status = hd_alloc(lane, LIMIT * POOL_MIB, &all);
         if (status == HD_OK) {
             break;
@@ -264,8 +265,8 @@ static double seconds_each(int passes)
     return conf_sweep_seconds(8) / passes;
 }
 
-/* The Nth call of `entry` ("": of all) fails, for every N that time is left for, until calls are not reached any
- * more. */
+/* The Nth call of `entry` ("": of all) fails, for every N while time is left, up to the last
+ * call. */
 static void sweep(const char *entry, const char *plus, int code, const char *peers, double seconds)
 {
     violations = 0;
@@ -321,8 +322,8 @@ static void all_calls_for_memory_fail_from_one_on(void **state)
     }
 }
 
-/* Under the thread sanitizer the case is left out where the loss of the device is made up. Such a device works on, and writes to memory that
- * is given back meanwhile. With workers it is gone. */
+/* Under the thread sanitizer the test leaves out cases that simulate the loss of the device. Such a
+ * device still works, and writes to memory that was given back. With workers it is gone. */
 static void any_call_fails(void **state)
 {
     (void)state;

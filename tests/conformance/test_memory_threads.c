@@ -1,18 +1,17 @@
 /* test_memory_threads.c - threads that allocate and free for themselves and for each other.
  *
- * Promise: Blocks that threads allocate and free for each other keep their content; a thread that ends leaves its
- * memory to others.
+ * Promise: Blocks keep their content across threads; others can use memory of an ended thread.
  *
- * Also threads that end with memory in their magazines, and threads that outlive their runtime, a device, or their process.
- * Those that work against each other are in test_memory_stale.c.
+ * Other threads end with memory in their magazines, or outlive their runtime, a device or their
+ * process. For threads that work against each other, see test_memory_stale.c.
  *
  * Threads: up to 16.
  * Locks: those of queues and barriers.
- * Always: the owner of a buffer finds its content and its address as they were.
+ * Always: the owner of a buffer finds its content and its address unchanged.
  */
 #include "owned.h"
 
-/* --------------------------------------------------------------------------------------------------------- pairs -- */
+/* ---- pairs ---- */
 
 enum { PAIR_THREADS = 16, IN_HAND = 24 };
 
@@ -47,7 +46,7 @@ static void each_for_itself(void **state)
         for (int d = 0; d < hd_device_count(runtime); d++) {
             hd_memory_stats s = pool_stats(runtime, d);
             CONF_EQUAL(s.frees_elsewhere, 0);
-            CONF_EQUAL(s.cached_bytes, 0); /* the threads have ended */
+            CONF_EQUAL(s.cached_bytes, 0); /* the threads ended */
             CONF_TRUE(d > 0 || s.from_magazine > s.allocations / 4);
             pool_gives_all_back(runtime, d);
         }
@@ -55,7 +54,7 @@ static void each_for_itself(void **state)
     conf_close(runtime);
 }
 
-/* --------------------------------------------------------------------------------------- across threads, devices -- */
+/* ---- across threads, devices ---- */
 
 enum { QUEUES = 4, QUEUE = 256 };
 
@@ -121,7 +120,8 @@ static void *frees_for_others(void *argument)
     return NULL;
 }
 
-/* Producers and consumers. Threads that free never allocate, so what they free must find its way back. */
+/* Producers and consumers. Threads that free never allocate, so freed memory must find its way
+ * back. */
 static void across_threads(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void across_threads(void **state)
     conf_close(runtime);
 }
 
-/* --------------------------------------------------------------------------------------- what others hold cached -- */
+/* ---- caches of others ---- */
 
 typedef struct guest {
     pthread_barrier_t barrier;
@@ -191,7 +191,8 @@ static void *fills_magazines(void *argument)
     return NULL;
 }
 
-/* What threads have in their magazines can be had as one block, whether the threads have ended or sleep. */
+/* Memory in the magazines of threads can be allocated as one block, after the threads ended or
+ * while they sleep. */
 static void can_be_had_by_others(void **state)
 {
     (void)state;
@@ -229,11 +230,11 @@ static void can_be_had_by_others(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ runtimes and threads -- */
+/* ---- runtimes and threads ---- */
 
 typedef struct visitor {
     pthread_barrier_t barrier;
-    hd_runtime *now; /* the one that is open; NULL: it is over */
+    hd_runtime *now; /* the open one; NULL: the test is over */
     int rounds;
 } visitor;
 
@@ -247,7 +248,7 @@ static void some_pairs(hd_runtime *runtime, conf_random *r, uint32_t word)
         put_back(o);
         take(lane, o, pool_size(r, 300 * POOL_KIB), word + (uint32_t)i);
     }
-    for (int i = 0; i < 7; i++) { /* the last one is left to hd_close */
+    for (int i = 0; i < 7; i++) { /* hd_close frees the last one */
         put_back(&hand[i]);
     }
 }
@@ -262,8 +263,8 @@ static void *outlives(void *argument)
             return NULL;
         }
         some_pairs(v->now, &t->random, (uint32_t)t->number << 24);
-        if (t->number % 2 ==
-            0) { /* and one of its own, at the same time, which it closes, or leaves to be closed by another */
+        /* and one of its own at the same time, which this thread or another one closes */
+        if (t->number % 2 == 0) {
             hd_runtime *own = conf_open("host_devices=2");
             for (int i = 0; i < 3; i++) {
                 some_pairs(own, &t->random, 5);
@@ -276,8 +277,8 @@ static void *outlives(void *argument)
     }
 }
 
-/* Runtimes are opened and closed. Threads that used them go on and use the next one, and end after the last is
- * closed. */
+/* Runtimes are opened and closed. Threads that used them use the next one, and end after the last
+ * one closes. */
 static void runtimes_come_and_go(void **state)
 {
     (void)state;
@@ -312,7 +313,8 @@ static void *uses_once(void *argument)
     return NULL;
 }
 
-/* Threads end while their runtimes are open, with magazines of two of them. Either runtime is closed first. */
+/* Threads end while their runtimes are open, with magazines of two of them. Either runtime is
+ * closed first. */
 static void threads_come_and_go(void **state)
 {
     (void)state;
@@ -331,14 +333,14 @@ static void threads_come_and_go(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- loss and fork -- */
+/* ---- loss and fork ---- */
 
 typedef struct losing {
     atomic_bool stop;
-    atomic_uint good, lost; /* rounds that went well, and that the loss ended */
+    atomic_uint good, lost; /* rounds that succeeded, and that the loss ended */
 } losing;
 
-/* Allocates, uses, frees. A loss may end each of these, and nothing else. What is read without an error is right. */
+/* Allocates, uses, frees. Only a loss may end these. A read without an error is right. */
 static void *works_on_what_is_lost(void *argument)
 {
     pool_thread *t = argument;
@@ -383,8 +385,8 @@ static void *works_on_what_is_lost(void *argument)
     return NULL;
 }
 
-/* A device is lost and brought back, several times, while threads allocate and free there. Nothing of before comes
- * out of a magazine afterwards, and nothing is lost of what came after. */
+/* A device is lost and restarted, several times, while threads allocate and free there. Afterwards
+ * magazines return no older memory, and no newer memory is lost. */
 static void a_device_is_lost_meanwhile(void **state)
 {
     (void)state;
@@ -410,7 +412,7 @@ static void a_device_is_lost_meanwhile(void **state)
             CONF_OK(hd_device_get_info(runtime, 0, &info));
         }
         while (round % 2 == 0 && atomic_load(&l.lost) == lost) {
-            conf_sleep_ms(1); /* until one of them has noticed */
+            conf_sleep_ms(1); /* until one of them notices it */
         }
         CONF_OK(hd_device_restart(runtime, 0));
     }
@@ -426,13 +428,13 @@ static void a_device_is_lost_meanwhile(void **state)
     conf_close(runtime);
 }
 
-/* In a forked child everything of the parent's is refused, and the thread's magazines are not used. A runtime of its
- * own works. */
+/* A forked child refuses all handles of the parent, and does not use the thread's magazines. Its
+ * own runtime works. */
 static void a_forked_child_starts_afresh(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* it does not support threads in a child of a process that has some */
+        skip(); /* it supports no threads in a child of a process with threads */
     }
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M");
     hd_lane *lane = conf_default_lane(runtime, 0);

@@ -1,11 +1,14 @@
-/* test_memory_timeout.c - what an allocation at the limit waits for, for how long, and what it reports when it gives up.
+/* test_memory_timeout.c - waits of an allocation at the limit: for whom, for how long, and the
+ * report when it gives up.
  *
- * Promise: An allocation at the limit waits at least memory_timeout for memory that will be free, then reports what it
- * waited for.
+ * Promise: An allocation at the limit waits at least memory_timeout, then names what it awaited.
+ *
+ * It waits for memory that will be free.
  *
  * Threads: the main one, and one that may free memory.
  * Locks: none.
- * Always: an upper bound is never tested. How long something has waited at least is a fact however busy the machine is.
+ * Always: the test checks no upper bound. The least time of a wait is a fact however busy the
+ * machine is.
  */
 #include "pool.h"
 
@@ -25,7 +28,7 @@ typedef struct other {
     atomic_bool over;
 } other;
 
-/* Makes no call, or hd_read alone. Then the thread stays, and might call again at any time. */
+/* Makes no call, or only hd_read. Then the thread stays, and might call again at any time. */
 static void *is_there(void *argument)
 {
     other *o = argument;
@@ -58,7 +61,8 @@ static void ends(other *o, pthread_t thread)
     pthread_barrier_destroy(&o->barrier);
 }
 
-/* A thread that has made a call and frees nothing for now is waited for as long as the option sets. */
+/* An allocation waits, as long as the option sets, for a thread that made a call and frees nothing
+ * for now. */
 static void who_uses_the_library_is_waited_for(void **state)
 {
     (void)state;
@@ -89,7 +93,8 @@ static void who_uses_the_library_is_waited_for(void **state)
     conf_close(runtime);
 }
 
-/* The thread that allocates has made no call before. The thread that opened the runtime counts all the same. */
+/* The thread that allocates made no call before. The thread that opened the runtime counts
+ * nevertheless. */
 static void *allocates(void *argument)
 {
     hd_lane *lane = argument;
@@ -127,7 +132,8 @@ typedef struct slow {
 static void *frees_slowly(void *argument)
 {
     slow *s = argument;
-    CONF_OK(hd_buffer_set_label(s->pieces[0], "first")); /* any call: from here on it is waited for */
+    /* any call: from now on the allocation waits for it */
+    CONF_OK(hd_buffer_set_label(s->pieces[0], "first"));
     pthread_barrier_wait(&s->barrier);
     int64_t before = conf_now();
     for (int i = 0; i < PIECES; i++) {
@@ -140,7 +146,8 @@ static void *frees_slowly(void *argument)
     return NULL;
 }
 
-/* All of the memory is freed in the end, some time after the timeout. Each free begins it anew. */
+/* All of the memory is freed in the end, some time after the timeout. Each free starts the timeout
+ * anew. */
 static void whatever_moves_begins_it_anew(void **state)
 {
     (void)state;
@@ -164,7 +171,7 @@ static void whatever_moves_begins_it_anew(void **state)
             hd_status status = pinned ? hd_alloc_host(runtime, 14 * POOL_MIB, &x) : hd_alloc(lane, 16 * POOL_MIB, &x);
             pthread_join(thread, NULL);
             conf_failure_ends_program = false;
-            /* A machine that keeps the thread from running for so long shows nothing. */
+            /* If the machine keeps the thread from running for so long, the case shows nothing. */
             done = status == HD_OK || s.longest < TIMEOUT_MS * (CONF_SECOND / 1000);
             if (done) {
                 CONF_EQUAL(status, HD_OK);
@@ -177,7 +184,8 @@ static void whatever_moves_begins_it_anew(void **state)
     }
 }
 
-/* Nothing is in flight, and the only other thread has made no call: no thread is waited for. */
+/* No work is in flight, and the only other thread made no call: the allocation waits for no
+ * thread. */
 static void who_never_called_is_not_waited_for(void **state)
 {
     (void)state;
@@ -218,7 +226,7 @@ static void *frees_and_ends(void *argument)
     return NULL;
 }
 
-/* A thread that has ended is not waited for, either. What it freed is found. */
+/* Nor does it wait for a thread that ended. It finds the memory that the thread freed. */
 static void who_has_ended_is_not_waited_for(void **state)
 {
     (void)state;
@@ -237,7 +245,7 @@ static void who_has_ended_is_not_waited_for(void **state)
     conf_close(runtime);
 }
 
-/* Where no buffer of the program is on the device, there is none to free. */
+/* If no buffer of the program is on the device, none can be freed. */
 static void nothing_to_free_is_not_asked_for(void **state)
 {
     (void)state;
@@ -248,8 +256,33 @@ static void nothing_to_free_is_not_asked_for(void **state)
     hd_buffer *none = NULL;
     CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
     CONF_TRUE(strstr(hd_message(), "free buffers") == NULL);
-    CONF_TRUE(strstr(hd_message(), "raise memory_limit") == NULL); /* it is the whole device already */
+    /* it is the whole device already */
+    CONF_TRUE(strstr(hd_message(), "raise memory_limit") == NULL);
     says("the device has no more");
+    conf_close(runtime);
+}
+
+/* If the driver is out of memory and a device holds too little, nothing that threads or work could
+ * free makes room. */
+static void nobody_waits_where_nothing_can_be_freed(void **state)
+{
+    (void)state;
+    if (conf_on_gpus) {
+        return;
+    }
+    hd_runtime *runtime = conf_open("host_devices=2 host_memory=64M " LONG "fault=cuMemCreate:3+");
+    hd_buffer *held = NULL, *none = NULL;
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4 * POOL_MIB, &held)); /* two granules */
+    CONF_OK(hd_fill(held, 0, 1, 4 * POOL_MIB, NULL));
+    other o = {.read = held};
+    pthread_t thread = starts(&o, is_there);
+    CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 6 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("others hold the rest of the device");
+    /* Each device counts its own calls in its process, or all share one. */
+    CONF_FAILS(hd_alloc(conf_default_lane(runtime, 1), 6 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_EQUAL(pool_stats(runtime, 0).waits + pool_stats(runtime, 1).waits, 0);
+    ends(&o, thread);
+    hd_free(held);
     conf_close(runtime);
 }
 
@@ -257,9 +290,10 @@ int main(void)
 {
     conf_begin("test_memory_timeout");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(who_uses_the_library_is_waited_for), CONF_CASE(who_opened_the_runtime_is_waited_for),
-        CONF_CASE(whatever_moves_begins_it_anew),      CONF_CASE(who_never_called_is_not_waited_for),
-        CONF_CASE(who_has_ended_is_not_waited_for),    CONF_CASE(nothing_to_free_is_not_asked_for),
+        CONF_CASE(who_uses_the_library_is_waited_for),      CONF_CASE(who_opened_the_runtime_is_waited_for),
+        CONF_CASE(whatever_moves_begins_it_anew),           CONF_CASE(who_never_called_is_not_waited_for),
+        CONF_CASE(who_has_ended_is_not_waited_for),         CONF_CASE(nothing_to_free_is_not_asked_for),
+        CONF_CASE(nobody_waits_where_nothing_can_be_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,20 @@
-/* test_memory_trim.c - memory that is given back on request and when idle, and how the statistics count each way an allocation was
- * served.
+/* test_memory_trim.c - memory that is given back on request and when idle, and the counters for
+ * each way to serve an allocation.
  *
- * Promise: hd_memory_trim and idle time give unused memory back and keep what is live; statistics count each way of
- * allocating.
+ * Promise: hd_memory_trim and idle time give unused memory back and keep live memory.
+ *
+ * Statistics count each way to serve an allocation.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: what is live stays. No check looks at how long giving back took.
+ * Always: live memory stays. No check measures how long giving back took.
  */
 #include "pool.h"
 
-/* ----------------------------------------------------------------------------------------- memory that goes back -- */
+/* ---- memory that goes back ---- */
 
-/* Trims until so little is reserved: some more may just be mapped ahead of need, once. Returns how much was given
- * back. */
+/* Trims until so little is reserved: once, the library may just have mapped more ahead of need.
+ * Returns the bytes given back. */
 static size_t trims_to(hd_runtime *runtime, size_t keep, size_t most)
 {
     size_t all = 0, freed = 0;
@@ -43,13 +44,14 @@ static void is_given_back_on_request(void **state)
     uint64_t all = pool_stats(runtime, 0).reserved_bytes;
     CONF_TRUE(all >= 34 * POOL_MIB);
     hd_free(x);
-    for (int i = 0; i < 40; i++) { /* into magazines, as far as they have room */
+    for (int i = 0; i < 40; i++) { /* magazines take as many as fit */
         hd_free(small[i]);
     }
-    freed = trims_to(runtime, 8 * POOL_MIB, 20 * POOL_MIB); /* 10 live, 8 idle, some granules in part */
+    /* 10 live, 8 idle, some granules in part */
+    freed = trims_to(runtime, 8 * POOL_MIB, 20 * POOL_MIB);
     hd_memory_stats s = pool_stats(runtime, 0);
     CONF_TRUE(freed + s.reserved_bytes >= all);
-    CONF_TRUE(s.reserved_bytes >= 16 * POOL_MIB); /* not more than was asked for */
+    CONF_TRUE(s.reserved_bytes >= 16 * POOL_MIB); /* not more than asked for */
     CONF_EQUAL(s.cached_bytes, 0);
     CONF_OK(hd_memory_trim(runtime, 0, SIZE_MAX, &freed));
     CONF_EQUAL(freed, 0);
@@ -62,12 +64,12 @@ static void is_given_back_on_request(void **state)
     hd_free(y);
     pool_gives_all_back(runtime, 0);
     CONF_TRUE(pool_driver_holds(runtime, 0) <= before);
-    CONF_OK(hd_alloc(lane, 20 * POOL_MIB, &x)); /* and is there again */
+    CONF_OK(hd_alloc(lane, 20 * POOL_MIB, &x)); /* and can be allocated again */
     CONF_OK(hd_fill(x, 0, 6, 20 * POOL_MIB, NULL));
     CONF_FILLED(x, 0, 6, 20 * POOL_MIB);
     hd_free(x);
 
-    /* what work still uses stays */
+    /* memory that work still uses stays */
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     bool seen = false;
@@ -89,12 +91,13 @@ static void is_given_back_on_request(void **state)
     conf_close(runtime);
 }
 
-/* A program that has stopped growing, or stopped altogether, gets rid of what it does not need. */
+/* A program that stopped growing, or stopped altogether, gives back memory that it does not
+ * need. */
 static void is_given_back_when_idle(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_idle=30");
-    if (conf_is_inline(runtime)) { /* there is no thread that could */
+    if (conf_is_inline(runtime)) { /* no thread could do it */
         conf_close(runtime);
         skip();
     }
@@ -111,7 +114,8 @@ static void is_given_back_when_idle(void **state)
         CONF_TRUE(peak >= 30 * POOL_MIB);
         hd_free(x);
         hd_free(small);
-        while (pool_stats(runtime, 0).reserved_bytes > 16 * POOL_MIB) { /* 6 live, and some head room */
+        /* 6 live, and some head room */
+        while (pool_stats(runtime, 0).reserved_bytes > 16 * POOL_MIB) {
             conf_sleep_ms(5);
         }
         CONF_FILLED(y, 0, (uint32_t)round, 6 * POOL_MIB);
@@ -125,9 +129,37 @@ static void is_given_back_when_idle(void **state)
     conf_close(runtime);
 }
 
-/* ---------------------------------------------------------------------------------------------------- statistics -- */
+/* Also pinned memory, of a program without other memory. Live memory stays. */
+static void pinned_memory_is_given_back_when_idle(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M pinned_limit=64M memory_idle=30");
+    if (conf_is_inline(runtime)) {
+        conf_close(runtime);
+        skip();
+    }
+    uint64_t before = pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes;
+    for (int round = 0; round < 3; round++) {
+        hd_buffer *freed = NULL, *live = NULL;
+        CONF_OK(hd_alloc_host(runtime, 24 * POOL_MIB, &freed));
+        CONF_OK(hd_alloc_host(runtime, 20 * POOL_MIB, &live));
+        CONF_TRUE(pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes >= 44 * POOL_MIB);
+        hd_free(freed);
+        while (pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes > before + 20 * POOL_MIB) {
+            conf_sleep_ms(5);
+        }
+        CONF_EQUAL(pool_stats(runtime, HD_DEVICE_HOST).live_bytes, 20 * POOL_MIB);
+        hd_free(live);
+        while (pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes > before) {
+            conf_sleep_ms(5);
+        }
+    }
+    conf_close(runtime);
+}
 
-/* Each way in which an allocation is served has its counter. */
+/* ---- statistics ---- */
+
+/* Each way to serve an allocation counts in its counter. */
 static void every_way_is_counted(void **state)
 {
     (void)state;
@@ -141,7 +173,7 @@ static void every_way_is_counted(void **state)
     int n = 0;
 
     hd_memory_stats s = pool_stats(runtime, 0), t;
-    CONF_OK(hd_alloc(a, 12 * POOL_MIB, &x)); /* larger than anything that is mapped */
+    CONF_OK(hd_alloc(a, 12 * POOL_MIB, &x)); /* larger than all mapped memory */
     t = pool_stats(runtime, 0);
     CONF_EQUAL(t.from_fresh, s.from_fresh + 1);
     CONF_TRUE(t.driver_calls > s.driver_calls);
@@ -149,7 +181,8 @@ static void every_way_is_counted(void **state)
     CONF_EQUAL(t.live_bytes, s.live_bytes + 12 * POOL_MIB);
     CONF_EQUAL(t.live_count, s.live_count + 1);
     CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
-    for (size_t each = 8 * POOL_MIB; each >= 2 * POOL_MIB; each /= 2) { /* there is nothing else than this block */
+    /* no memory is left but this block */
+    for (size_t each = 8 * POOL_MIB; each >= 2 * POOL_MIB; each /= 2) {
         while (n < 64 && hd_alloc(a, each, &all[n]) == HD_OK) {
             n++;
         }
@@ -171,7 +204,7 @@ static void every_way_is_counted(void **state)
             conf_slow_run(&slow, b, NULL, 0, ms, NULL);
             CONF_OK(conf_fill(b, slow.kernels, x, 0, 16384, 1, &ticket));
             hd_free(x);
-            if (!other) { /* is what the lane's magazine has instead */
+            if (!other) { /* the lane's magazine keeps this block instead */
                 CONF_OK(conf_fill(b, slow.kernels, y, 0, 1, 1, NULL));
                 hd_free(y);
             }
@@ -188,7 +221,8 @@ static void every_way_is_counted(void **state)
                 CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
                 CONF_EQUAL(pool_stats(runtime, 0).from_magazine, s.from_magazine + 1);
             }
-            CONF_OK(conf_fill(a, slow.kernels, x, 0, 16384, 3, NULL)); /* behind the other lane's */
+            /* behind the fill of the other lane */
+            CONF_OK(conf_fill(a, slow.kernels, x, 0, 16384, 3, NULL));
             CONF_FILLED(x, 0, 3, 65536);
         }
     }
@@ -240,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONF_CASE(is_given_back_on_request),
         CONF_CASE(is_given_back_when_idle),
+        CONF_CASE(pinned_memory_is_given_back_when_idle),
         CONF_CASE(every_way_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

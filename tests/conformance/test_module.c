@@ -1,21 +1,21 @@
 /* test_module.c - modules that a program loads.
  *
- * Promise: Arguments arrive in kernels as passed, for images of every kind; unloading lets submitted work finish.
+ * Promise: Images of every kind get arguments as passed; unloading lets submitted work finish.
  *
  * - images of every kind, and kernel files
- * - how arguments arrive in their kernels
+ * - arguments as their kernels receive them
  * - loading and unloading while work is in flight
  *
  * Threads: the main one.
  * Locks: none.
- * Always: kernels of a module that was unloaded have run when submitted before. The tool that HEDDLE_TOOL names makes the kernel files;
- * without it those cases are skipped.
+ * Always: kernels submitted before the unload of their module run. The tool that HEDDLE_TOOL names
+ * makes the kernel files; without it the test skips those cases.
  */
 #include "conformance.h"
 #include <sys/stat.h>
 #include "folder.h"
 
-/* -------------------------------------------------------------------------------------------------------- images -- */
+/* ---- images ---- */
 
 static void refuses_images_that_are_none(void **state)
 {
@@ -62,7 +62,7 @@ static void ptx_text(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_module *module = NULL;
-    if (conf_is_host(runtime)) { /* runs kernel files only, and reports that */
+    if (conf_is_host(runtime)) { /* runs only kernel files, and reports that */
         CONF_FAILS(hd_module_load(runtime, ptx, sizeof ptx, &module), HD_ERROR_IMAGE);
         CONF_TRUE(module == NULL);
         conf_close(runtime);
@@ -78,7 +78,7 @@ static void ptx_text(void **state)
         memcpy(image, ptx, length);
         image[length] = zero ? '\0' : 'x';
         CONF_OK(hd_module_load(runtime, image, length + (size_t)zero, &module));
-        memset(image, 'z', length + 1); /* may be released on return */
+        memset(image, 'z', length + 1); /* the call returned, so the program may free it */
         free(image);
         hd_kernel *kernel = NULL;
         CONF_OK(hd_kernel_get(module, "conf_store", &kernel));
@@ -88,7 +88,7 @@ static void ptx_text(void **state)
         hd_arg args[] = {hd_out(y), hd_u32(22), hd_bytes(structure, 16), hd_u32(1)};
         hd_dims one = {1, 1, 1};
         CONF_OK(hd_launch(lane, kernel, one, one, 0, args, 3, NULL));
-        structure[2] = 0; /* was read during the call */
+        structure[2] = 0; /* the call read it */
         uint32_t got[2];
         CONF_OK(hd_read(y, 0, got, 8));
         CONF_EQUAL(got[0], 22);
@@ -136,7 +136,7 @@ static void run_stored(hd_runtime *runtime, const void *image, size_t size)
     hd_free(y);
 }
 
-/* Made by the CUDA compiler, where there is one, for the GPU that is there. */
+/* Made by the CUDA compiler, if there is one, for the GPU of this machine. */
 static void cubin_and_fatbin(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void cubin_and_fatbin(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------- kernel files -- */
+/* ---- kernel files ---- */
 
 static const char source[] =
     "#include <heddle/kernel.h>\n"
@@ -296,7 +296,7 @@ static void arguments_arrive(void **state)
     uint8_t *copy = conf_memory(file.size);
     memcpy(copy, file.bytes, file.size);
     CONF_OK(hd_module_load(runtime, copy, file.size, &module));
-    memset(copy, 0, file.size); /* may be released on return */
+    memset(copy, 0, file.size); /* the call returned, so the program may free it */
     free(copy);
     hd_dims one = {1, 1, 1};
     for (int dev = 0; dev < hd_device_count(runtime) && dev < 2; dev++) {
@@ -327,7 +327,7 @@ static void arguments_arrive(void **state)
         hd_arg with[] = {hd_out(y), hd_bytes(&m, sizeof m), hd_u32(100)};
         CONF_OK(hd_launch(lane, kernel_of(module, "with_struct"), conf_dims(4, 1, 1), conf_dims(32, 1, 1), 0, with, 3,
                           NULL));
-        memset(&m, 0, sizeof m); /* was read during the call */
+        memset(&m, 0, sizeof m); /* the call read it */
         double rows[100];
         CONF_OK(hd_read(y, 0, rows, sizeof rows));
         for (int i = 0; i < 100; i++) {
@@ -418,7 +418,7 @@ static void blocks_and_shared_memory(void **state)
             CONF_EQUAL(back[i], data[i / block * block + block - 1 - i % block]);
         }
     }
-    /* as much shared memory as there is */
+    /* all of the device's shared memory */
     hd_device_info info = {.size = sizeof info};
     CONF_OK(hd_device_get_info(runtime, 0, &info));
     CONF_OK(hd_launch(lane, kernel_of(module, "reverse"), conf_dims(4, 1, 1), conf_dims(256, 1, 1),
@@ -482,7 +482,7 @@ static void loads_while_work_is_in_flight(void **state)
     CONF_OK(hd_alloc(lane, 4000, &y));
     CONF_OK(hd_fill(y, 0, 1, 4000, NULL));
     uint32_t wanted = 1;
-    for (uint32_t i = 0; i < 5; i++) { /* the same names in each: they are apart */
+    for (uint32_t i = 0; i < 5; i++) { /* each uses the same names: they stay apart */
         CONF_OK(hd_module_load(runtime, file.bytes, file.size, &modules[i]));
         hd_arg args[] = {hd_inout(y), hd_u64(1000), hd_u32(i)};
         CONF_OK(
@@ -492,7 +492,7 @@ static void loads_while_work_is_in_flight(void **state)
     CONF_FILLED(y, 0, wanted, 4000);
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     hd_module_unload(modules[2]);
-    conf_close(runtime); /* the rest goes with it */
+    conf_close(runtime); /* the rest ends with the runtime */
 }
 
 static void refuses_damaged_kernel_files(void **state)
@@ -526,9 +526,9 @@ static void refuses_damaged_kernel_files(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------------- files -- */
+/* ---- files ---- */
 
-/* A path in a folder of the case. */
+/* Returns a path in a folder of the case. */
 static const char *write_file(const char *name, const void *content, size_t bytes)
 {
     static char path[128];
@@ -546,7 +546,8 @@ static void loads_files(void **state)
     hd_module *module = NULL, *kept = NULL;
     const char *path = write_file("a b.hdk", file.bytes, file.size);
     CONF_OK(hd_module_load_file(runtime, path, &kept));
-    path = write_file("a b.hdk", file.bytes, file.size / 2); /* which changes nothing of what is loaded */
+    /* which does not change the loaded module */
+    path = write_file("a b.hdk", file.bytes, file.size / 2);
     CONF_TRUE(kernel_of(kept, "places") != NULL);
     CONF_OK(hd_module_unload(kept));
     CONF_FAILS(hd_module_load_file(runtime, path, &module), HD_ERROR_IMAGE);
@@ -561,9 +562,10 @@ static void loads_files(void **state)
     CONF_TRUE(strstr(hd_message(), "not a regular file") != NULL && module == NULL);
     char pipe[128];
     snprintf(pipe, sizeof pipe, "%s/pipe", folder);
-    CONF_EQUAL(mkfifo(pipe, 0600), 0); /* without a writer: it is refused, and not waited for */
+    /* without a writer: the call refuses it, and does not wait */
+    CONF_EQUAL(mkfifo(pipe, 0600), 0);
     CONF_FAILS(hd_module_load_file(runtime, pipe, &module), HD_ERROR_SYSTEM);
-    if (!conf_is_host(runtime)) { /* PTX text has no zero in a file */
+    if (!conf_is_host(runtime)) { /* PTX text contains no zero in a file */
         static const char text[] = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\n";
         CONF_OK(hd_module_load_file(runtime, write_file("k.ptx", text, sizeof text - 1), &module));
         CONF_TRUE(kernel_of(module, "k") != NULL);

@@ -1,8 +1,9 @@
-/* test_module_cuda.c - CUDA C++ on GPUs: what nvcc makes, source text, and linked parts.
+/* test_module_cuda.c - CUDA C++ on GPUs: output of nvcc, source text, and linked parts.
  *
- * Promise: Kernels of CUDA C++ run with the arguments that were passed, by every name they have, or are refused; their variables are buffers.
+ * Promise: CUDA C++ kernels get the arguments passed, by every name; their variables are buffers.
  *
- * On host devices the calls are refused, which is all that is tested there. nvcc, NVRTC and nvJitLink are used where they are.
+ * Heddle refuses wrong arguments. On host devices it refuses the calls, and the test checks only
+ * that. It uses nvcc, NVRTC and nvJitLink if they are installed.
  *
  * Threads: the main one.
  * Locks: none.
@@ -78,7 +79,8 @@ static float number_in(hd_buffer *b, size_t index)
     return number;
 }
 
-/* Sets variables of each kind between launches of a kernel that uses them, and reads what it left. `by_value` has run once. */
+/* Sets variables of each kind between launches of a kernel that uses them, and reads the results.
+ * `by_value` ran once before. */
 static void use_variables(hd_lane *lane, hd_module *module)
 {
     hd_buffer *counter = global_of(module, "counter", 4), *total = global_of(module, "total<float>", 4),
@@ -107,7 +109,7 @@ static void use_variables(hd_lane *lane, hd_module *module)
     hd_free(out);
 }
 
-/* Launches every kernel of `source`, and refuses what is wrong. */
+/* Launches every kernel of `source`, and checks that wrong arguments are refused. */
 static void use_module(hd_runtime *runtime, hd_module *module)
 {
     hd_lane *lane = conf_default_lane(runtime, 0);
@@ -131,7 +133,7 @@ static void use_module(hd_runtime *runtime, hd_module *module)
     launch_one(lane, module, "saxpy", by_address, 6);
     CONF_OK(hd_read(y, 0, got, sizeof got));
     CONF_TRUE(got[0] == 1 && got[1] == 1 && got[2] == 1 && got[3] == 1);
-    by_address[3] = hd_address(3); /* the size is checked, which is all that the image has */
+    by_address[3] = hd_address(3); /* the image lists only the size, which is checked */
     CONF_FAILS(try_saxpy(lane, module, by_address), HD_ERROR_ARGUMENT);
     struct {
         float a;
@@ -153,14 +155,15 @@ static void use_module(hd_runtime *runtime, hd_module *module)
     CONF_FAILS(hd_launch(lane, kernel, one, one, 0, saxpy, 4, NULL), HD_ERROR_ARGUMENT);
     CONF_TRUE(strstr(hd_message(), "ns::saxpy") != NULL && strstr(hd_message(), "argument 2") != NULL);
     kernel = NULL;
-    CONF_FAILS(hd_kernel_get(module, "fill", &kernel), HD_ERROR_NOT_FOUND); /* two of them */
+    CONF_FAILS(hd_kernel_get(module, "fill", &kernel), HD_ERROR_NOT_FOUND); /* two kernels match */
     CONF_FAILS(hd_kernel_get(module, "absent", &kernel), HD_ERROR_NOT_FOUND);
     CONF_TRUE(kernel == NULL);
     hd_free(x);
     hd_free(y);
 }
 
-/* Runs a command in a folder of its own with k.cu in it, and reads the file k.out that it makes. To be freed. */
+/* Runs a command in its own folder with k.cu, and reads the file k.out that it makes. The caller
+ * frees the content. */
 static uint8_t *made_by(const char *command, size_t *size)
 {
     char directory[] = "/tmp/heddle-test-XXXXXX", path[80], line[600];
@@ -224,7 +227,7 @@ static void source_text(void **state)
     CONF_OK(status);
     use_module(runtime, module);
     CONF_OK(hd_module_unload(module));
-    /* again, from the cache, and with an instance that the source does not have */
+    /* again, from the cache, and with an instance that the source lacks */
     static const char *const kernels[] = {"fill<unsigned, 2>"};
     for (int i = 0; i < 2; i++) {
         options.kernels = kernels;

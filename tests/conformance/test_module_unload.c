@@ -1,8 +1,9 @@
-/* test_module_unload.c - what unloaded modules leave behind while a lane is busy.
+/* test_module_unload.c - remains of unloaded modules while a lane is busy.
  *
- * Promise: An unloaded module goes when its own launches are done, and its kernels' parameters stay while a thread may read them.
+ * Promise: An unloaded module goes after its launches; parameters stay while threads read them.
  *
- * The cases count this process's descriptors, of which each module has one, and the requests to load and to unload at the ports.
+ * The cases count this process's descriptors (one for each module) and the
+ * requests to load and to unload at the ports.
  *
  * Threads: the main one.
  * Locks: none.
@@ -14,11 +15,12 @@
 #include "engine/engine.h"
 #include "side.h"
 
-enum { rounds = 40, few = 1000 }; /* words that the launches add to */
+enum { rounds = 40, few = 1000 }; /* words to which the launches add */
 
 static const hdi_port_calls *real;
-static int loaded;   /* modules on all devices, as the ports see it */
-static int refusals; /* so many loads are to fail for want of memory, or all up to the next unload */
+static int loaded; /* modules on all devices, as the ports see it */
+/* loads that will fail for lack of memory: so many, or all up to the next unload */
+static int refusals;
 static void (*at_refusal)(void);
 
 static hdi_answer load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log)
@@ -40,14 +42,15 @@ static hdi_answer unload(hdi_port *port, uint64_t module)
     return real->unload(port, module);
 }
 
-/* A runtime whose ports count, with a lane that is busy until the gate is opened, and a lane beside it. */
+/* A runtime whose ports count, with a lane that is busy until the gate opens, and a lane beside
+ * it. */
 typedef struct scene {
     hd_runtime *runtime;
-    wk_kernels kernels; /* of a module that stays, and has run */
+    wk_kernels kernels; /* of a module that stays, and ran already */
     hd_lane *busy, *free;
     wk_gate gate;
     hd_buffer *y;
-    int loaded, descriptors; /* behind an unload with nothing in flight */
+    int loaded, descriptors; /* after an unload with nothing in flight */
 } scene;
 
 static int descriptors(void)
@@ -55,11 +58,13 @@ static int descriptors(void)
     return wk_entries("/proc/self/fd");
 }
 
-/* `gpus_too`: the case loads nothing while the gate is shut. There the driver waits for it. */
+/* `gpus_too`: the case loads nothing while the gate is shut. On GPUs the driver would wait for
+ * it. */
 static void begin_open(scene *s, bool gpus_too)
 {
     static hdi_port_calls counted;
-    s->runtime = conf_open_with("memory_idle=0"); /* idle memory stays until something gives it back */
+    /* idle memory stays until something gives it back */
+    s->runtime = conf_open_with("memory_idle=0");
     s->kernels = wk_load(s->runtime);
     if (s->kernels.module == NULL || !(gpus_too || conf_is_host(s->runtime))) {
         conf_close(s->runtime);
@@ -117,7 +122,8 @@ static void add_one(const scene *s, hd_lane *lane, hd_module *module, hd_ticket 
     CONF_OK(wk_add_one(lane, k, s->y, few, out));
 }
 
-/* Also on GPUs: neither the call nor what other lanes do next waits for the busy lane. The modules go with the next load. */
+/* Also on GPUs: neither the call nor the next work of other lanes waits for the busy lane. The
+ * modules go with the next load. */
 static void an_unload_waits_for_no_lane(void **state)
 {
     (void)state;
@@ -153,12 +159,13 @@ static const hdi_params *params_of_one(const scene *s, const char *name)
     return params;
 }
 
-/* A thread in hd_launch may read the parameters of a kernel whose module is unloaded meanwhile, so other ones do not take their place. */
+/* A thread in hd_launch may read the parameters of a kernel whose module is unloaded meanwhile, so
+ * other parameters do not take their place. */
 static void parameters_stay_as_they_are(void **state)
 {
     (void)state;
     scene s;
-    begin_open(&s, false); /* on GPUs these two kernels have the same parameters */
+    begin_open(&s, false); /* on GPUs these two kernels take the same parameters */
     const hdi_params *first = params_of_one(&s, "stray");
     hdi_param before[2];
     CONF_EQUAL(first->n, 2);
@@ -179,7 +186,7 @@ static void nothing_is_left_while_another_lane_is_busy(void **state)
     (void)state;
     scene s;
     begin(&s);
-    for (int i = 0; i < rounds; i++) { /* of these nothing was ever launched */
+    for (int i = 0; i < rounds; i++) { /* nothing of these was ever launched */
         hd_module *module = load_one(&s);
         hd_kernel *kernel = NULL;
         CONF_OK(i % 2 ? hd_kernel_get(module, "add_one", &kernel) : HD_OK);
@@ -200,7 +207,8 @@ static void nothing_is_left_while_another_lane_is_busy(void **state)
     end(&s);
 }
 
-/* Launches stand in the busy lane, between launches of others, and more of them than are looked at in one go. */
+/* Launches stand in the busy lane, among launches of other modules. They are more than one look
+ * covers. */
 static void code_stays_while_its_launches_are_in_flight(void **state)
 {
     (void)state;
@@ -236,7 +244,8 @@ static void code_stays_while_its_launches_are_in_flight(void **state)
     end(&s);
 }
 
-/* A driver that waits for all that runs: what is in flight on the device counts, and no unload calls it meanwhile. */
+/* The driver waits for everything that runs: while work is in flight on the device, no unload calls
+ * it. */
 static void a_driver_that_waits_is_called_later(void **state)
 {
     (void)state;
@@ -244,7 +253,7 @@ static void a_driver_that_waits_is_called_later(void **state)
     begin(&s);
     hdi_provider waiting = *s.runtime->provider;
     waiting.unload_waits = true;
-    s.runtime->provider = &waiting;
+    __atomic_store_n(&s.runtime->provider, &waiting, __ATOMIC_RELAXED);
     CONF_OK(hd_module_unload(load_one(&s)));
     CONF_EQUAL(loaded, s.loaded + 1);
     CONF_OK(hd_module_unload(load_one(&s)));
@@ -258,7 +267,7 @@ static void a_driver_that_waits_is_called_later(void **state)
     end(&s);
 }
 
-/* Without descriptors a load fails for want of memory, not of a good image. */
+/* Without descriptors a load fails for lack of memory, and does not blame the image. */
 static void a_load_without_room_says_so(void **state)
 {
     (void)state;
@@ -270,7 +279,8 @@ static void a_load_without_room_says_so(void **state)
     if (!conf_is_process(s.runtime)) { /* there a worker opens the object */
         for (int spare = 0; spare < 2; spare++) {
             int held = spare ? dup(2) : -1;
-            struct rlimit before = take_descriptors(); /* with one to spare, the dynamic loader lacks it */
+            /* with one to spare, the dynamic loader lacks it */
+            struct rlimit before = take_descriptors();
             CONF_TRUE(!spare || close(held) == 0);
             hd_status status = hd_module_load(s.runtime, image, size, &module);
             give_descriptors(before);
@@ -289,7 +299,7 @@ static void nothing(void)
 {
 }
 
-/* What the busy lane does ends during the load. */
+/* The work of the busy lane ends during the load. */
 static void the_lane_gets_done(void)
 {
     hdi_device *device = refused_in->runtime->devices[0];
@@ -320,7 +330,8 @@ static void a_load_gives_back_what_it_can(void **state)
     CONF_OK(hd_module_load(s.runtime, image, size, &module));
     CONF_EQUAL(refusals, 0);
     CONF_OK(hd_module_unload(module));
-    /* No module at first, and memory only if the runtime mapped some ahead: then a second load is refused, too. */
+    /* At first no module can be unloaded, and no memory freed unless the runtime mapped some ahead.
+     * Then a second load is refused, too. */
     refusals = 2;
     CONF_FAILS_WITH(hd_module_load(s.runtime, image, size, &module), HD_ERROR_MEMORY,
                     "hd_module_load: device 0 has no room for the code");

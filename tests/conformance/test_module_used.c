@@ -1,9 +1,9 @@
-/* test_module_used.c - code comes to a device when it is first used there.
+/* test_module_used.c - code is loaded on a device at its first use there.
  *
- * Promise: A module is loaded on a device with the first launch there, or on all devices with modules=all.
+ * Promise: A module loads with the first launch on a device, or on all with modules=all.
  *
- * The cases count, at the ports and by device, the requests to load and to look up. They do so also with modules=all, when a device comes
- * back, and where loading there fails.
+ * The cases count, at the ports and by device, the requests to load and to look up. They also do so
+ * with modules=all, after a restart, and if loading fails on a device.
  *
  * Threads: the main one, and some that launch at the same time.
  * Locks: none.
@@ -41,13 +41,14 @@ static hdi_answer load(hdi_port *port, const hdi_code *code, uint64_t *out, char
     return real->load(port, code, out, log);
 }
 
-static hdi_answer look_up(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out)
+static hdi_answer look_up(hdi_port *port, uint64_t module, const char *name, uint32_t number, bool params,
+                          hdi_kernel_facts *out)
 {
     atomic_fetch_add(&lookups[device_of(port)], 1);
-    return real->kernel(port, module, name, number, out);
+    return real->kernel(port, module, name, number, params, out);
 }
 
-/* A runtime whose ports count. */
+/* Opens a runtime whose ports count. */
 static hd_runtime *open_counted(const char *more)
 {
     static hdi_port_calls counted;
@@ -100,7 +101,7 @@ static void code_comes_with_the_first_launch(void **state)
     hd_module *module = NULL;
     hd_kernel *fill = NULL, *copy = NULL;
     CONF_OK(hd_module_get_builtin(runtime, &module));
-    COUNTS(NUMBERS(1, 0, 0), NUMBERS(0, 0, 0)); /* it shows whether the image is any good */
+    COUNTS(NUMBERS(1, 0, 0), NUMBERS(0, 0, 0)); /* the load checks the image */
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
     COUNTS(NUMBERS(1, 0, 0), NUMBERS(1, 0, 0));
     fill_on(runtime, 2, fill, 1);
@@ -140,7 +141,8 @@ static void *launches(void *argument)
     return NULL;
 }
 
-/* Several threads at once, with a module of the program's that goes and comes again: its structures are used again. */
+/* Several threads at once, with a module of the program that is unloaded and loaded again: its
+ * structures are reused. */
 static void once_for_several_threads(void **state)
 {
     (void)state;
@@ -176,7 +178,8 @@ static void once_for_several_threads(void **state)
     conf_close(runtime);
 }
 
-/* A device that cannot load the module refuses the launch. The others work, and this one may work later. */
+/* A device that cannot load the module refuses the launch. The others work, and this one may work
+ * later. */
 static void a_device_that_cannot_load_says_so(void **state)
 {
     (void)state;
@@ -206,7 +209,7 @@ static void a_device_that_cannot_load_says_so(void **state)
     conf_close(runtime);
 }
 
-/* What a device had comes back with it, and nothing else. */
+/* A restart loads the modules that the device had loaded, and nothing else. */
 static void a_device_comes_back_with_what_it_had(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_names.c - labels and names that are longer than their room.
+/* test_names.c - labels and names that are too long for their room.
  *
- * Promise: A label or a name that is cut ends with a whole character of UTF-8, in the library and in a trace.
+ * Promise: A cut label or name ends with a whole UTF-8 character, in library and trace.
  *
  * Threads: the main one.
  * Locks: none.

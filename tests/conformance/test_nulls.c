@@ -1,11 +1,12 @@
 /* test_nulls.c - every function with null pointers, and with numbers that name nothing.
  *
- * Promise: No call crashes on a null pointer or a number that names nothing; it fails and changes none of its outputs.
+ * Promise: A null pointer or false number never crashes a call: it fails and changes no output.
  * Placements: thread.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a failed call changes none of its outputs and leaves a message. No call crashes on a null pointer.
+ * Always: a failed call changes none of its outputs and leaves a message. No call crashes on a null
+ * pointer.
  */
 #include "conformance.h"
 
@@ -158,7 +159,7 @@ static void buffers_take_nulls(void **state)
     CONF_FAILS(hd_map(pinned, (hd_access)0, &pointer), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_map(pinned, (hd_access)4, &pointer), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_map(device, HD_READ, &pointer), HD_ERROR_ACCESS);
-    CONF_TRUE(strstr(hd_message(), "hd_read") != NULL); /* what to do */
+    CONF_TRUE(strstr(hd_message(), "hd_read") != NULL); /* the remedy */
     CONF_TRUE(pointer == &pointer);
     CONF_FAILS(hd_buffer_wait(device, (hd_access)0, 0), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_buffer_wait(device, (hd_access)8, 0), HD_ERROR_ARGUMENT);
@@ -218,12 +219,14 @@ static void dlpack_takes_nulls(void **state)
     CONF_FAILS(hd_dlpack_import(NULL, managed, 0, NULL, &made), HD_ERROR_HANDLE);
     CONF_FAILS(hd_dlpack_import(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* version 0 */
+    /* version 0 */
+    CONF_FAILS(hd_dlpack_import(runtime, managed, 0, NULL, &made), HD_ERROR_UNSUPPORTED);
     CONF_FAILS(hd_dlpack_import_unversioned(NULL, old, 0, NULL, &made), HD_ERROR_HANDLE);
     CONF_FAILS(hd_dlpack_import_unversioned(runtime, NULL, 0, NULL, &made), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, &options, &made), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, &made), HD_ERROR_UNSUPPORTED); /* no type */
+    /* no type */
+    CONF_FAILS(hd_dlpack_import_unversioned(runtime, old, 0, NULL, &made), HD_ERROR_UNSUPPORTED);
     CONF_TRUE(made.dims == -7);
     managed = NULL;
     old = NULL;

@@ -1,8 +1,9 @@
-/* test_open.c - opening and closing, options, facts, counters, messages. Null pointers are in test_nulls.c.
+/* test_open.c - opening and closing, options, facts, counters, messages. test_nulls.c tests null
+ * pointers.
  *
- * Promise: hd_open applies its options and reports true facts; a failed call changes no output and leaves a message.
+ * Promise: hd_open applies its options and reports true facts; failures leave outputs alone.
  *
- * Threads: the main one, and short ones that look at their own messages.
+ * Threads: the main one, and short ones that read their own messages.
  * Locks: none.
  * Always: a failed call changes none of its outputs and leaves a message.
  */
@@ -49,7 +50,7 @@ static void refuses_bad_options(void **state)
 {
     (void)state;
     static const struct {
-        const char *settings, *word; /* the message has the word */
+        const char *settings, *word; /* the message contains the word */
     } bad[] = {
         {"nosuchoption=1", "nosuchoption"},
         {"lane_slots=127", "lane_slots"},
@@ -92,7 +93,7 @@ static void refuses_bad_options(void **state)
         conf_fails_at(status, HD_ERROR_OPTION, bad[i].word, bad[i].settings, __FILE__, __LINE__);
         CONF_TRUE(runtime == untouched_runtime);
     }
-    /* a device that is not there: the list is wrong, or there is no such device */
+    /* a missing device: the list is wrong, or there is no such device */
     hd_runtime *runtime = untouched_runtime;
     hd_status status = conf_try_open("devices=4711", &runtime);
     CONF_TRUE(status == HD_ERROR_NO_DEVICE || status == HD_ERROR_OPTION);
@@ -327,12 +328,12 @@ static void two_runtimes_at_once(void **state)
     hd_buffer *of_a = NULL, *of_b = NULL;
     CONF_OK(hd_alloc(in_a, 4096, &of_a));
     CONF_OK(hd_alloc(in_b, 4096, &of_b));
-    CONF_TRUE(conf_is_process(a) ||
-              hd_buffer_address(of_a) != hd_buffer_address(of_b)); /* workers have their own addresses */
+    /* workers use their own addresses */
+    CONF_TRUE(conf_is_process(a) || hd_buffer_address(of_a) != hd_buffer_address(of_b));
     CONF_OK(hd_fill(of_a, 0, 0xaaaaaaaau, 4096, NULL));
     CONF_OK(hd_fill(of_b, 0, 0xbbbbbbbbu, 4096, NULL));
 
-    /* the handles of one are no use in the other */
+    /* one runtime refuses handles of the other */
     hd_ticket ticket = {NULL, 77};
     CONF_FAILS(hd_copy(of_a, 0, of_b, 0, 16, &ticket), HD_ERROR_HANDLE);
     conf_kernels ka = conf_builtins(a), kb = conf_builtins(b);

@@ -1,11 +1,12 @@
-/* test_open_together.c - hd_open and hd_close have all devices' contexts made and given back at the same time.
+/* test_open_together.c - hd_open and hd_close make and give back the contexts of all devices at the
+ * same time.
  *
- * Promise: hd_open and hd_close work on all devices at the same time, and a device that fails leaves nothing behind.
+ * Promise: hd_open and hd_close work on all devices at once; a device that fails leaves no trace.
  *
- * The steps of the devices meet in the wrapped functions: none goes on before all have begun.
+ * The steps of the devices meet in the wrapped functions: none continues before all have begun.
  *
- * Threads: the main one, and the library's in the wrapped functions.
- * Locks: none. What the threads share is atomic.
+ * Threads: the main one, and those of the library in the wrapped functions.
+ * Locks: none. The threads share only atomic data.
  */
 #include "workers.h"
 
@@ -32,7 +33,7 @@ static void expect_all(meeting *m, bool wanted, int fails)
     m->fails = fails;
 }
 
-/* True: this device is to fail. */
+/* True: this device must fail. */
 static bool meet(meeting *m, int device)
 {
     atomic_fetch_add(&m->begun, 1);
@@ -57,7 +58,7 @@ hd_status __wrap_hdi_device_attach(hdi_device *device)
                  : __real_hdi_device_attach(device);
 }
 
-/* It is equipped. */
+/* The device gets its arena. */
 hd_status __wrap_hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
 {
     bool fails = meet(&equipping, config->index);
@@ -65,7 +66,7 @@ hd_status __wrap_hdi_arena_create(const hdi_arena_config *config, hdi_arena **ou
     return fails ? hdi_fail(HD_ERROR_MEMORY, "hd_open: device %d is not equipped", config->index) : status;
 }
 
-/* It is given back. */
+/* The device's arena is given back. */
 hd_status __wrap_hdi_arena_destroy(hdi_arena *arena, bool abandoned)
 {
     meet(&destroying, 0);
@@ -75,7 +76,7 @@ hd_status __wrap_hdi_arena_destroy(hdi_arena *arena, bool abandoned)
 static void all_devices_at_the_same_time(void **state)
 {
     (void)state;
-    if (conf_on_gpus) { /* there may be fewer of them */
+    if (conf_on_gpus) { /* the machine may provide fewer of them */
         skip();
     }
     const char *placement = getenv("HEDDLE_PLACEMENT");
@@ -95,11 +96,12 @@ static void all_devices_at_the_same_time(void **state)
     CONF_EQUAL(atomic_load(&destroying.begun), DEVICES);
 }
 
-/* Each device fails in turn, in each step. The message is that device's, and of several the first one's. */
+/* Each device fails in turn, in each step. The message is that of the failed device; if several
+ * fail, of the first one. */
 static void one_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;
-    if (conf_on_gpus) { /* there may be fewer of them */
+    if (conf_on_gpus) { /* the machine may provide fewer of them */
         skip();
     }
     const char *placement = getenv("HEDDLE_PLACEMENT");

@@ -1,12 +1,13 @@
 /* test_order.c - the ordering rules, across lanes, devices, copies and pinned memory.
  *
- * Promise: A use waits for the last writer, a write for the readers; readers and disjoint bytes never wait for each
- * other.
+ * Promise: A use waits for the last writer, a write for readers; disjoint bytes wait for nothing.
+ *
+ * Readers never wait for each other.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what.
- * Times never show it.
+ * Always: a long kernel in front of work makes order visible, and so does the operation that
+ * finishes first. Times never show it.
  */
 #include "conformance.h"
 
@@ -37,7 +38,7 @@ static hd_buffer *device_buffer(world *w, size_t bytes, uint32_t word)
 
 enum { words = 3000, bytes = words * 4 };
 
-/* The writer is late: there is a long kernel before it in its lane. */
+/* The writer is late: a long kernel is in front of it in its lane. */
 static void late_write(world *w, hd_lane *lane, hd_buffer *y, uint32_t value, hd_ticket *out)
 {
     conf_slow_run(&w->slow, lane, NULL, 64, 4, NULL);
@@ -65,7 +66,8 @@ static void a_read_waits_for_the_write(void **state)
         CONF_FILLED(x, 0, i + 200, bytes); /* by the program */
         late_write(&w, w.a, x, i + 300, NULL);
         CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));
-        CONF_OK(conf_copy(w.c, w.k, pinned, 0, y, 0, words, NULL)); /* through a copy and a kernel */
+        /* through a copy and a kernel */
+        CONF_OK(conf_copy(w.c, w.k, pinned, 0, y, 0, words, NULL));
         uint32_t *p = NULL;
         CONF_OK(hd_map(pinned, HD_READ, (void **)&p));
         CONF_EQUAL(p[0], i + 300);
@@ -75,7 +77,7 @@ static void a_read_waits_for_the_write(void **state)
     conf_close(w.runtime);
 }
 
-/* A long reader adds up ones while other operations are to overwrite them. */
+/* A long reader adds up ones while other operations wait to overwrite them. */
 static void a_write_waits_for_the_readers(void **state)
 {
     (void)state;
@@ -162,7 +164,7 @@ static void a_write_waits_for_the_write(void **state)
     conf_close(w.runtime);
 }
 
-/* A chain over lanes, copies and pinned memory, each step of which needs the one before. */
+/* A chain over lanes, copies and pinned memory; each step needs the one before. */
 static void chains_over_everything(void **state)
 {
     (void)state;
@@ -189,8 +191,9 @@ static void chains_over_everything(void **state)
     conf_close(w.runtime);
 }
 
-/* A small piece of work is done although long work on other bytes, submitted before it, is not. Nor is the long
- * work done for a while after that. To look at once is not enough: the end of a lane's work is noticed a moment later. */
+/* Short work on other bytes ends although long work, submitted before it, runs on. The long work
+ * must also run for a while after that. One look is not enough: the end of a lane's work is noticed
+ * a moment later. */
 static void disjoint_ranges_do_not_wait(void **state)
 {
     (void)state;
@@ -250,7 +253,7 @@ static void readers_do_not_wait_for_readers(void **state)
     conf_close(w.runtime);
 }
 
-/* Unrelated work overtakes, and a fresh allocation is not held up by what runs. */
+/* Unrelated work overtakes, and running work does not hold up a fresh allocation. */
 static void lanes_are_independent(void **state)
 {
     (void)state;
@@ -277,7 +280,8 @@ static void lanes_are_independent(void **state)
     conf_close(w.runtime);
 }
 
-/* Many small ranges of one buffer, written and read in random lanes: each range has a history of its own. */
+/* Many small ranges of one buffer, written and read in random lanes: each range keeps its own
+ * history. */
 static void overlapping_ranges(void **state)
 {
     (void)state;
@@ -328,7 +332,7 @@ static void overlapping_ranges(void **state)
     conf_close(w.runtime);
 }
 
-/* ----------------------------------------------------------------------------------------------- several devices -- */
+/* ---- several devices ---- */
 
 /* Copies between all pairs, of several sizes, in both directions at once, after late writes. */
 static void copies_between_devices(const char *settings)
@@ -383,7 +387,7 @@ static void copies_between_devices(const char *settings)
                     CONF_OK(conf_copy(conf_default_lane(runtime, d), slow[d].kernels, from[d], 0, to[d], 0, n, NULL));
                 }
             }
-            for (int d = 0; d < count; d++) { /* once around: back where it was */
+            for (int d = 0; d < count; d++) { /* once around: back in its first place */
                 CONF_FILLED(from[d], 0, 0x100u + (uint32_t)d, n * 4);
             }
         }
@@ -414,8 +418,8 @@ static void copies_between_devices_in_a_ring(void **state)
     copies_between_devices("host_peers=ring");
 }
 
-/* Kernels on one device with the memory of another: they work, in order, where they reach it. Elsewhere the launch is refused before
- * anything runs. */
+/* Kernels on one device with the memory of another. If they reach it, they work, in order.
+ * Otherwise the launch is refused before anything runs. */
 static void kernels_with_memory_elsewhere(const char *settings, int *unreachable)
 {
     hd_runtime *runtime = conf_open(settings);
@@ -449,7 +453,8 @@ static void kernels_with_memory_elsewhere(const char *settings, int *unreachable
                 CONF_FAILS(conf_fill(lane, slow.kernels, x, 0, words, 9, NULL), HD_ERROR_UNREACHABLE);
                 CONF_FILLED(x, 0, 1, bytes);
                 CONF_FILLED(y, 0, 3, bytes);
-                CONF_OK(conf_fill(lane, slow.kernels, y, 0, words, 4, NULL)); /* the lane goes on */
+                /* the lane still works */
+                CONF_OK(conf_fill(lane, slow.kernels, y, 0, words, 4, NULL));
                 CONF_FILLED(y, 0, 4, bytes);
                 ++*unreachable;
                 if (conf_is_host(runtime)) {
@@ -516,7 +521,7 @@ static void kernels_with_a_ring_of_peers(void **state)
     conf_close(runtime);
 }
 
-/* Pinned memory is reached by every device, and ordered between them. */
+/* Every device reaches pinned memory, and its uses are ordered between them. */
 static void pinned_memory_between_devices(void **state)
 {
     (void)state;

@@ -1,10 +1,11 @@
-/* test_order_many.c - many unfinished uses of one buffer: submitting never waits for them, and holds up no other work.
+/* test_order_many.c - many unfinished uses of one buffer: a submission never waits for them, and
+ * they hold up no other work.
  *
- * Promise: Any number of unfinished uses of one buffer is submitted without waiting, and all their results count.
+ * Promise: Submissions never wait for unfinished uses of a buffer, and all results count.
  *
  * Threads: the main one, and more in some cases.
  * Locks: none.
- * Always: what is late is behind a long kernel. What has happened is seen by tickets, never by times.
+ * Always: late work is behind a long kernel. Tickets show what happened, never times.
  */
 #include "conformance.h"
 
@@ -17,7 +18,7 @@ typedef struct world {
     hd_runtime *runtime;
     conf_slow slow;
     conf_kernels k;
-    hd_lane *late; /* work there is behind the long kernel */
+    hd_lane *late; /* its work is behind the long kernel */
     hd_lane *other;
 } world;
 
@@ -39,7 +40,8 @@ static hd_buffer *device_buffer(world *w, size_t bytes, uint32_t word)
     return buffer;
 }
 
-/* Makes `lane` busy for long, then writes the parts there. *out is done when the last of them is. */
+/* Makes `lane` busy for long, then writes the parts there. *out is done when the last of them
+ * is. */
 static void write_parts(world *w, hd_lane *lane, hd_buffer *x, int parts, double ms, uint32_t value, hd_ticket *out)
 {
     conf_slow_run(&w->slow, lane, NULL, 0, ms, NULL);
@@ -48,7 +50,8 @@ static void write_parts(world *w, hd_lane *lane, hd_buffer *x, int parts, double
     }
 }
 
-/* Calls `body` with longer and longer work, until it returns that it came before the end of it: then nothing had waited. */
+/* Calls `body` with longer and longer work, until it returns that it came before the end of the
+ * work: then nothing waited. */
 static void before_the_end(bool (*body)(world *w, double ms), const char *settings)
 {
     world w;
@@ -75,7 +78,8 @@ static bool reads_all(world *w, double ms)
     bool before = !hd_done(last);
     CONF_FILLED(y, 0, 7, parts * part);
     CONF_OK(hd_device_get_stats(w->runtime, 0, &more));
-    CONF_TRUE(more.waits_inserted - stats.waits_inserted <= 4); /* one for the order, and those of the read */
+    /* one for the order, and those of the read */
+    CONF_TRUE(more.waits_inserted - stats.waits_inserted <= 4);
     hd_free(x);
     hd_free(y);
     return before;
@@ -87,7 +91,8 @@ static void a_reader_of_many_writers_is_submitted_at_once(void **state)
     before_the_end(reads_all, "lane_slots=4096");
 }
 
-/* A kernel reads x for long, and many copies into parts of it stand behind that. Then all of x is read. */
+/* A kernel reads x for long, and many copies into parts of it stand behind that. Then all of x is
+ * read. */
 static void read_behind_copies(const char *settings, int parts, bool fails)
 {
     world w;
@@ -104,7 +109,7 @@ static void read_behind_copies(const char *settings, int parts, bool fails)
     CONF_OK(conf_copy(w.late, w.k, y, 0, x, 0, (uint64_t)parts * part_words, NULL));
     int order = 7;
     for (int i = 0; i < parts; i++) {
-        order = (order + 7) % parts; /* neighbours are not in one lane one after the other */
+        order = (order + 7) % parts; /* no neighbours one after the other in one lane */
         CONF_OK(hd_copy(x, (size_t)order * part, source, (size_t)order * part, part, NULL));
     }
     hd_ticket read;
@@ -122,11 +127,11 @@ static void read_behind_copies(const char *settings, int parts, bool fails)
     conf_close(w.runtime);
 }
 
-/* The results of copies count one by one, however many there are. */
+/* The results of copies count one by one, for any number of copies. */
 static void one_failed_copy_of_many_fails_the_reader(void **state)
 {
     (void)state;
-    enum { parts = 611 }; /* prime, so that the copies come by all parts */
+    enum { parts = 611 }; /* prime, so that the copies visit all parts */
     read_behind_copies(NULL, parts, false);
     static const int failing[] = {1, 2, 13, 14, 300, parts - 1, parts};
     for (size_t i = 0; i < (CONF_SLOWNESS == 1 ? sizeof failing / sizeof failing[0] : 2); i++) {
@@ -221,7 +226,8 @@ typedef struct user {
     pthread_t thread;
 } user;
 
-/* Writes all of x, reads all of x into a buffer of its own, waits for x now and then. What is read is of one piece. */
+/* Writes all of x, reads all of x into its own buffer, and waits for x now and then. All words of a
+ * read must belong to one write. */
 static void *uses_all(void *argument)
 {
     user *u = argument;
@@ -234,7 +240,7 @@ static void *uses_all(void *argument)
     for (int i = 0; i < rounds; i++) {
         if (u->number == 0) {
             CONF_OK(conf_fill(lane, w->k, u->x, 0, long_parts * part_words, 100 + (uint32_t)i, NULL));
-            for (int p = 0; p < long_parts; p += 3) { /* and parts again, with the same */
+            for (int p = 0; p < long_parts; p += 3) { /* and parts again, with the same word */
                 CONF_OK(conf_fill(lane, w->k, u->x, (size_t)p * part, part_words, 100 + (uint32_t)i, NULL));
             }
         }
@@ -247,7 +253,7 @@ static void *uses_all(void *argument)
             CONF_OK(hd_read(y, 0, got, long_parts * part));
             for (int j = 1; j < long_parts * part_words; j++) {
                 bool same = got[j] == got[0];
-                /* between the write of all and those of its parts there may have been the write before */
+                /* the write before may have come between the write of all and those of its parts */
                 CONF_TRUE(same || (got[0] >= 100 && got[j] + 1 == got[0]) || (got[j] >= 100 && got[0] + 1 == got[j]));
             }
         }
@@ -280,8 +286,9 @@ static void threads_share_a_long_record(void **state)
     conf_close(w.runtime);
 }
 
-/* Readers of many segments are noted once, beside them. A writer of some of the bytes, or of all, waits for these readers all the same. It also
- * waits for a reader of only those bytes, whatever the writer's lane itself has read. */
+/* Readers of many segments are noted once, beside them. A writer of some of the bytes, or of all,
+ * still waits for these readers. It also waits for a reader of only those bytes, whatever the
+ * writer's lane itself read before. */
 static void write_behind_readers(bool of_all, bool writes_all)
 {
     enum { parts = 100 };

@@ -1,16 +1,17 @@
 /* test_pageable.c - hd_write and hd_read of all sizes.
  *
- * Promise: hd_write and hd_read move exactly the bytes asked for, for every size, with little pinned memory or none.
+ * Promise: hd_write and hd_read move exactly the bytes asked for, with any pinned memory.
  *
  * - around every edge of chunks and parts, and from odd places
  * - by many threads at once, and beside kernels
  * - with little pinned memory, with none, and with time limits
  *
- * While something is wrong: test_pageable_trouble.c.
+ * test_pageable_trouble.c tests them during failures.
  *
  * Threads: the main one, and those of a case.
  * Locks: none.
- * Always: what was written is what is read, nothing beside it changes, and after any failure everything works as before.
+ * Always: a read returns the bytes written, nothing beside them changes, and after any failure
+ * everything works as before.
  */
 #include "transfers.h"
 
@@ -31,14 +32,14 @@ static void try_edges(hd_buffer *buffer, size_t size, bool all)
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
         for (int around = -1; around <= 1; around++) {
             size_t bytes = edges[i] + (size_t)around, offset = offsets[seed % 7];
-            if ((!all && around == 0) || bytes > size - offset) { /* also -1 */
+            if ((!all && around == 0) || bytes > size - offset) { /* also for -1, a huge number */
                 continue;
             }
             uint8_t *source = data + seed % 61;
             conf_pattern(source, bytes, ++seed);
             CONF_OK(hd_write(buffer, offset, source, bytes));
             memcpy(model + offset, source, bytes);
-            memset(source, 0xdd, bytes); /* may be reused on return */
+            memset(source, 0xdd, bytes); /* the call returned, so the program may reuse it */
             size_t before = offset < 100 ? offset : 100,
                    after = size - offset - bytes < 100 ? size - offset - bytes : 100;
             holds(buffer, offset - before, model + offset - before, before + bytes + after, seed);
@@ -85,7 +86,7 @@ static void pinned_and_unified_buffers(void **state)
 
 typedef struct mover {
     hd_runtime *runtime;
-    hd_buffer *shared; /* its part of that */
+    hd_buffer *shared; /* it uses a part of that */
     size_t part, bytes;
     int number, rounds;
 } mover;
@@ -112,7 +113,7 @@ static void *move_about(void *argument)
     return NULL;
 }
 
-/* All of them on parts of one buffer of each device, and on a buffer of their own. */
+/* All threads move parts of one buffer of each device, and their own buffer. */
 static void move_at_once(const char *settings, int threads, size_t bytes, int rounds)
 {
     hd_runtime *runtime = conf_open(settings);
@@ -145,7 +146,8 @@ static void many_threads_at_once(void **state)
     }
 }
 
-/* Far more threads than there are chunks, which are small then. No two threads may wait for each other. */
+/* Far more threads than there are chunks, which are small then. No two threads may wait for each
+ * other. */
 static void hundreds_of_threads_and_few_chunks(void **state)
 {
     (void)state;
@@ -167,7 +169,8 @@ static void pinned_memory_is_bounded(void **state)
     conf_pattern(data, size, 7);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         hd_runtime *runtime = conf_open_with("%s copy_threads=8", limits[i].settings);
-        for (int d = 0; d < hd_device_count(runtime); d++) { /* chunks go where they are needed */
+        /* chunks go to the devices that need them */
+        for (int d = 0; d < hd_device_count(runtime); d++) {
             hd_buffer *buffer = make(runtime, d, size);
             CONF_OK(hd_write(buffer, 0, data, size));
             holds(buffer, 0, data, size, 0);
@@ -178,15 +181,16 @@ static void pinned_memory_is_bounded(void **state)
         }
         hd_memory_stats stats = pinned_stats(runtime);
         CONF_TRUE(stats.reserved_peak_bytes <= limits[i].most);
-        CONF_EQUAL(stats.live_count, 0); /* the chunks are not the program's, */
-        hd_buffer *mine = NULL;          /* and they give back what it needs */
+        CONF_EQUAL(stats.live_count, 0); /* the chunks do not belong to the program, */
+        hd_buffer *mine = NULL;          /* and they make room for its buffers */
         CONF_OK(hd_alloc_host(runtime, i == 0 ? 2 * MIB : limits[i].most / 2, &mine));
         conf_close(runtime);
     }
     free(data);
 }
 
-/* The program has taken all pinned memory. A transfer fails, moves nothing, and works again when there is some. */
+/* The program took all pinned memory. A transfer fails, moves nothing, and works again once there
+ * is some. */
 static void without_pinned_memory(void **state)
 {
     (void)state;
@@ -210,7 +214,7 @@ static void without_pinned_memory(void **state)
     CONF_FILLED(buffer, 0, 0x11111111u, size);
     CONF_OK(hd_write(buffer, 0, data, size));
     holds(buffer, 0, data, size, 1);
-    /* what the chunks keep is little, and what the program keeps leaves some for those there are */
+    /* the chunks keep little, and the program leaves enough for the existing chunks */
     CONF_OK(hd_alloc_host(runtime, MIB, &all));
     CONF_OK(hd_write(buffer, 1, data, size - 1));
     holds(buffer, 1, data, size - 1, 1);
@@ -237,7 +241,8 @@ static void chunks_under_way_are_waited_for(void **state)
     conf_close(runtime);
 }
 
-/* With room for small chunks alone boxes, and copies between devices that go through pinned memory, use these. */
+/* With room for small chunks only, boxes use these, and so do copies between devices through pinned
+ * memory. */
 static void little_pinned_memory_is_enough(void **state)
 {
     (void)state;
@@ -269,7 +274,7 @@ static void little_pinned_memory_is_enough(void **state)
 
 /* ---- time limits ---- */
 
-/* All of it in steps, each of which is tried until it is done within the time limit. */
+/* Moves all of it in steps, and tries each until it succeeds within the time limit. */
 static void move_in_steps(hd_buffer *buffer, uint8_t *memory, size_t bytes, bool reads)
 {
     const size_t step = 512 * KIB;
@@ -282,8 +287,9 @@ static void move_in_steps(hd_buffer *buffer, uint8_t *memory, size_t bytes, bool
     }
 }
 
-/* Behind a kernel that runs until its flag ends it, a read gives up. So does a write that needs more chunks than there are. This is repeated
- * until a chunk lost each time would be missed. Then all is as before. */
+/* Behind a kernel that runs until its flag ends it, a read gives up. A write that needs more chunks
+ * than there are gives up, too. The case repeats this until a chunk lost each time would be missed.
+ * Then everything works as before. */
 static void time_limits(void **state)
 {
     (void)state;
@@ -304,7 +310,8 @@ static void time_limits(void **state)
         hd_lane *lane = NULL;
         CONF_OK(hd_lane_create(runtime, 0, &lane));
         hd_ticket filled;
-        CONF_OK(conf_fill(lane, builtin, held, 0, size / 4, 0, &filled)); /* loaded before the gate is shut */
+        /* loaded before the gate is shut */
+        CONF_OK(conf_fill(lane, builtin, held, 0, size / 4, 0, &filled));
         CONF_OK(hd_wait(filled, 60 * CONF_SECOND));
         wk_gate gate;
         wk_gate_shut(&gate, runtime, lane, k);
@@ -314,13 +321,20 @@ static void time_limits(void **state)
             CONF_FAILS_WITH(hd_read(held, 0, got, size), HD_ERROR_TIMEOUT, "transfer_timeout");
             CONF_FAILS_WITH(hd_read(held, 3, got, 1000), HD_ERROR_TIMEOUT, "transfer_timeout");
         }
+        hd_buffer *full[32] = {NULL};
         for (int i = 0; i < rounds; i++) {
             CONF_FAILS_WITH(hd_write(held, 0, data, size), HD_ERROR_TIMEOUT, "transfer_timeout");
+            for (int n = 0; i == 0 && n < 32 && hd_alloc_host(runtime, 1024 * KIB, &full[n]) == HD_OK; n++) {
+            } /* all pinned memory: its own chunks come back only behind the kernel */
+        }
+        for (int n = 0; n < 32; n++) {
+            hd_free(full[n]);
         }
         CONF_TRUE(!hd_done(filled));
         wk_gate_open(&gate);
         CONF_OK(hd_wait(filled, 60 * CONF_SECOND));
-        CONF_OK(hd_buffer_wait(held, HD_READ_WRITE, 60 * CONF_SECOND)); /* parts of the writes that gave up, too */
+        /* parts of the writes that gave up, too */
+        CONF_OK(hd_buffer_wait(held, HD_READ_WRITE, 60 * CONF_SECOND));
         move_in_steps(held, data, size, false);
         move_in_steps(held, got, size, true);
         CONF_SAME(got, data, size);
@@ -329,8 +343,8 @@ static void time_limits(void **state)
     }
 }
 
-/* Large transfers are held up, with all their chunks waiting. They hold up no other device's transfers, nor small ones of the same device, nor
- * the copy threads. */
+/* Large transfers are held up, with all their chunks waiting. They hold up no transfers of other
+ * devices, no small ones of the same device, and no copy threads. */
 typedef struct blocked {
     hd_buffer *buffer;
     uint8_t *data;
@@ -392,7 +406,8 @@ static void a_device_that_is_held_up_holds_up_no_other(void **state)
 
 /* ---- order ---- */
 
-/* A part of the buffer is changed by a kernel between a write and a read, and between a read and a write. */
+/* A kernel changes a part of the buffer between a write and a read, and between a read and a
+ * write. */
 static void transfers_and_kernels_take_turns(void **state)
 {
     (void)state;
@@ -416,7 +431,8 @@ static void transfers_and_kernels_take_turns(void **state)
         CONF_SAME(got, model, size);
         from = conf_below(&r, words - 1), n = 1 + conf_below(&r, words - from);
         conf_pattern(model + from, n * 4, round);
-        CONF_OK(conf_fill(lane, k, buffer, from * 4, n, 1, NULL)); /* before the write: gone */
+        /* before the write: overwritten */
+        CONF_OK(conf_fill(lane, k, buffer, from * 4, n, 1, NULL));
         CONF_OK(hd_write(buffer, from * 4, model + from, n * 4));
         CONF_OK(hd_copy(far, 0, buffer, 0, size, NULL));
         CONF_OK(conf_fill(lane, k, buffer, 0, words, 2, NULL)); /* behind the copy */

@@ -1,15 +1,17 @@
-/* test_pageable_trouble.c - hd_write and hd_read while buffers go, while a device is lost, in a child process, and while driver calls fail.
+/* test_pageable_trouble.c - hd_write and hd_read while buffers are freed, while a device is lost,
+ * in a child process, and while driver calls fail.
  *
- * Promise: A read without an error has the right bytes while buffers go, devices are lost and driver calls fail.
+ * Promise: A read without an error is right despite frees, losses and failing driver calls.
  *
  * Threads: the main one, and those of a case.
  * Locks: none.
- * Always: what is read without an error is what was written, and after any failure everything works as before.
+ * Always: a read without an error returns the bytes written, and after any failure everything works
+ * as before.
  */
 #include "sweep.h"
 #include "transfers.h"
 
-/* ---- buffers that go ---- */
+/* ---- buffers that are freed ---- */
 
 typedef struct target {
     _Atomic(hd_buffer *) buffer;
@@ -35,7 +37,9 @@ static void buffers_are_freed_meanwhile(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* a structure is read while its next owner changes it; what was read counts only if the handle is still good then */
+        /* a structure is read while its next owner changes it; the value counts only if the handle
+         * is still valid then */
+        skip();
     }
     hd_runtime *runtime = conf_open("copy_threads=2");
     enum { threads = 3 };
@@ -150,7 +154,7 @@ static void a_child_process_cannot_transfer(void **state)
     hd_buffer *buffer = make(runtime, 0, size);
     uint8_t *data = conf_memory(size);
     conf_pattern(data, size, 6);
-    CONF_OK(hd_write(buffer, 0, data, size)); /* the copying threads are there */
+    CONF_OK(hd_write(buffer, 0, data, size)); /* starts the copying threads */
     pid_t child = fork();
     CONF_TRUE(child >= 0);
     if (child == 0) {
@@ -178,7 +182,8 @@ static bool told(const char *settings, hd_status status, const char *call)
     return status == HD_OK;
 }
 
-/* Writes and reads with a driver call that fails: what is read without an error is right. False: nothing failed. */
+/* Writes and reads while a driver call fails: a read without an error is right. False: nothing
+ * failed. */
 static bool transfer_with(const char *settings, const uint8_t *data, uint8_t *got, size_t bytes)
 {
     hd_runtime *runtime = NULL;
@@ -221,7 +226,9 @@ static void driver_calls_that_fail(void **state)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
 #if CONF_TSAN
         if (*ways[w].plus && !conf_on_gpus && strcmp(getenv("HEDDLE_PLACEMENT"), "process") != 0) {
-            continue; /* a device whose loss is made up works on, and writes to memory that is given back meanwhile */
+            /* a device with a simulated loss still works, and writes to memory that was given
+             * back */
+            continue;
         }
 #endif
         conf_random r = {conf_number_from("HEDDLE_SEED", 1) + w};
@@ -235,7 +242,8 @@ static void driver_calls_that_fail(void **state)
             bool failed = transfer_with(settings, data, got, size);
             hits += failed;
             clean = failed ? 0 : clean + 1;
-            double spent = (double)(conf_now() - start) / 1e9; /* as many of the calls as there is time for */
+            /* as many of the calls as the time allows */
+            double spent = (double)(conf_now() - start) / 1e9;
             int most = runs < 8 || spent < seconds / 2 ? 8 : spent < seconds ? 40 : 400;
             n += 1 + (int)conf_below(&r, (uint64_t)most);
         }

@@ -1,15 +1,17 @@
-/* test_pairs.c - every pair of public calls on one object by two threads, of which one ends the object: refused or done, never undefined.
+/* test_pairs.c - every pair of public calls on one object by two threads, one of which ends the
+ * object: refused or done, never undefined.
  *
  * Promise: Any call that crosses the end of its object is refused or done, never undefined.
  * Tier: stress.
  *
- * make_pairs makes the list of calls, and of the handles that each is given, from the public headers when this is compiled. How a call
- * is made stands in pairs_calls.h: without that for every public function this does not compile. A function that looks as if it ended an object, and
- * is neither in `ends` nor in `no_ends`, fails the first case by name.
+ * At compile time make_pairs makes the list of calls and of their handles from the public headers.
+ * Without a recipe in pairs_calls.h for every public function this file does not compile. A
+ * function that seems to end an object, but is neither in `ends` nor in `no_ends`, fails the first
+ * case by name.
  *
- * One thread makes the call over and over, with the handle that is there. The other one, the main one, makes objects and ends them. It ends each
- * while a call is at it or between two of them. A call may return what is allowed for good and for stale handles, and nothing else. Afterwards
- * nothing that was ended is left.
+ * One thread makes the call over and over, with the current handle. The main thread makes objects
+ * and ends them, each during a call or between two of them. A call may return only statuses that
+ * are allowed for good and for stale handles. Afterwards nothing of the ended objects is left.
  *
  * Environment:
  * - HEDDLE_PAIR_MS: how long each pair runs, at least LEAST_ENDS times
@@ -17,7 +19,7 @@
  *
  * Threads: the main one and one caller.
  * Locks: none.
- * Always: a call that begins once an end is over returns HANDLE.
+ * Always: a call that begins after an end returned returns HANDLE.
  */
 #include "pairs_calls.h"
 #include <sched.h>
@@ -75,8 +77,9 @@ static void end_claim(things *t)
     hd_claim_end(t->claim, HD_OK);
 }
 
-/* Fills the buffer under the thread sanitizer. Reading bytes that were never written waits for no work, since they are undefined: work of the
- * memory's former owner may still be writing there. The thread sanitizer reports that, and gets a buffer that was written. */
+/* Fills the buffer under the thread sanitizer. A read of unwritten bytes waits for no work, since
+ * they are undefined: work of the memory's former owner may still write there. The thread sanitizer
+ * would report that. */
 static void begin_content(hd_buffer *buffer)
 {
     if (CONF_TSAN) {
@@ -117,7 +120,8 @@ static void make_kept_buffer(things *t, uint64_t turn)
 {
     const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     CONF_OK(hd_alloc_with(conf_default_lane(t->runtime, 0), PAIR_BYTES, &keep, &t->buffer));
-    CONF_OK(hd_fill(t->buffer, 0, 0, PAIR_BYTES, NULL)); /* else a save reads what a former owner's work still writes */
+    /* otherwise a save reads bytes that work of a former owner still writes */
+    CONF_OK(hd_fill(t->buffer, 0, 0, PAIR_BYTES, NULL));
     if (turn % 2 == 0) {
         CONF_OK(hd_buffer_save(t->buffer, NULL));
     }
@@ -181,7 +185,8 @@ static const struct pair_end {
 };
 enum { ENDS = sizeof ends / sizeof ends[0] };
 
-static const char *const no_ends[] = {"hd_unmap", "hd_trace_stop", "hd_range_pop", "hd_close" /* below */};
+/* hd_close has a case of its own */
+static const char *const no_ends[] = {"hd_unmap", "hd_trace_stop", "hd_range_pop", "hd_close"};
 
 static bool is_in(const char *name, const char *const *list, size_t n)
 {
@@ -208,7 +213,7 @@ static void every_end_is_known(void **state)
     }
 }
 
-/* ---- what a call may return ---- */
+/* ---- statuses that a call may return ---- */
 
 static bool may_say(const char *name, hd_status status)
 {
@@ -245,7 +250,7 @@ typedef struct pair {
     const struct pair_call *call;
     const struct pair_end *end;
     things made[MOST_ENDS];
-    _Atomic(things *) now; /* NULL: it is over */
+    _Atomic(things *) now; /* NULL: the test is over */
     atomic_ullong made_calls;
     uint64_t good; /* calls that did not return HANDLE */
 } pair;
@@ -266,7 +271,8 @@ static void *caller(void *context)
     return NULL;
 }
 
-/* Waits until the caller has ended n calls from this moment on. With two, the second call began after this moment. */
+/* Waits until the caller has ended n calls from this moment on. With two, the second call began
+ * after this moment. */
 static void await_calls(pair *p, unsigned n)
 {
     unsigned long long before = atomic_load(&p->made_calls);
@@ -283,11 +289,12 @@ static void a_moment(conf_random *r)
     }
 }
 
-/* Fails the case when the call returns something else than HANDLE for what was ended. */
+/* Fails the case if the call returns anything but HANDLE for ended objects. */
 static void check_stale(const pair *p, const things *t)
 {
     static const char *const values[] = {"hd_buffer_", "hd_lane_",
-                                         "hd_tensor_"}; /* these return no status, or have no handle */
+                                         /* these return no status, or take no handle */
+                                         "hd_tensor_"};
     things mine = *t;
     hd_status status = p->call->call(&mine);
     bool of_value = false;
@@ -301,7 +308,8 @@ static void check_stale(const pair *p, const things *t)
     }
 }
 
-/* Freed bytes that are still held. With memory_debug a thread of the library may still have to look at some: not for long, as all work is over. */
+/* Freed bytes that are still held. With memory_debug a thread of the library may still check some,
+ * but not for long, as all work is over. */
 static uint64_t held_in_the_end(hd_runtime *runtime)
 {
     int64_t until = conf_now() + 60 * CONF_SECOND;
@@ -322,7 +330,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     uint64_t live = pool_stats(base->runtime, 0).live_count,
              pinned = pool_stats(base->runtime, HD_DEVICE_HOST).live_count;
     int64_t until =
-        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_SLOWNESS > 1 ? 40 : 20) * CONF_MILLISECOND;
+        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_SLOWNESS > 1 ? 20 : 12) * CONF_MILLISECOND;
     pthread_t thread;
     int i = 0, most = end->make == make_piece ? MOST_PIECES : MOST_ENDS;
     for (; i < most && (i < LEAST_ENDS || conf_now() < until); i++) {
@@ -342,12 +350,12 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     }
     atomic_store(&p.now, NULL);
     CONF_EQUAL(pthread_join(thread, NULL), 0);
-    if (p.good == 0) { /* at least the first object was there during a whole call */
+    if (p.good == 0) { /* at least the first object existed during a whole call */
         conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): only stale handles: %s", call->name, end->name,
                      end->object, hd_message());
     }
     CONF_OK(hd_lane_wait(base->lane, 60 * CONF_SECOND));
-    hd_hold_destroy(base->hold); /* what calls have added to it */
+    hd_hold_destroy(base->hold); /* with all that calls added to it */
     CONF_OK(hd_hold_create(base->runtime, &base->hold));
     uint64_t live_now = pool_stats(base->runtime, 0).live_count,
              pinned_now = pool_stats(base->runtime, HD_DEVICE_HOST).live_count, held = held_in_the_end(base->runtime);
@@ -360,7 +368,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     }
 }
 
-/* A file in memory that has the image, the same for all turns. */
+/* Returns a file in memory with the image, the same for all turns. */
 static int image_descriptor(const void *image, size_t bytes)
 {
     static int descriptor = -1;
@@ -387,8 +395,8 @@ static void equip(things *t, hd_runtime *runtime)
     make_module(t, 0);
 }
 
-/* On GPUs a library of matrix products keeps a workspace for each lane of the device that has made a product.
- * Workspaces are no leak, so all lanes have theirs before anything is counted. */
+/* On GPUs a library of matrix products keeps a workspace for each lane of the device that made a
+ * product. Workspaces are no leak, so all lanes get theirs before the test counts. */
 static void open_libraries(hd_runtime *runtime)
 {
     hd_lane *lanes[256];
@@ -403,7 +411,7 @@ static void open_libraries(hd_runtime *runtime)
     }
 }
 
-/* `ended`: kinds of objects that are ended, as bits. */
+/* `ended`: kinds of objects to end, as bits. */
 static void run_pairs(const char *settings, uint32_t ended)
 {
     hd_runtime *runtime =
@@ -437,7 +445,7 @@ static void calls_cross_ends(void **state)
     run_pairs("", ~0u);
 }
 
-/* hd_free looks at guards, and stale handles are reported. */
+/* hd_free checks guards, and stale handles are reported. */
 static void calls_cross_ends_with_guards(void **state)
 {
     (void)state;
@@ -446,15 +454,16 @@ static void calls_cross_ends_with_guards(void **state)
 
 /* ---- hd_device_restart ---- */
 
-/* Of objects of a device that is lost, or was. */
+/* For objects of a device that is lost, or was. */
 static bool may_say_lost(const char *name, hd_status status)
 {
     return may_say(name, status) || status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_LANE_FAILED ||
            status == HD_ERROR_FAILED || status == HD_ERROR_TIMEOUT;
 }
 
-/* Makes all calls in turn, but those that end what others need. hd_loss_next and hd_device_restart are left out as well, since the main
- * thread waits for the loss, and looks at the lost device. */
+/* Makes all calls in turn, except those that end objects that others need. It also leaves out
+ * hd_loss_next and hd_device_restart: the main thread waits for the loss, and uses the lost
+ * device. */
 static void *calls_all(void *context)
 {
     pair *p = context;
@@ -478,7 +487,8 @@ static void *calls_all(void *context)
     }
 }
 
-/* The device goes, comes back, and what was lost with it is freed, while all other calls are made. */
+/* The device is lost and restarts, and the case frees the lost objects, while another thread makes
+ * all other calls. */
 static void calls_cross_restarts(void **state)
 {
     (void)state;
@@ -542,7 +552,8 @@ static void calls_after_close_are_refused(void **state)
     CONF_FAILS(hd_lane_wait(t.lane, 0), HD_ERROR_HANDLE);
 }
 
-/* Everything at once is what hd_close ends. On GPUs a worker takes a second to open: there each call's turn comes by HEDDLE_SEED. */
+/* hd_close ends all objects at once. On GPUs a worker takes a second to open: there HEDDLE_SEED
+ * decides each call's turn. */
 static void calls_cross_close(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-/* test_peer.c - verified peer access: which pairs are found usable, and which are found faulty and avoided.
+/* test_peer.c - verified peer access: pairs that are usable, and faulty pairs that Heddle avoids.
  *
- * Promise: A pair of devices uses each other's memory only where a test has shown that the bytes arrive.
+ * Promise: Devices use each other's memory only after a test showed that the bytes arrive.
  *
  * Threads: the main one.
  * Locks: none.
  */
 #include "peers.h"
 
-/* -------------------------------------------------------------------------------------------------- all is well -- */
+/* ---- all is well ---- */
 
 static void every_pair_gets_a_verdict(void **state)
 {
@@ -51,7 +51,7 @@ static void every_pair_gets_a_verdict(void **state)
     }
 }
 
-/* Numbers in the runtime are not the driver's. */
+/* Numbers in the runtime are not those of the driver. */
 static void devices_may_be_chosen(void **state)
 {
     (void)state;
@@ -73,7 +73,8 @@ static void devices_may_be_chosen(void **state)
     conf_close(runtime);
 }
 
-/* A test of other devices than the intended ones shows nothing about these: their numbers may have changed for the test's process. */
+/* A test of the wrong devices shows nothing about the intended ones: the test's process may number
+ * devices differently. */
 static void devices_are_known_by_name(void **state)
 {
     (void)state;
@@ -81,7 +82,8 @@ static void devices_are_known_by_name(void **state)
         skip();
     }
     make_script();
-    write_text("extra", "devices=0:1"); /* wrong: the test has the device that uses the memory first */
+    /* wrong: for the test, the device that uses the memory is the first */
+    write_text("extra", "devices=0:1");
     hd_runtime *runtime = open_with_script("host_devices=2 host_corrupt=0>1");
     hd_peer_info info = ask(runtime, 1, 0);
     CONF_EQUAL(info.verdict, HD_PEER_INCONCLUSIVE);
@@ -117,7 +119,7 @@ static void bad_arguments_are_refused(void **state)
     } larger = {.info.size = sizeof larger, .more = "later"};
     CONF_OK(hd_peer_check(runtime, 0, 0, &larger.info));
     CONF_EQUAL(larger.info.size, sizeof larger);
-    CONF_EQUAL(larger.more[0], 0); /* fields that this library does not have */
+    CONF_EQUAL(larger.more[0], 0); /* fields that this library does not know */
     conf_close(runtime);
     CONF_FAILS(hd_peer_check(runtime, 0, 0, &info), HD_ERROR_HANDLE);
     if (conf_on_gpus) {
@@ -130,10 +132,10 @@ static void bad_arguments_are_refused(void **state)
     CONF_FAILS(conf_try_open("peer_timeout=5", &unused), HD_ERROR_OPTION);
 }
 
-/* -------------------------------------------------------------------------------------- peers that do not deliver -- */
+/* ---- peers that lose bytes ---- */
 
-/* The fault is found at the first use, and the pair is never used. The other direction, which is good, is used all
- * the same. */
+/* The first use finds the fault, and the pair is never used. The other direction, which is good, is
+ * used. */
 static void corrupt_peers_are_avoided(void **state)
 {
     (void)state;
@@ -175,7 +177,8 @@ static void corrupt_peers_are_avoided(void **state)
     conf_close(runtime);
 }
 
-/* Names as long as they may be, with the longest reason: the message still has both devices and both ways out. */
+/* The longest names, with the longest reason: the message still contains both devices and both
+ * remedies. */
 static void long_names_leave_room_for_the_ways_out(void **state)
 {
     (void)state;
@@ -195,7 +198,7 @@ static void long_names_leave_room_for_the_ways_out(void **state)
     if (!image) {
         skip();
     }
-    char extra[151]; /* an option that the test's program refuses, and names */
+    char extra[151]; /* an option that the test program refuses, and names */
     memset(extra, 'o', 148);
     snprintf(extra + 148, 3, "=1");
     write_text("extra", extra);
@@ -223,7 +226,7 @@ static void peers_that_hang_are_found_out(void **state)
     if (!on_host()) {
         skip();
     }
-    /* as long a limit as the test needs to get so far, here and now */
+    /* the limit is as long as the test needs to get so far on this machine */
     for (int limit = 1000;; limit *= 2) {
         hd_runtime *runtime = conf_open_with("host_devices=2 host_corrupt=0>1:hang peer_timeout=%d cache=none", limit);
         hd_peer_info info = ask(runtime, 0, 1);
@@ -239,7 +242,7 @@ static void peers_that_hang_are_found_out(void **state)
     }
 }
 
-/* Kernels may use it, copies go the other way. Both are right. */
+/* Kernels may use it, copies take another route. Both are right. */
 static void slow_peers_are_for_kernels(void **state)
 {
     (void)state;
@@ -259,7 +262,7 @@ static void slow_peers_are_for_kernels(void **state)
     conf_close(runtime);
 }
 
-/* ... and what copies do not use takes none of a device's eight places for peers. */
+/* ... and a pair that copies do not use takes none of a device's eight places for peers. */
 static void slow_peers_take_no_place(void **state)
 {
     (void)state;
@@ -282,7 +285,7 @@ static void slow_peers_take_no_place(void **state)
     conf_close(runtime);
 }
 
-/* A device can use the memory of eight others. The ninth is refused, and copied to and from all the same. */
+/* A device can use the memory of eight others. The ninth is refused; copies to and from it work. */
 static void the_ninth_peer_is_refused(void **state)
 {
     (void)state;
@@ -294,7 +297,7 @@ static void the_ninth_peer_is_refused(void **state)
     hd_buffer *x[10];
     make_buffers(runtime, x, 10);
     for (int owner = 1; owner < 10; owner++) {
-        expect_good(runtime, 0, owner); /* as far as the test can show, which has two devices */
+        expect_good(runtime, 0, owner); /* the test uses only two devices, so it finds no limit */
     }
     for (int owner = 1; owner <= 8; owner++) {
         CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
@@ -309,16 +312,17 @@ static void the_ninth_peer_is_refused(void **state)
         CONF_FILLED(x[owner], 0, 50u + (uint32_t)owner, bytes);
         copies_are_right(runtime, 0, owner);
     }
-    kernels_are_right(runtime, 9, 0); /* it has room */
+    kernels_are_right(runtime, 9, 0); /* device 9 still has places */
     kernels_are_right(runtime, 0, 8);
     conf_close(runtime);
-    /* it was this runtime's matter, and not the pair's */
+    /* the limit concerned that runtime, and not the pair */
     runtime = conf_open("host_devices=10 host_memory=32M");
     kernels_are_right(runtime, 0, 9);
     conf_close(runtime);
 }
 
-/* What the driver cannot map now is reported with its code, and it is tried again with the next use. */
+/* If the driver cannot map memory now, the message reports its code, and the next use tries
+ * again. */
 static void what_cannot_be_mapped_is_said(void **state)
 {
     (void)state;

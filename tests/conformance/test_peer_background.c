@@ -1,10 +1,11 @@
-/* test_peer_background.c - copies between two devices whose pair is being tested.
+/* test_peer_background.c - copies between two devices while a test of their pair runs.
  *
- * Promise: While a pair is tested its copies go through pinned memory, and kernels wait for the verdict.
+ * Promise: During a test of a pair, copies go through pinned memory, and kernels wait.
  *
- * Once there is a verdict, copies go by the peers' way. hd_close ends a test.
+ * Kernels wait for the verdict. After it, copies take the direct route. hd_close ends a test.
  *
- * The devices that worked on a copy show its way. A peer's copy is one device's operation. One through pinned memory is both devices'.
+ * The devices that work on a copy show its route. A direct copy is an operation of one device, one
+ * through pinned memory of both.
  *
  * Threads: the main one, and those of a case.
  * Locks: none.
@@ -24,7 +25,8 @@ static uint64_t operations(hd_runtime *runtime, int device)
 
 enum { BY_SOURCE = 1, BY_DESTINATION = 2, STAGED = BY_SOURCE | BY_DESTINATION };
 
-/* Copies a small buffer to the other device, and waits. Returns which of the devices worked on it. */
+/* Copies a small buffer to the other device, and waits. Returns which of the devices worked on
+ * it. */
 static int copy_once(hd_runtime *runtime, hd_buffer *dst, int dst_device, hd_buffer *src, int src_device)
 {
     CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 60 * CONF_SECOND)); /* only the copy counts */
@@ -37,7 +39,8 @@ static int copy_once(hd_runtime *runtime, hd_buffer *dst, int dst_device, hd_buf
     return by | (operations(runtime, dst_device) > at_dst ? BY_DESTINATION : 0);
 }
 
-/* A runtime of two devices whose test does not come to an end while there is "wait". Skips where no thread finds out beside the program. */
+/* Opens a runtime of two devices whose test does not end while "wait" exists. Skips the case if no
+ * thread tests pairs beside the program. */
 static hd_runtime *open_waiting(const char *more)
 {
     if (!on_host()) {
@@ -62,7 +65,7 @@ static void await_test(void)
     }
 }
 
-/* The way of a pair whose test finds nothing wrong. A busy machine may make it slow. */
+/* Returns the route of a pair whose test finds no fault. A busy machine may make the pair slow. */
 static int good_way(hd_runtime *runtime)
 {
     hd_peer_info info = ask(runtime, 0, 1);
@@ -70,7 +73,7 @@ static int good_way(hd_runtime *runtime)
     return info.verdict == HD_PEER_USABLE ? BY_SOURCE : STAGED;
 }
 
-/* Copies until they go that way: the verdict is applied a moment after it is there. */
+/* Copies until the copies take that route: the verdict applies a moment after it is known. */
 static void await_way(hd_runtime *runtime, hd_buffer *dst, int dst_device, hd_buffer *src, int src_device, int way)
 {
     while (copy_once(runtime, dst, dst_device, src, src_device) != way) {
@@ -89,7 +92,7 @@ static void copies_go_on_while_their_pair_is_tested(void **state)
         CONF_EQUAL(copy_once(runtime, x[0], 0, x[1], 1), STAGED);
         copies_are_right(runtime, 0, 1);
     }
-    await_test(); /* it was begun, and has not ended */
+    await_test(); /* it began, and did not end */
     CONF_FILLED(x[1], 0, 1000, 4096);
     CONF_EQUAL(copy_once(runtime, x[1], 1, x[0], 0), STAGED);
     remove_file("wait");
@@ -98,14 +101,14 @@ static void copies_go_on_while_their_pair_is_tested(void **state)
     kernels_are_right(runtime, 0, 1);
     CONF_EQUAL(count_runs(), 1);
     conf_close(runtime);
-    /* a copy does not wait for what a file has, either */
+    /* a copy does not wait for the content of a file, either */
     runtime = open_with_script("host_devices=2");
     make_buffers(runtime, x, 2);
     CONF_EQUAL(copy_once(runtime, x[1], 1, x[0], 0) & BY_SOURCE, BY_SOURCE);
     await_way(runtime, x[1], 1, x[0], 0, good_way(runtime));
     CONF_TRUE(ask(runtime, 0, 1).remembered);
     conf_close(runtime);
-    /* after a check of the pair copies go that way at once */
+    /* after a check of the pair copies take that route at once */
     runtime = open_with_script("host_devices=2");
     make_buffers(runtime, x, 2);
     int way = good_way(runtime);
@@ -128,16 +131,17 @@ static void either_route_keeps_the_order(void **state)
     CONF_OK(hd_lane_create(runtime, 0, &lane));
     wk_gate gate;
     wk_gate_shut(&gate, runtime, lane, k);
-    CONF_OK(
-        conf_fill(lane, conf_builtins(runtime), x[0], 0, words, 1, NULL)); /* behind the gate, like all of the rest */
+    /* behind the gate, like all of the rest */
+    CONF_OK(conf_fill(lane, conf_builtins(runtime), x[0], 0, words, 1, NULL));
     CONF_OK(hd_copy(x[1], 0, x[0], 0, bytes, NULL));
     await_test();
     CONF_OK(wk_add_one(conf_default_lane(runtime, 1), k, x[1], words, NULL));
     remove_file("wait");
     CONF_OK(conf_fill(conf_default_lane(runtime, 0), conf_builtins(runtime), y[1], 0, words, 5,
-                      NULL)); /* there is a verdict */
+                      NULL)); /* the verdict is known by now */
     hd_ticket ticket;
-    CONF_OK(hd_copy(x[0], 4, x[1], 0, bytes - 4, &ticket)); /* reads what the first one writes, writes what it reads */
+    CONF_OK(hd_copy(x[0], 4, x[1], 0, bytes - 4,
+                    &ticket)); /* reads the destination of the first copy, and writes its source */
     CONF_OK(hd_copy(x[1], 4, x[0], 0, bytes - 4, &ticket));
     CONF_OK(wk_add_one(conf_default_lane(runtime, 0), k, x[0], words, NULL));
     CONF_TRUE(!hd_done(ticket));
@@ -156,7 +160,7 @@ static void either_route_keeps_the_order(void **state)
     conf_close(runtime);
 }
 
-/* Corrupt pairs stay with pinned memory, or are used the other way round. */
+/* Corrupt pairs stay with pinned memory, or are used in the other direction. */
 static void a_bad_verdict_keeps_copies_away(void **state)
 {
     (void)state;
@@ -244,7 +248,7 @@ static void kernels_wait_for_the_verdict(void **state)
     conf_close(runtime);
 }
 
-/* How many processes run in the case's folder, as the script does. */
+/* Counts the processes that run in the case's folder, as the script does. */
 static int count_tests(void)
 {
     int n = 0;
@@ -275,14 +279,15 @@ static void hd_close_ends_a_test(void **state)
         }
         asker askers[3];
         if (round > 0) {
-            begin_askers(askers, runtime, x[1]); /* in the last round they begin the test themselves */
+            /* in the last round they begin the test themselves */
+            begin_askers(askers, runtime, x[1]);
             await_test();
         }
         hd_error none = {.size = sizeof none}, left = {.size = sizeof left};
         hd_last_error(&none);
         conf_close(runtime);
         hd_last_error(&left);
-        CONF_TRUE(strcmp(none.message, left.message) == 0); /* hd_close has left nothing */
+        CONF_TRUE(strcmp(none.message, left.message) == 0); /* hd_close left no message */
         for (int i = 0; i < 3 && round > 0; i++) {
             CONF_EQUAL(pthread_join(askers[i].thread, NULL), 0);
             CONF_EQUAL(askers[i].status, HD_ERROR_HANDLE);
@@ -294,7 +299,7 @@ static void hd_close_ends_a_test(void **state)
     }
 }
 
-/* A test that could not be made is tried again by a later copy, and none of them fails. */
+/* A later copy repeats a test that could not run, and no copy fails. */
 static void what_could_not_be_tested_stays_staged(void **state)
 {
     (void)state;

@@ -1,13 +1,14 @@
-/* test_peer_meanwhile.c - verified peer access: what goes on while pairs are tested, and what changes later.
+/* test_peer_meanwhile.c - verified peer access: other work during tests of pairs, and later
+ * changes.
  *
- * Promise: Peer tests hold up no other work, and a later verdict applies to new operations alone.
+ * Promise: Peer tests hold up no other work; a later verdict applies only to new operations.
  *
  * Threads: the main one, and several that check pairs at once.
  * Locks: none.
  */
 #include "peers.h"
 
-/* --------------------------------------------------------------------------------------------- several at a time -- */
+/* ---- several at a time ---- */
 
 typedef struct asker {
     pthread_t thread;
@@ -54,7 +55,8 @@ static void threads_wait_for_one_test(void **state)
     CONF_EQUAL(count_runs(), 2); /* one for the devices 0 and 1, one for 2 and 0 */
     CONF_TRUE(askers[0].info.direct_bytes_per_s == askers[2].info.direct_bytes_per_s);
     conf_close(runtime);
-    /* another runtime waits, too, and so does another process: it uses the result and need not test */
+    /* another runtime waits, too, and so does another process: it uses the result without a test of
+     * its own */
     runtime = open_with_script("host_devices=3");
     CONF_TRUE(ask(runtime, 0, 1).remembered);
     CONF_EQUAL(count_runs(), 2);
@@ -89,7 +91,7 @@ static void two_runtimes_test_in_turn(void **state)
     CONF_EQUAL(count_runs(), 1);
 }
 
-/* While a test does not come to an end: work, memory, modules, and pairs that are known. */
+/* While a test does not end: work, memory, modules, and known pairs. */
 static void nothing_else_waits_for_a_test(void **state)
 {
     (void)state;
@@ -137,7 +139,7 @@ static void ask_meanwhile(void *context, int device, int owner, const hd_peer_in
     CONF_FAILS_WITH(hd_peers_check(s->runtime, 0, NULL, NULL), HD_ERROR_ARGUMENT, "progress");
     hd_peer_info now = ask(s->runtime, device, owner);
     CONF_EQUAL(now.verdict, info->verdict);
-    for (int i = 0; i < 3; i++) { /* also about pairs that are not done yet */
+    for (int i = 0; i < 3; i++) { /* also about pairs that are not tested yet */
         hd_peer_info other = {.size = sizeof other};
         CONF_OK(hd_peer_check(s->runtime, i, (i + 1) % 3, &other));
         copies_are_right(s->runtime, i, (i + 1) % 3);
@@ -171,10 +173,10 @@ static void progress_may_use_the_runtime(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------ later findings -- */
+/* ---- later results ---- */
 
-/* A pair in use is taken out of use when a requested test finds it corrupt. It comes back when one finds it good. What was submitted before
- * is right. */
+/* A requested test finds a pair in use corrupt, and the pair is no longer used. It is used again
+ * once a test finds it good. Earlier work is right. */
 static void a_later_finding_counts(void **state)
 {
     (void)state;
@@ -208,7 +210,7 @@ static void a_later_finding_counts(void **state)
     hd_peer_info info = ask(runtime, 0, 1);
     CONF_TRUE(info.verdict == HD_PEER_CORRUPT && !info.remembered);
     kernels_are_refused(runtime, 0, 1, "did not arrive");
-    /* slow: for kernels only */
+    /* slow: only for kernels */
     write_text("extra", "host_corrupt=0>1:slow");
     check_all(runtime, HD_PEERS_AGAIN, &first);
     CONF_EQUAL(first.of[0][1].verdict, HD_PEER_SLOW);
@@ -266,7 +268,7 @@ static void findings_outlive_a_restart(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------ processes -- */
+/* ---- processes ---- */
 
 /* The program that is killed: this one, started again with the case's folder. */
 static int be_a_victim(const char *where)
@@ -294,10 +296,10 @@ static void a_test_ends_with_its_program(void **state)
     while (count_runs() == 0) {
         conf_sleep_ms(5);
     }
-    conf_sleep_ms(300); /* it has most likely begun; if not, it ends all the same */
+    conf_sleep_ms(300); /* it probably began; if not, it ends nevertheless */
     CONF_EQUAL(kill(child, SIGKILL), 0);
     CONF_TRUE(waitpid(child, NULL, 0) == child);
-    /* everything that runs from the case's folder, or has its settings, goes */
+    /* every process ends that runs from the case's folder, or got its settings */
     for (int tries = 0;; tries++) {
         int left = 0;
         DIR *proc = opendir("/proc");
@@ -306,7 +308,7 @@ static void a_test_ends_with_its_program(void **state)
             snprintf(path, sizeof path, "/proc/%s/cwd", entry->d_name);
             ssize_t n = entry->d_name[0] >= '0' && entry->d_name[0] <= '9' ? readlink(path, line, sizeof line - 1) : -1;
             line[n < 0 ? 0 : n] = '\0';
-            left += strcmp(line, folder) == 0; /* the script has gone there */
+            left += strcmp(line, folder) == 0; /* the script changed to that folder */
         }
         closedir(proc);
         if (left == 0) {

@@ -1,11 +1,11 @@
-/* test_pinned.c - pinned host memory: reuse without pinning again, the limit, memory that work still uses, and what
- * Heddle needs for itself.
+/* test_pinned.c - pinned host memory: reuse without pinning again, the limit, memory that work
+ * still uses, and Heddle's own need.
  *
- * Promise: Pinned memory is reused within its limit, and never changed by a next owner while a copy uses it.
+ * Promise: Pinned memory is reused within its limit, and not changed while a copy uses it.
  *
  * Threads: the main one, and those of the storm.
  * Locks: none.
- * Always: memory that a copy still uses is not changed by its next owner, whichever way that one begins.
+ * Always: the next owner does not change memory that a copy still uses, however that owner begins.
  */
 #include "pool.h"
 
@@ -31,7 +31,8 @@ static void *map(hd_buffer *b, hd_access access)
 static void is_pinned_once(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("pinned_limit=256M");
+    /* nothing is given back meanwhile */
+    hd_runtime *runtime = conf_open("pinned_limit=256M memory_idle=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, 20 * MIB, &x));
@@ -100,13 +101,13 @@ static void the_limit_says_what_is_held(void **state)
     a = take(runtime, 10 * MIB);
     hd_free(a);
     hd_free(b);
-    a = take(runtime, 16 * MIB); /* what is idle makes room for one that is larger */
+    a = take(runtime, 16 * MIB); /* idle memory makes room for a larger block */
     hd_memory_stats s = pool_stats(runtime, HD_DEVICE_HOST);
     CONF_EQUAL(s.reserved_bytes, 16 * MIB);
     CONF_EQUAL(s.reserved_peak_bytes, 16 * MIB);
     CONF_EQUAL(s.failures, 1);
 
-    /* Heddle's own is under the same limit, and none is left for it */
+    /* Heddle's own pinned memory counts under the same limit, and none is left for it */
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     uint32_t word = 5;
@@ -134,7 +135,7 @@ static void the_limit_says_what_is_held(void **state)
 
 enum { SIZE = 4 << 20, WAYS = 7 };
 
-/* The first use of fresh memory, by which all of it is 0x77. */
+/* The first use of fresh memory, which makes all of it 0x77. */
 static void begin(hd_runtime *runtime, conf_kernels k, hd_buffer *b, int way, hd_buffer *other)
 {
     hd_lane *lane = conf_default_lane(runtime, hd_device_count(runtime) - 1);
@@ -166,7 +167,8 @@ static void begin(hd_runtime *runtime, conf_kernels k, hd_buffer *b, int way, hd
     }
 }
 
-/* A copy out of freed memory brings what was there when it was freed, and one into it changes no other buffer. */
+/* A copy out of freed memory delivers the bytes of the moment of the free, and one into it changes
+ * no other buffer. */
 static void memory_in_use_has_two_owners(void **state)
 {
     (void)state;
@@ -215,7 +217,8 @@ static void memory_in_use_has_two_owners(void **state)
     }
 }
 
-/* At the limit an allocation waits for work that still uses freed memory, even where no free block is large enough. */
+/* At the limit an allocation waits for work that still uses freed memory, even if no free block is
+ * large enough. */
 static void waits_for_freed_memory(void **state)
 {
     (void)state;

@@ -1,12 +1,13 @@
-/* test_stress_threads.c - many threads submit launches and copies, allocate and free, on all devices at once.
+/* test_stress_threads.c - many threads submit launches and copies, allocate and free, on all
+ * devices at once.
  *
  * Promise: Eight threads that use all devices at once find every byte as written.
  * Tier: stress.
  *
  * Threads: 8, for HEDDLE_STRESS_SECONDS (3).
- * Locks: none of the test's own, so that the library sees all of it at once.
- * Always: each thread checks the content of its own buffers and of its own part of the shared ones (each is one
- * repeated word). What all threads add to is right in the end.
+ * Locks: none of the test itself, so that the library sees all threads at once.
+ * Always: each thread checks its own buffers and its own part of the shared ones (each is one
+ * repeated word). The buffers to which all threads add are right in the end.
  */
 #include "conformance.h"
 
@@ -31,7 +32,7 @@ typedef struct stress {
     hd_buffer *counters[most_devices];   /* all threads add ones */
     hd_buffer *ones[most_devices];
     atomic_uint added[most_devices];
-    hd_lane *common[most_devices]; /* a lane that all threads submit to */
+    hd_lane *common[most_devices]; /* a lane to which all threads submit */
     atomic_bool stop;
     atomic_uint operations;
 } stress;
@@ -263,7 +264,7 @@ static void in_a_perturbed_schedule(void **state)
 int main(void)
 {
     conf_begin("test_stress_threads");
-    conf_failure_ends_program = true; /* the threads would go on */
+    conf_failure_ends_program = true; /* the threads would continue */
     const struct CMUnitTest tests[] = {
         CONF_CASE(with_peers),
         CONF_CASE(without_peers_in_small_rings),

@@ -1,4 +1,5 @@
-/* test_tensor.c - tensors without moving an element: types, making them, and views, in tables and against a model.
+/* test_tensor.c - tensors without moving an element: types, making them, and views, in tables and
+ * against a model.
  *
  * Promise: A view addresses exactly the elements that its shape and strides define, or is refused.
  * Placements: thread.
@@ -54,7 +55,7 @@ static void makes_row_major_tensors(void **state)
     CONF_TRUE(t.stride[0] == 120 && t.stride[1] == 40 && t.stride[2] == 8);
     CONF_EQUAL(hd_tensor_elements(&t), 30);
     CONF_TRUE(hd_tensor_is_contiguous(&t));
-    /* Exactly as much as the buffer holds, and a byte more. */
+    /* Exactly the size of the buffer, and a byte more. */
     const uint64_t most[] = {125}, more[] = {124};
     CONF_OK(hd_tensor_make(b, 0, HD_TYPE_F64, 1, most, &t));
     CONF_OK(hd_tensor_make(b, 8, HD_TYPE_F64, 1, more, &t));
@@ -65,7 +66,7 @@ static void makes_row_major_tensors(void **state)
     CONF_FAILS(hd_tensor_make(b, SIZE_MAX, HD_TYPE_U8, 0, NULL, &t), HD_ERROR_RANGE);
     CONF_FAILS(hd_tensor_make(b, 1000, HD_TYPE_U8, 0, NULL, &t), HD_ERROR_RANGE);
     CONF_TRUE(memcmp(&t, &before, sizeof t) == 0);
-    /* One element; none. */
+    /* One element; no element. */
     CONF_OK(hd_tensor_make(b, 999, HD_TYPE_U8, 0, NULL, &t));
     CONF_EQUAL(hd_tensor_elements(&t), 1);
     CONF_TRUE(hd_tensor_is_contiguous(&t));
@@ -74,7 +75,7 @@ static void makes_row_major_tensors(void **state)
     CONF_EQUAL(hd_tensor_elements(&t), 0);
     CONF_TRUE(hd_tensor_is_contiguous(&t));
     CONF_FAILS(hd_tensor_make(b, 1001, HD_TYPE_U8, 2, empty, &t), HD_ERROR_RANGE);
-    /* A tensor with a buffer of its own. */
+    /* A tensor with its own buffer. */
     CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, 0), HD_TYPE_C128, 3, shape, &t));
     CONF_EQUAL(hd_buffer_size(t.buffer), 480);
     CONF_EQUAL(t.offset, 0);
@@ -142,7 +143,7 @@ static void refuses_what_is_no_tensor(void **state)
     conf_close(runtime);
 }
 
-/* Shapes, strides and steps up to what their types hold. */
+/* Shapes, strides and steps up to the limits of their types. */
 static void nothing_wraps(void **state)
 {
     (void)state;
@@ -432,7 +433,7 @@ static uint64_t position(const model *m, const uint64_t *index)
     return p;
 }
 
-/* Makes `to`, whose shape is set: element `index` is that of `from` which `map` gives. */
+/* Makes `to`, whose shape is set: element `index` is the one of `from` that `map` returns. */
 static void rearrange(const model *from, model *to, void (*map)(const void *, const uint64_t *, uint64_t *),
                       const void *how)
 {
@@ -545,7 +546,8 @@ static void random_views_are_what_a_model_says(void **state)
                 then.dims = v.dims;
                 CONF_OK(hd_tensor_broadcast(&t, then.dims, then.shape, &t));
                 rearrange(&now, &then, map_view, &v);
-            } else if (v.kind == 3) { /* reshape: the same elements in the same order, if it can be done */
+            } else if (v.kind == 3) {
+                /* reshape: the same elements in the same order, if possible */
                 then.dims = 1 + (int)conf_below(&r, 4);
                 uint64_t left = now.n;
                 for (int i = 0; i < then.dims; i++) {

@@ -1,4 +1,5 @@
-/* test_tensor_array.c - hd_tensor_write and hd_tensor_read for any layout and place, and copies of so many bytes that they go in parts.
+/* test_tensor_array.c - hd_tensor_write and hd_tensor_read for any layout and place, and copies so
+ * large that they go in parts.
  *
  * Promise: hd_tensor_write and hd_tensor_read move every element of any layout, also in parts.
  *
@@ -35,7 +36,7 @@ static void write_and_read_once(hd_runtime *runtime, uint64_t seed, tensor_place
     conf_pattern(array, bytes, seed + 2);
     CONF_OK(hd_tensor_write(&t, array));
     tensor_move(&t, now, &rows, array);
-    memset(array, 0, bytes); /* it may be reused at once */
+    memset(array, 0, bytes); /* the program may reuse it at once */
     CONF_HOLDS(b, 0, now, l.bytes);
     hd_free(b);
     free(now);
@@ -55,7 +56,7 @@ static void random_layouts_are_written_and_read(void **state)
     conf_close(runtime);
 }
 
-/* A repeated tensor can be read. */
+/* A read of a repeated tensor works. */
 static void repeated_elements_are_read(void **state)
 {
     (void)state;
@@ -82,13 +83,13 @@ static inline uint32_t word_at(uint64_t i, uint64_t j)
     return (uint32_t)(i * UINT64_C(0x9e3779b1) + j * 40503);
 }
 
-/* The next one of n indices to look at: in steps, but the last one, too. */
+/* Returns the next of n indices to check: in steps, and at the end the last one. */
 static uint64_t after(uint64_t i, uint64_t step, uint64_t n)
 {
     return i + step < n ? i + step : i + 1 < n ? n - 1 : n;
 }
 
-/* 40 MiB and a bit, with columns in between that are not part of it. */
+/* A little over 40 MiB; the columns in between do not belong to it. */
 static void arrays_go_in_parts(void **state)
 {
     (void)state;
@@ -112,7 +113,7 @@ static void arrays_go_in_parts(void **state)
             CONF_EQUAL(got[i * pitch + j], j < 3 || j >= columns + 3 ? 0x77777777 : word_at(i, j - 3));
         }
     }
-    /* The same turned around, so that parts are of the other dimension. */
+    /* The same transposed, so that the parts divide the other dimension. */
     CONF_OK(hd_tensor_transpose(&t, 0, 1, &t));
     memset(got, 0, (size_t)rows * columns * 4);
     CONF_OK(hd_tensor_read(&t, got));
@@ -126,7 +127,8 @@ static void arrays_go_in_parts(void **state)
     conf_close(runtime);
 }
 
-/* Between devices that do not reach each other a large tensor goes in several parts: packed, copied, unpacked, or only some of these. */
+/* Between devices that do not reach each other a large tensor goes in several parts: packed,
+ * copied, unpacked, or only some of these. */
 static void staged_copies_go_in_parts(void **state)
 {
     (void)state;
@@ -157,7 +159,7 @@ static void staged_copies_go_in_parts(void **state)
             CONF_EQUAL(got[j * rows + i], word_at(i, j));
         }
     }
-    /* Packed there, unpacked here: what is not even, in every other row, backwards. */
+    /* Packed there, unpacked here: irregular layouts, in every other row, backwards. */
     hd_tensor from, to;
     CONF_OK(hd_fill(y.buffer, 0, 5, bytes, NULL));
     CONF_OK(hd_tensor_slice(&x, 1, columns - 1, 2000, -2, &from));
@@ -176,8 +178,8 @@ static void staged_copies_go_in_parts(void **state)
     conf_close(runtime);
 }
 
-/* More than 2^32 bytes and elements on one side, a repeated source, and a destination that is turned around. Runs
- * where the machine has memory for it. */
+/* More than 2^32 bytes and elements on one side, a repeated source, and a transposed destination.
+ * Runs only if the machine provides enough memory. */
 static void more_than_4_gib(void **state)
 {
     (void)state;
@@ -210,7 +212,7 @@ static void more_than_4_gib(void **state)
         CONF_OK(hd_read(y.buffer, j * rows, got, rows));
         CONF_SAME(got, content, rows);
     }
-    /* The last rows, backwards, to the first ones: all differences are beyond 32 bits. */
+    /* The last rows, backwards, to the first ones: all differences exceed 32 bits. */
     const uint64_t part = 3000;
     hd_tensor to, from;
     uint8_t *pattern = conf_memory(part * rows), *back = conf_memory(rows);
@@ -227,7 +229,7 @@ static void more_than_4_gib(void **state)
         }
         CONF_SAME(got, back, rows);
     }
-    /* All of it turned around, where there is room: rows of the result have three parts. */
+    /* All of it transposed, if there is room: rows of the result consist of three parts. */
     if (stats.limit_bytes >= 2 * rows * columns + 64 * MIB) {
         const uint64_t turned[] = {rows, columns};
         uint8_t *row = conf_memory(columns);

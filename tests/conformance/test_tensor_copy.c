@@ -1,5 +1,5 @@
-/* test_tensor_copy.c - hd_tensor_copy between any layouts and places: every element arrives, no other byte changes, order holds, and what is
- * wrong is refused before anything moves.
+/* test_tensor_copy.c - hd_tensor_copy between any layouts and places: every element arrives, no
+ * other byte changes, order holds, and bad copies are refused before anything moves.
  *
  * Promise: hd_tensor_copy moves every element between any two layouts and changes no other byte.
  *
@@ -10,7 +10,7 @@
 
 /* ---- random layouts ---- */
 
-/* A view of `l` that is to be repeated. Some dimensions are one element, and some in front are left out. */
+/* Makes a layout to repeat: some dimensions of `l` become one element, and some in front go. */
 static void make_repeated(conf_random *r, tensor_layout *l)
 {
     for (int i = 0; i < l->dims; i++) {
@@ -45,7 +45,7 @@ static void copy_once(hd_runtime *runtime, uint64_t seed, uint64_t elements, ten
     CONF_TRUE(ticket.lane != NULL);
     CONF_OK(hd_tensor_broadcast(&a, b.dims, b.shape, &repeated));
     tensor_move(&b, dst_bytes, &repeated, src_bytes);
-    hd_free(x); /* at once: what was submitted keeps it */
+    hd_free(x); /* at once: submitted work keeps it */
     uint8_t *got = conf_memory(dst.bytes);
     CONF_OK(hd_read(y, 0, got, dst.bytes));
     size_t wrong = conf_difference(got, dst_bytes, dst.bytes);
@@ -92,7 +92,7 @@ static void random_layouts_around_a_ring(void **state)
     random_layouts("host_peers=ring host_devices=3", 200000);
 }
 
-/* Device i reaches device i + 1 only: both directions between all pairs. */
+/* Device i reaches only device i + 1: both directions between all pairs. */
 static void every_pair_of_a_ring(void **state)
 {
     (void)state;
@@ -132,7 +132,8 @@ static void transposes(void **state)
     static const hd_type types[] = {HD_TYPE_U8, HD_TYPE_F16, HD_TYPE_F32, HD_TYPE_F64, HD_TYPE_C128};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
-            for (int start = 0; start < 4; start++) { /* the first bytes: even, and odd on one side or both */
+            /* the first bytes: even, and odd on one side or both */
+            for (int start = 0; start < 4; start++) {
                 size_t element = hd_type_size(types[k]), bytes = shapes[s][0] * shapes[s][1] * element + 64;
                 size_t src_start = start & 1 ? element : 0, dst_start = start & 2 ? 3 * element : 0;
                 uint8_t *from = conf_memory(bytes), *to = conf_memory(bytes);
@@ -158,7 +159,7 @@ static void transposes(void **state)
     conf_close(runtime);
 }
 
-/* As many dimensions as there may be, none of which is one with another, of all element sizes. */
+/* The most dimensions, with no two that could merge, for all element sizes. */
 static void eight_dimensions(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void eight_dimensions(void **state)
         for (uint64_t round = 0; round < 40 / CONF_SLOWNESS; round++) {
             conf_random r = {round};
             const uint64_t shape[] = {2, 3, 2, 3, 2, 5, 3, 2};
-            int order[8] = {7, 6, 5, 4, 3, 2, 1, 0}; /* at first; then any */
+            int order[8] = {7, 6, 5, 4, 3, 2, 1, 0}; /* at first; then any order */
             for (int i = 7; round > 0 && i > 0; i--) {
                 int at = (int)conf_below(&r, (uint64_t)i + 1), kept = order[i];
                 order[i] = order[at];
@@ -228,13 +229,13 @@ static void parts_of_one_buffer(void **state)
     CONF_OK(hd_tensor_copy(&b, &a, NULL));
     tensor_move(&b, now, &a, now);
     CONF_HOLDS(x, 0, now, bytes);
-    /* The upper rows, turned around, to the lower ones. */
+    /* The upper rows, backwards, to the lower ones. */
     CONF_OK(hd_tensor_slice(&whole, 0, n / 2 - 1, n / 2, -1, &a));
     CONF_OK(hd_tensor_slice(&whole, 0, n / 2, n / 2, 1, &b));
     CONF_OK(hd_tensor_copy(&b, &a, NULL));
     tensor_move(&b, now, &a, now);
     CONF_HOLDS(x, 0, now, bytes);
-    /* A quarter to the one beside it, whose rows lie in between; and turned. */
+    /* A quarter to the one beside it, whose rows lie in between; and transposed. */
     CONF_OK(hd_tensor_slice(&whole, 0, 0, n / 2, 1, &a));
     CONF_OK(hd_tensor_slice(&a, 1, 0, n / 2, 1, &a));
     CONF_OK(hd_tensor_slice(&whole, 0, 0, n / 2, 1, &b));
@@ -302,7 +303,7 @@ static void overlap_is_refused(void **state)
     tensor_move(&b, now, &a, now);
     CONF_HOLDS(x, 0, now, bytes);
 
-    /* A destination that holds an element twice. */
+    /* A destination that contains an element twice. */
     hd_buffer *y = tensor_buffer(runtime, PLACE_FIRST, now, bytes);
     hd_tensor source;
     CONF_OK(hd_tensor_make(y, 0, HD_TYPE_F32, 2, shape, &source));
@@ -317,7 +318,7 @@ static void overlap_is_refused(void **state)
     }
     CONF_HOLDS(x, 0, now, bytes);
 
-    /* The program's side is a part of the pinned buffer itself. */
+    /* The program's side lies inside the pinned buffer itself. */
     hd_buffer *pinned = tensor_buffer(runtime, PLACE_PINNED, now, bytes);
     uint8_t *memory = NULL;
     CONF_OK(hd_map(pinned, HD_READ_WRITE, (void **)&memory));
@@ -336,7 +337,7 @@ static void overlap_is_refused(void **state)
     conf_close(runtime);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void bad_copies_move_nothing(void **state)
 {
@@ -362,7 +363,8 @@ static void bad_copies_move_nothing(void **state)
     CONF_FAILS_WITH(hd_tensor_copy(&b, &bad, &ticket), HD_ERROR_ARGUMENT, "[6, 5, 4]");
     CONF_FAILS_WITH(hd_tensor_copy(&b, &bad, &ticket), HD_ERROR_ARGUMENT, "[4, 5, 6]");
     CONF_OK(hd_tensor_make(x, 0, HD_TYPE_F32, 2, small, &bad));
-    CONF_FAILS(hd_tensor_copy(&bad, &b, &ticket), HD_ERROR_ARGUMENT); /* only a source is repeated */
+    /* only a source may be repeated */
+    CONF_FAILS(hd_tensor_copy(&bad, &b, &ticket), HD_ERROR_ARGUMENT);
     CONF_OK(hd_tensor_make(elsewhere, 0, HD_TYPE_F32, 3, shape, &bad));
     CONF_FAILS_WITH(hd_tensor_copy(&b, &bad, &ticket), HD_ERROR_HANDLE, "runtimes");
     CONF_OK(hd_tensor_make(freed, 0, HD_TYPE_F32, 3, shape, &bad));
@@ -395,7 +397,7 @@ static void bad_copies_move_nothing(void **state)
     CONF_HOLDS(x, 0, content, bytes);
     CONF_HOLDS(y, 0, content, bytes);
 
-    /* Nothing to move is no error. */
+    /* A copy of no elements is no error. */
     const uint64_t none[] = {4, 0, 6}, one[] = {4, 1, 6};
     hd_tensor empty, single;
     CONF_OK(hd_tensor_make(x, 0, HD_TYPE_F32, 3, none, &empty));
@@ -412,7 +414,8 @@ static void bad_copies_move_nothing(void **state)
 
 /* ---- order ---- */
 
-/* Writers and readers before and behind copies of elements, in other lanes and on other devices, without any waiting in between. */
+/* Writers and readers before and behind copies of elements, in other lanes and on other devices,
+ * without any wait in between. */
 static void copies_are_ordered(void **state)
 {
     (void)state;
@@ -430,7 +433,8 @@ static void copies_are_ordered(void **state)
     CONF_OK(hd_tensor_alloc(a, HD_TYPE_U32, 2, shape, &z));
     static uint32_t got[words], wanted[words];
     for (uint32_t round = 0; round < 30; round++) {
-        /* x: `round` above, 1000 + round below. y = x turned. x is overwritten at once. Then z = y turned back. */
+        /* x: `round` above, 1000 + round below. y = x transposed. x is overwritten at once. Then z
+         * = y transposed back. */
         CONF_OK(conf_fill(a, k, x.buffer, 0, words / 2, round, NULL));
         CONF_OK(conf_fill(a, k, x.buffer, words / 2 * 4, words / 2, 1000 + round, NULL));
         CONF_OK(hd_tensor_transpose(&x, 0, 1, &view));
@@ -450,7 +454,8 @@ static void copies_are_ordered(void **state)
     conf_close(runtime);
 }
 
-/* Columns of a unified buffer are written on the device while the columns in between are newer on the host. */
+/* Work on the device writes columns of a unified buffer while the columns in between are newer on
+ * the host. */
 static void unified_bytes_in_between_are_kept(void **state)
 {
     (void)state;
@@ -478,7 +483,7 @@ static void unified_bytes_in_between_are_kept(void **state)
         CONF_OK(hd_map(u, HD_READ, &p));
         CONF_SAME((uint8_t *)p, now, bytes);
         hd_unmap(u);
-        /* All of it, turned around: nothing has to be moved to the device for that. */
+        /* All of it, backwards: the copy moves nothing to the device. */
         CONF_OK(hd_tensor_slice(&t, 0, rows - 1, rows, -1, &a));
         CONF_OK(hd_tensor_copy(&a, &s, NULL));
         tensor_move(&a, now, &s, source);

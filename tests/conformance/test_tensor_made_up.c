@@ -1,11 +1,13 @@
-/* test_tensor_made_up.c - tensors are values that a program may make up: every public function that takes one, with each field wrong.
+/* test_tensor_made_up.c - tensors are values that a program may make up: every public function that
+ * takes one, with each field wrong.
  *
  * Promise: Every function refuses a tensor with a wrong field, names it, and changes nothing.
  * Placements: thread.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: what is wrong is refused by a status and a message that names the function and the operand. Bytes and results stay as they were.
+ * Always: a status and a message that names the function and the operand refuse a wrong tensor.
+ * Bytes and results do not change.
  */
 #include "tensors.h"
 
@@ -30,7 +32,7 @@ typedef struct things {
     hd_ticket ticket;
 } things;
 
-/* Which faults a function can find depends on what it does with the tensor. */
+/* A function's use of the tensor decides which faults it can find. */
 enum { FORM = 1, PLACE = 2, WRITES = 4, READS = 8 };
 
 typedef struct call {
@@ -331,7 +333,7 @@ static const fault faults[] = {
 };
 #define FAULTS (sizeof faults / sizeof faults[0])
 
-/* Whether the message has one line, begins with the function's name, and names the operand that it is about. */
+/* True if the message is one line, begins with the function's name, and names the operand. */
 static bool says(const char *message, const call *c)
 {
     size_t length = strlen(c->function);
@@ -404,7 +406,8 @@ static hd_tensor any_tensor(conf_random *r, const things *t)
     return made;
 }
 
-/* Whatever the fields are, a call ends with a status and, if it fails, with a message that begins with its name. */
+/* For any values of the fields, a call ends with a status and, if it fails, with a message that
+ * begins with its name. */
 static void any_fields_are_safe(void **state)
 {
     (void)state;
@@ -416,7 +419,8 @@ static void any_fields_are_safe(void **state)
         hd_tensor made = any_tensor(&r, &t);
         const call *c = &calls[conf_below(&r, CALLS)];
         bool moves = (c->sees & PLACE) != 0;
-        bool fits = hd_tensor_elements(&made) <= plenty / 16; /* as much as the program has memory for, or time */
+        /* as much as the program's memory and time allow */
+        bool fits = hd_tensor_elements(&made) <= plenty / 16;
         if (moves && !fits) {
             continue;
         }
@@ -427,7 +431,7 @@ static void any_fields_are_safe(void **state)
             conf_fail_at(__FILE__, __LINE__, "round %d: %s: %s: %s", round, c->function, hd_status_name(status),
                          hd_message());
         }
-        if (status == HD_OK && !moves) { /* a view of what can be a tensor can be one, too */
+        if (status == HD_OK && !moves) { /* a view of a possible tensor is possible, too */
             const int same[HD_TENSOR_DIMS] = {0, 1, 2, 3, 4, 5, 6, 7};
             CONF_OK(hd_tensor_permute(&t.view, same, &t.view));
         }

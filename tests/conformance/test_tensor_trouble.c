@@ -1,14 +1,15 @@
-/* test_tensor_trouble.c - copies of elements when something else goes wrong, or goes on.
+/* test_tensor_trouble.c - copies of elements during failures and other work.
  *
- * Promise: A copy of elements that succeeds is right while driver calls fail, buffers go and lanes fail; nothing leaks.
+ * Promise: A successful copy of elements is right despite failing calls and lanes, and frees.
  *
  * - sources that were never made, and driver calls that fail
- * - buffers that are freed, and lanes that have failed
+ * - buffers that are freed, and lanes that failed
  * - many threads
  *
  * Threads: as many as a case needs. A failed check in one of them ends the program.
  * Locks: none.
- * Always: what succeeds has the right content, and what fails reports what failed. Nothing is leaked (the address sanitizer looks).
+ * Always: a copy that succeeds delivers the right content, and one that fails names the failure.
+ * Nothing leaks (the address sanitizer looks).
  */
 #include "sweep.h"
 #include "tensors.h"
@@ -20,7 +21,7 @@ static const uint64_t square[] = {n, n};
 
 /* ---- failures that reach a copy ---- */
 
-/* The source's content was made by a failed operation: so is the copy's, and nothing else. */
+/* A failed operation made the source's content, so the copy's content fails, and nothing else. */
 static void a_failed_source_fails_the_copy(void **state)
 {
     (void)state;
@@ -35,7 +36,7 @@ static void a_failed_source_fails_the_copy(void **state)
     CONF_OK(hd_fill(x.buffer, 0, 4, bytes, NULL));
     CONF_OK(hd_fill(good.buffer, 0, 5, bytes, NULL));
     CONF_OK(hd_buffer_wait(x.buffer, HD_READ, 60 * CONF_SECOND));
-    CONF_OK(hd_write(bad.buffer, 0, content, bytes)); /* fails, which is not noticed yet */
+    CONF_OK(hd_write(bad.buffer, 0, content, bytes)); /* fails, which nobody notices yet */
     CONF_OK(hd_tensor_transpose(&bad, 0, 1, &view));
     hd_ticket ticket = {NULL, 0};
     hd_status status = hd_tensor_copy(&x, &view, &ticket);
@@ -51,7 +52,7 @@ static void a_failed_source_fails_the_copy(void **state)
     CONF_FAILS_WITH(hd_tensor_copy(&y, &view, &ticket), HD_ERROR_FAILED, "hd_tensor_copy");
     CONF_FAILS(hd_tensor_read(&view, got), HD_ERROR_FAILED);
     CONF_FILLED(y.buffer, 0, 6, bytes);
-    /* Other copies in the same lane go well, and new content heals. */
+    /* Other copies in the same lane succeed, and new content heals. */
     CONF_OK(hd_tensor_transpose(&good, 0, 1, &view));
     CONF_OK(hd_tensor_copy(&y, &view, NULL));
     CONF_FILLED(y.buffer, 0, 5, bytes);
@@ -84,7 +85,7 @@ static void a_failed_launch_fails_its_readers(void **state)
     conf_close(runtime);
 }
 
-/* A driver that is too old for the built-in kernels is reported, and nothing is moved. */
+/* A copy reports a driver that is too old for the built-in kernels, and moves nothing. */
 static void kernels_that_do_not_load_are_said(void **state)
 {
     (void)state;
@@ -105,7 +106,7 @@ static void kernels_that_do_not_load_are_said(void **state)
     conf_close(runtime);
 }
 
-/* The program's own lanes have failed: copies are not theirs. */
+/* The program's own lanes failed: copies do not use them. */
 static void failed_lanes_of_the_program_do_not_matter(void **state)
 {
     (void)state;
@@ -173,7 +174,8 @@ typedef struct outcome {
 
 #define STEP(call) sweep_step(o->settings, &o->failures, SWEEP_DRIVER_FAILS, (call), #call)
 
-/* Writes, turns around on the device, turns back on another one, reads in part. What was done without a failure has to be right. */
+/* Writes, transposes on the device, transposes back on another one, reads in part. Every result
+ * without a failure must be right. */
 static void scenario(outcome *o)
 {
     hd_runtime *runtime = NULL;
@@ -260,7 +262,8 @@ static void any_driver_call_fails(void **state)
     CONF_EQUAL(o.failures, 0);
     sweep("", 2, "host_peers=all");
     sweep("", 999, "host_peers=none peers=off");
-    if (!CONF_TSAN) { /* a device whose loss is made up works on, and writes to memory given back meanwhile */
+    /* a device with a simulated loss still works, and writes to memory that was given back */
+    if (!CONF_TSAN) {
         sweep("+", 999, "host_peers=none peers=off");
     }
 }
@@ -301,7 +304,7 @@ static void *work(void *argument)
         }
         CONF_OK(hd_tensor_copy(&t, &source, NULL));
         tensor_move(&t, now, &source, w->shared_bytes);
-        /* Copies on to another device and back, in a buffer that is freed at once. */
+        /* Copies to another device and back, in a buffer that is freed at once. */
         CONF_OK(hd_tensor_alloc(conf_default_lane(w->runtime, round % devices), HD_TYPE_U32, 2, square, &back));
         CONF_OK(hd_tensor_copy(&back, &t, NULL));
         CONF_OK(hd_tensor_copy(&t, &back, NULL));

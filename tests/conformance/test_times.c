@@ -1,17 +1,20 @@
 /* test_times.c - lanes that keep times: hd_lane_keep_times and hd_ticket_get_elapsed.
  *
- * Promise: Times between tickets agree with the order of the work and with the program's clock, and a ticket without one is refused by name.
+ * Promise: Times between tickets agree with the order of work and with the program's clock.
+ *
+ * A ticket without a time is refused by name.
  *
  * Threads: the main one, and those of one case.
  * Locks: none.
- * Always: no check is of how long something takes. What is compared with the program's clock lies between two moments that the program has seen.
+ * Always: no check measures how long something takes. Times that are compared with the program's
+ * clock lie between two of its readings.
  */
 #include "claim_scene.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
-/* A ticket that ends as soon as the lane gets there. */
+/* Returns a ticket that ends as soon as the lane gets there. */
 static hd_ticket mark(hd_lane *lane)
 {
     hd_ticket ticket;
@@ -35,7 +38,7 @@ static hd_lane *timed_lane(hd_runtime *runtime, int device)
     return lane;
 }
 
-/* Two clocks may run differently by this much, and round. */
+/* Two clocks may differ by this much, and round. */
 static int64_t slack(int64_t ns)
 {
     return ns / 1000 + 5000;
@@ -54,7 +57,8 @@ static void times_agree_with_the_program_s_clock(void **state)
         of[i] = mark(lane);
         CONF_OK(hd_wait(of[i], HD_FOREVER));
         behind[i] = conf_now();
-        conf_sleep_ms(i % 2 ? 60 : 1); /* near the last one, and so far that the engine measures from another event */
+        /* near the last one, and so far that the engine measures from another event */
+        conf_sleep_ms(i % 2 ? 60 : 1);
     }
     for (int i = 0; i < marks; i++) {
         for (int j = i; j < marks; j++) {
@@ -76,10 +80,12 @@ static void lanes_of_a_device_have_one_clock(void **state)
     hd_ticket of[60];
     for (int i = 0; i < 60; i++) {
         hd_lane *lane = i % 3 ? a : b;
-        CONF_OK(conf_fill(lane, s.k, s.device, 0, words, (uint32_t)i, &of[i])); /* behind the one before */
+        /* behind the one before */
+        CONF_OK(conf_fill(lane, s.k, s.device, 0, words, (uint32_t)i, &of[i]));
     }
     CONF_OK(hd_lane_wait(a, HD_FOREVER));
-    CONF_OK(hd_lane_wait(b, HD_FOREVER)); /* what is only overwritten may show as done a moment later */
+    /* bytes that are only overwritten may show as done a moment later */
+    CONF_OK(hd_lane_wait(b, HD_FOREVER));
     for (int i = 1; i < 60; i++) {
         CONF_TRUE(elapsed(of[i - 1], of[i]) >= 0);
     }
@@ -87,7 +93,7 @@ static void lanes_of_a_device_have_one_clock(void **state)
     end(&s);
 }
 
-/* What the program holds up for a while shows: a claim, and a copy that a timed lane waits for. */
+/* Delays by the program show: a claim, and a copy for which a timed lane waits. */
 static void work_of_others_is_timed_by_marks(void **state)
 {
     (void)state;
@@ -131,7 +137,7 @@ static void tickets_without_a_time_are_refused(void **state)
     CONF_FAILS(hd_ticket_get_elapsed(good, (hd_ticket){lane, UINT64_MAX}, &ns), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_ticket_get_elapsed(good, (hd_ticket){(hd_lane *)(void *)s.device, 1}, &ns), HD_ERROR_HANDLE);
     CONF_FAILS_WITH(hd_ticket_get_elapsed(good, none, &ns), HD_ERROR_NOT_FOUND, "hd_lane_keep_times");
-    CONF_FAILS(hd_ticket_get_elapsed(fresh, good, &ns), HD_ERROR_NOT_FOUND); /* of nothing */
+    CONF_FAILS(hd_ticket_get_elapsed(fresh, good, &ns), HD_ERROR_NOT_FOUND); /* between no times */
     never = mark(conf_default_lane(elsewhere, 0));
     CONF_OK(hd_wait(never, HD_FOREVER));
     CONF_FAILS_WITH(hd_ticket_get_elapsed(good, never, &ns), HD_ERROR_ARGUMENT, "two runtimes");
@@ -203,7 +209,7 @@ static void times_end_with_the_lane_and_when_they_are_turned_off(void **state)
     int number = hd_lane_number(lane);
     CONF_OK(hd_lane_destroy(lane));
     CONF_FAILS(hd_lane_keep_times(lane, true), HD_ERROR_HANDLE);
-    CONF_TRUE(elapsed(on, again) >= 0); /* tickets stay good */
+    CONF_TRUE(elapsed(on, again) >= 0); /* tickets stay valid */
     hd_lane *next = NULL;
     CONF_OK(hd_lane_create(s.runtime, 0, &next));
     CONF_EQUAL(hd_lane_number(next), number); /* the same lane, for its next owner */
@@ -213,16 +219,17 @@ static void times_end_with_the_lane_and_when_they_are_turned_off(void **state)
     end(&s);
 }
 
-/* What the driver answers when it is asked for a time. */
+/* Answers of the driver to a query for a time. */
 static void a_driver_that_gives_no_time_loses_nothing(void **state)
 {
     (void)state;
     static const struct {
         const char *fault;
         hd_status status;
-    } of[] = {{"fault=cuEventElapsedTime:~2=600", HD_OK}, /* not ready: it is asked again */
+    } of[] = {{"fault=cuEventElapsedTime:~2=600", HD_OK}, /* not ready: the engine asks again */
               {"fault=cuEventElapsedTime:1+=801", HD_ERROR_DRIVER},
-              {"fault=cuEventElapsedTime:1+=700", HD_ERROR_DRIVER}, /* fatal, but the work was done before */
+              /* fatal, but the work was done before */
+              {"fault=cuEventElapsedTime:1+=700", HD_ERROR_DRIVER},
               {"fault=cuEventCreate:1+=2", HD_ERROR_DRIVER},
               {"fault=cuEventRecord:1+=801", HD_ERROR_DRIVER}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -280,7 +287,7 @@ typedef struct asker {
     scene *s;
     hd_lane *lane;
     hd_ticket start;
-    atomic_int done; /* operations of the other thread that are there to be asked for */
+    atomic_int done; /* operations of the other thread whose times can be queried */
     hd_ticket of[rounds];
 } asker;
 
@@ -303,7 +310,8 @@ static void *asks(void *context)
         int n = atomic_load(&a->done);
         int64_t ns = 0;
         hd_status status = n ? hd_ticket_get_elapsed(a->start, a->of[n - 1], &ns) : HD_ERROR_NOT_FOUND;
-        CONF_TRUE(status == HD_ERROR_NOT_FOUND || (status == HD_OK && ns >= last)); /* it may be dropped by now */
+        /* its time may be dropped by now */
+        CONF_TRUE(status == HD_ERROR_NOT_FOUND || (status == HD_OK && ns >= last));
         last = status == HD_OK ? ns : last;
         sched_yield();
     }

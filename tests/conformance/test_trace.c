@@ -1,10 +1,13 @@
-/* test_trace.c - hd_trace_start, hd_trace_stop, ranges, and what is in the file.
+/* test_trace.c - hd_trace_start, hd_trace_stop, ranges, and the content of the file.
  *
- * Promise: A trace has each operation once, with its waits and when it was issued, ran and was done; what is left out is counted.
+ * Promise: A trace records each operation once, with its waits and times; it counts lost records.
+ *
+ * The times are those of its issue, its run and its end.
  *
  * Threads: the main one, and those of two cases.
  * Locks: none.
- * Always: no check is of how long something takes. Times are compared with moments that the program has seen.
+ * Always: no check measures how long something takes. The program's own readings of the clock bound
+ * all times.
  */
 #include "traces.h"
 
@@ -27,7 +30,7 @@ static const hdi_record *submit_of(const content *c, hd_ticket ticket)
     return found;
 }
 
-/* The text of a name. */
+/* True if the file contains a name of that kind, with that number and text. */
 static bool is_named(const content *c, uint8_t kind, uint64_t number, const char *text)
 {
     for (size_t i = 0; i < c->n; i++) {
@@ -63,7 +66,8 @@ static void check_operation(const content *c, hd_ticket ticket, const char *kern
     CONF_TRUE(is_named(c, HDI_RECORD_NAME_KERNEL, submit->submit.kernel, kernel));
     CONF_TRUE(submit->submit.blocks >= 1 && submit->submit.threads >= 1);
     if (!span) {
-        CONF_EQUAL(c->records[0].kind, HD_TRACE_EDGES); /* on a busy machine events may be beyond their budget */
+        /* on a busy machine events may exceed their budget */
+        CONF_EQUAL(c->records[0].kind, HD_TRACE_EDGES);
         return;
     }
     bool began = span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK;
@@ -122,7 +126,8 @@ static void each_operation_is_there_once(void **state)
                 CONF_TRUE(is_named(&c, HDI_RECORD_NAME_LABEL, r->wait.label, "the x"));
             }
         }
-        CONF_TRUE(conf_is_inline(runtime) || waits > 0); /* inline, what is waited for may be done at once */
+        /* inline, the awaited work may be done at once */
+        CONF_TRUE(conf_is_inline(runtime) || waits > 0);
         if (detail == HD_TRACE_FULL) {
             at = 0;
             for (const hdi_record *r; (r = next(&c, HDI_RECORD_SPAN, &at)) != NULL;) {
@@ -202,8 +207,8 @@ static void transfers_have_their_way_and_bytes(void **state)
     CONF_TRUE(copy->submit.kernel == HDI_RECORD_WAY_TO_HOST && copy->submit.src == 0 &&
               copy->submit.dst == HDI_RECORD_NO_DEVICE);
     at = 0;
-    for (const hdi_record *r;
-         (r = next(&c, HDI_RECORD_SUBMIT, &at)) != NULL;) { /* the program's, then through chunks */
+    /* the program's copy, then one through chunks */
+    for (const hdi_record *r; (r = next(&c, HDI_RECORD_SUBMIT, &at)) != NULL;) {
         bool own = r->submit.bytes == bytes || r->submit.bytes == bytes / 2 || r->submit.bytes == bytes / 4;
         CONF_TRUE(r->kind != HDI_RECORD_OP_COPY || r->submit.blocks == (own ? 0 : 1));
     }
@@ -211,13 +216,14 @@ static void transfers_have_their_way_and_bytes(void **state)
     conf_close(runtime);
 }
 
-/* Copies one after the other until one fails. `behind` reads what that one was to write; its lane NULL: it was refused at once. */
+/* Copies one after the other until one fails. `behind` reads the bytes that it should have written;
+ * if its lane is NULL, it was refused at once. */
 static hd_ticket fail_a_copy(hd_buffer *device, hd_buffer *pinned, hd_ticket *behind)
 {
     hd_ticket ticket = {NULL, 0};
     hd_status status = HD_OK;
-    for (int tries = 0; status == HD_OK && tries < 20;
-         tries++) { /* the runtime may have made copies of its own before */
+    /* the runtime may have made copies before */
+    for (int tries = 0; status == HD_OK && tries < 20; tries++) {
         *behind = (hd_ticket){NULL, 0};
         CONF_OK(hd_copy(pinned, 0, device, 0, bytes, &ticket));
         (void)hd_copy(device, bytes, pinned, 0, bytes, behind);
@@ -230,7 +236,7 @@ static hd_ticket fail_a_copy(hd_buffer *device, hd_buffer *pinned, hd_ticket *be
     return ticket;
 }
 
-/* In a lane that goes on after a failure, as those for copies do. */
+/* In a lane that continues after a failure, as lanes for copies do. */
 static void what_the_driver_did_not_get_is_marked(void **state)
 {
     (void)state;
@@ -246,7 +252,7 @@ static void what_the_driver_did_not_get_is_marked(void **state)
         hd_ticket good, behind, failed = fail_a_copy(device, pinned, &behind);
         CONF_OK(hd_copy(pinned, 0, device, 0, bytes, &good));
         CONF_OK(hd_wait(good, 60 * CONF_SECOND));
-        CONF_TRUE(good.lane == failed.lane); /* only the record has the difference */
+        CONF_TRUE(good.lane == failed.lane); /* only the record shows the difference */
         CONF_OK(hd_trace_stop(runtime, NULL));
         content c = read_file(file_path);
         const hdi_record *refused = covering(&c, HDI_RECORD_ISSUE, failed);
@@ -254,7 +260,7 @@ static void what_the_driver_did_not_get_is_marked(void **state)
         CONF_TRUE(!covering(&c, HDI_RECORD_SPAN, failed));
         CONF_EQUAL(covering(&c, HDI_RECORD_ISSUE, good)->kind, 0);
         CONF_TRUE(detail != HD_TRACE_FULL || covering(&c, HDI_RECORD_SPAN, good));
-        if (behind.lane) { /* it was there before the failure was */
+        if (behind.lane) { /* it was submitted before the failure was noticed */
             const hdi_record *passed = covering(&c, HDI_RECORD_ISSUE, behind);
             CONF_TRUE(passed && passed->kind == 1 && !covering(&c, HDI_RECORD_SPAN, behind));
         }
@@ -313,7 +319,7 @@ static void a_later_label_is_there(void **state)
     conf_close(runtime);
 }
 
-/* Short numbers of the two are the same by how they are made. */
+/* Their short numbers are made so that both are the same. */
 static void names_that_are_alike_in_number_are_two(void **state)
 {
     (void)state;
@@ -321,7 +327,8 @@ static void names_that_are_alike_in_number_are_two(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *x[2] = {NULL, NULL};
     CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[1]));
-    CONF_OK(hd_buffer_set_label(x[1], names[1])); /* in the trace only its end has this label */
+    /* in the trace only the record of its end names this label */
+    CONF_OK(hd_buffer_set_label(x[1], names[1]));
     CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
     CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x[0]));
     CONF_OK(hd_buffer_set_label(x[0], names[0]));
@@ -350,7 +357,7 @@ static void names_that_are_alike_in_number_are_two(void **state)
     conf_close(runtime);
 }
 
-/* One that cannot be had tries what threads have in store, and waits for nothing. */
+/* A refused allocation tries the threads' caches, and waits for nothing. */
 static void rungs_are_those_that_were_taken(void **state)
 {
     (void)state;
@@ -426,7 +433,8 @@ static void bad_calls_are_refused(void **state)
     CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
     CONF_FAILS_WITH(hd_trace_start(runtime, "/dev/null", NULL), HD_ERROR_ARGUMENT, file_path);
     info.size = 3;
-    CONF_FAILS_WITH(hd_trace_stop(runtime, &info), HD_ERROR_ARGUMENT, "size"); /* and it goes on */
+    /* and the trace continues */
+    CONF_FAILS_WITH(hd_trace_stop(runtime, &info), HD_ERROR_ARGUMENT, "size");
     CONF_FAILS_WITH(hd_range_push(runtime, NULL), HD_ERROR_ARGUMENT, "name is null");
     CONF_OK(hd_trace_stop(runtime, NULL));
     CONF_FAILS_WITH(hd_trace_stop(runtime, NULL), HD_ERROR_NOT_FOUND, "hd_trace_start");
@@ -450,7 +458,8 @@ static void traces_follow_each_other(void **state)
         hd_ticket before, within, behind;
         CONF_OK(conf_fill(lane, k, x, 0, words, 1, &before));
         CONF_OK(hd_trace_start(runtime, in_folder(name), NULL));
-        CONF_OK(hd_wait(before, 60 * CONF_SECOND)); /* a lane at rest needs no event, which may be beyond the budget */
+        /* a lane at rest needs no event, which might exceed the budget */
+        CONF_OK(hd_wait(before, 60 * CONF_SECOND));
         CONF_OK(conf_fill(lane, k, x, 0, words, 2, &within));
         CONF_OK(hd_wait(within, 60 * CONF_SECOND));
         CONF_OK(hd_trace_stop(runtime, NULL));
@@ -477,7 +486,7 @@ static void a_trace_of_the_option_ends_with_the_runtime(void **state)
     hd_buffer *x = NULL;
     hd_ticket ticket;
     CONF_OK(hd_alloc(lane, bytes, &x));
-    CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket)); /* is waited for by hd_close */
+    CONF_OK(conf_fill(lane, k, x, 0, words, 1, &ticket)); /* hd_close waits for it */
     uint32_t number = global(lane);
     conf_close(runtime);
     content c = read_file(file);
@@ -497,7 +506,7 @@ static void a_trace_of_the_option_ends_with_the_runtime(void **state)
         files += strncmp(e->d_name, "option", 6) == 0;
     }
     closedir(d);
-    CONF_EQUAL(files, 2); /* the later one has a number behind its name */
+    CONF_EQUAL(files, 2); /* a number follows the name of the later one */
     snprintf(settings, sizeof settings, "trace=%s/none/t", folder);
     hd_options options = {.size = sizeof options, .settings = settings};
     hd_runtime *none = NULL;
@@ -552,12 +561,12 @@ static void what_has_no_room_in_the_file_is_counted(void **state)
     hd_trace_info info = {.size = sizeof info};
     CONF_OK(hd_trace_stop(runtime, &info));
     content c = read_file(file_path);
-    CONF_EQUAL(c.n, 102); /* with how many are missing, and the end */
+    CONF_EQUAL(c.n, 102); /* with the number of missing records, and the end */
     CONF_EQUAL(c.records[100].type, HDI_RECORD_DROPPED);
     CONF_EQUAL(c.records[100].dropped.count, info.dropped);
     size_t partial = (size_t)c.records[100].dropped.partial;
     CONF_TRUE(partial <= 100);
-    for (size_t i = 0; i < 100; i++) { /* what stands in front of the first look is always whole */
+    for (size_t i = 0; i < 100; i++) { /* records in front of the first check are always complete */
         uint8_t type = c.records[i].type;
         CONF_TRUE(i < 100 - partial || (type != HDI_RECORD_TRACE && type != HDI_RECORD_DEVICE));
     }
@@ -605,7 +614,8 @@ static void threads_lose_nothing(void **state)
         crowd c = {.runtime = conf_open(settings[s])};
         c.k = conf_builtins(c.runtime);
         CONF_OK(hd_trace_start(c.runtime, in_folder("t"), NULL));
-        for (int round = 0; round < 2; round++) { /* the second time with rings of threads that ended */
+        /* the second time with rings of threads that ended */
+        for (int round = 0; round < 2; round++) {
             pthread_t threads[THREADS];
             for (int i = 0; i < THREADS; i++) {
                 CONF_EQUAL(pthread_create(&threads[i], NULL, submits, &c), 0);
@@ -632,7 +642,7 @@ static void threads_lose_nothing(void **state)
             }
         }
         CONF_EQUAL(launches, 2 * THREADS * EACH);
-        CONF_EQUAL(n_numbers, 2 * THREADS); /* a ring's next thread has its own number */
+        CONF_EQUAL(n_numbers, 2 * THREADS); /* the next thread of a ring gets its own number */
         CONF_EQUAL(count(&all, HDI_RECORD_PUSH), 2 * THREADS * EACH);
         CONF_EQUAL(count(&all, HDI_RECORD_POP), 2 * THREADS * EACH);
         CONF_EQUAL(count(&all, HDI_RECORD_ALLOC), 2 * THREADS);
@@ -678,7 +688,7 @@ static void memory_is_sampled_at_both_ends(void **state)
     conf_close(runtime);
 }
 
-/* The library for products is opened by the first one, in a call of the program's. */
+/* The first product opens the library for products, in a call of the program. */
 static void opening_a_library_is_a_pause(void **state)
 {
     (void)state;
@@ -702,7 +712,7 @@ static void opening_a_library_is_a_pause(void **state)
     int opened = 0;
     size_t at = 0;
     for (const hdi_record *r; (r = next(&file, HDI_RECORD_PAUSE, &at)) != NULL;) {
-        /* pauses with bytes are those of modules */
+        /* pauses with bytes belong to modules */
         opened += r->kind == HDI_RECORD_PAUSE_CODE && r->device == 0 && r->pause.bytes == 0;
     }
     CONF_EQUAL(opened, 1);
@@ -742,7 +752,8 @@ static void a_loss_and_a_restart_are_recorded(void **state)
     content c = read_file(file_path);
     CONF_EQUAL(count(&c, HDI_RECORD_LOSS), 1);
     CONF_EQUAL(count(&c, HDI_RECORD_RESTART), 1);
-    CONF_TRUE(submit_of(&c, ticket) && covering(&c, HDI_RECORD_SPAN, ticket)); /* the new worker records, too */
+    /* the new worker records, too */
+    CONF_TRUE(submit_of(&c, ticket) && covering(&c, HDI_RECORD_SPAN, ticket));
     size_t at = 0;
     const hdi_record *loss = next(&c, HDI_RECORD_LOSS, &at);
     CONF_TRUE(loss->texts > 0 && loss->device == 0 && loss->loss.code != 0);
@@ -750,7 +761,8 @@ static void a_loss_and_a_restart_are_recorded(void **state)
     conf_close(runtime);
 }
 
-/* The program that is killed: this one, started anew. The last operation's position goes to `out`. */
+/* The program that is killed: this one, started anew. It writes the last operation's position to
+ * `out`. */
 static void be_killed(const char *file, int out)
 {
     hd_runtime *runtime = conf_open(NULL);
@@ -781,7 +793,8 @@ static void the_file_is_good_after_a_kill(void **state)
     uint64_t sequence;
     CONF_TRUE(read(ends[0], &sequence, sizeof sequence) == (ssize_t)sizeof sequence);
     bool there = false;
-    while (!there) { /* within a moment, while nothing else happens; the case's watchdog ends it otherwise */
+    /* within a moment, while nothing else happens; otherwise the watchdog ends the case */
+    while (!there) {
         content c = read_file(file_path);
         size_t at = 0;
         for (const hdi_record *r; (r = next(&c, HDI_RECORD_DONE, &at)) != NULL;) {
@@ -799,7 +812,7 @@ static void the_file_is_good_after_a_kill(void **state)
     close(ends[1]);
 }
 
-/* Without hd_close all is left as it is, also in the child of a fork. */
+/* Without hd_close everything stays as it is, also in the child of a fork. */
 static int leaves;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
@@ -823,7 +836,8 @@ static void be_left(const char *file, const char *how)
         CONF_OK(hd_range_push(runtime, "a step"));
         CONF_OK(hd_range_pop(runtime));
     }
-    if (strcmp(how, "child") == 0 && fork() != 0) { /* the child has the trace of its parent, and not its writer */
+    /* the child inherits its parent's trace, but not its writer */
+    if (strcmp(how, "child") == 0 && fork() != 0) {
         int status = -1;
         CONF_TRUE(wait(&status) > 0 && status == 0);
     }

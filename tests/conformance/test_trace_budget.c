@@ -1,10 +1,13 @@
-/* test_trace_budget.c - a trace where events are slow: what the engine spends on them, and what spans are then.
+/* test_trace_budget.c - a trace with slow events: the time that the engine spends on them, and the
+ * resulting spans.
  *
- * Promise: Slow events take 0.5 % of the time, 10 % in lanes that do not rest. Spans that touch share one.
+ * Promise: Slow events take 0.5 % of the time, 10 % in busy lanes. Touching spans share one.
  *
  * Threads: the main one. Locks: none.
- * Always: a delayed call takes its delay at least, so a number of them is a time that they took. No check is of how long anything else takes.
+ * Always: a delayed call takes at least its delay, so their number gives the least time that they
+ * took. No check measures any other time.
  */
+#include "short_kernel.h"
 #include "traces.h"
 
 enum {
@@ -17,10 +20,11 @@ enum {
     NEIGHBOURS = 32
 };
 enum { DELAY_NS = 1000000, FIRST_NS = 1000000, SHARE = 200, WITHIN = 20 };
-/* What is more: one of each lane before the first one was measured, and those of comparisons of clocks. */
+/* Further events: one of each lane before the first one was measured, and those that compare
+ * clocks. */
 enum { MORE = LANES + 4 };
 
-/* When the program had begun to submit an operation, and had waited for its end. */
+/* The times before the submission of an operation, and after the wait for its end. */
 typedef struct operation {
     hd_ticket ticket;
     int64_t from, to;
@@ -47,7 +51,7 @@ static void work(hd_runtime *runtime, operation *all)
     }
 }
 
-/* The span that an operation is in, and the only one. NULL: it is in none. */
+/* Returns the only span that covers an operation. NULL: none covers it. */
 static const hdi_record *only_span(const content *c, hd_ticket ticket)
 {
     const hdi_record *found = NULL;
@@ -62,7 +66,8 @@ static const hdi_record *only_span(const content *c, hd_ticket ticket)
     return found;
 }
 
-/* Each operation has a span. What is by the clock lies between what the program saw, and overlaps nothing of its lane. */
+/* Checks that each operation is in a span. Times by the clock lie between the program's readings,
+ * and overlap nothing of their lane. */
 static void check_spans(const content *c, const operation *all)
 {
     int64_t ended[LANES] = {0};
@@ -101,7 +106,8 @@ static void slow_events_are_few(const char *settings)
         events += (r->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) == 0;
     }
     if (conf_is_inline(runtime)) {
-        CONF_EQUAL(events, OPERATIONS); /* an end is seen there only when the program calls, so nothing is spared */
+        /* the engine sees an end only in a call of the program, so it spares nothing */
+        CONF_EQUAL(events, OPERATIONS);
     } else {
         CONF_TRUE(events * DELAY_NS <= FIRST_NS + took / SHARE + MORE * DELAY_NS);
     }
@@ -122,7 +128,8 @@ static void times_that_are_slow_to_ask_for(void **state)
     slow_events_are_few("host_devices=1 delay=cuEventElapsedTime:1+=1000");
 }
 
-/* A copy behind each fill, in two lanes that wait for each other's bytes. Nothing waits for the device before the end. */
+/* A copy behind each fill, in two lanes that wait for each other's bytes. Nothing waits for the
+ * device before the end. */
 static void work_ahead(hd_runtime *runtime, hd_ticket *tickets)
 {
     conf_kernels k = conf_builtins(runtime);
@@ -173,27 +180,23 @@ static void lanes_that_do_not_rest(void **state)
     for (int i = 0; i < 2 * AHEAD; i++) {
         only_span(&c, tickets[i]);
     }
-    CONF_TRUE(count(&c, HDI_RECORD_SPAN) > 0); /* of what lanes at rest began with */
+    CONF_TRUE(count(&c, HDI_RECORD_SPAN) > 0); /* from beginnings of lanes at rest */
     free(c.records);
     conf_close(runtime);
 }
 
-/* Events are a millisecond apart at least, so spans that touch have one in common. */
-static void neighbours_share_an_event(void **state)
+/* Traces launches that wait for a claim in one lane. Returns how many spans begin where the one before
+ * ends. */
+static int trace_neighbours(hd_runtime *runtime, hd_lane *lane, conf_kernels k, hd_buffer *buffer)
 {
-    (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 delay=cuEventRecord:1+=1000");
-    conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane;
-    hd_buffer *buffer;
-    CONF_OK(hd_lane_create(runtime, 0, &lane));
-    CONF_OK(hd_alloc(lane, bytes, &buffer));
+    hd_ticket tickets[NEIGHBOURS];
+    do { /* signals surround launches until the engine saw a short one */
+        CONF_OK(conf_fill(lane, k, buffer, 0, words, 0, &tickets[0]));
+        CONF_OK(hd_wait(tickets[0], 60 * CONF_SECOND));
+    } while (!conf_is_short(lane, k.fill));
     hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_FULL};
     CONF_OK(hd_trace_start(runtime, in_folder("t"), &options));
-    hd_ticket tickets[NEIGHBOURS];
-    CONF_OK(conf_fill(lane, k, buffer, 0, words, 0, &tickets[0]));
-    CONF_OK(hd_wait(tickets[0], 60 * CONF_SECOND)); /* signals stand around launches until one was seen to end */
-    hd_claim *claim;                                /* holds the lane up until it has all of them */
+    hd_claim *claim; /* holds the lane up until all launches are in it */
     CONF_OK(hd_claim_begin(runtime, (hd_arg[]){hd_inout(buffer)}, 1, &claim));
     CONF_OK(hd_claim_wait(claim, 60 * CONF_SECOND));
     for (int i = 0; i < NEIGHBOURS; i++) {
@@ -208,15 +211,34 @@ static void neighbours_share_an_event(void **state)
     for (int i = 0; i < NEIGHBOURS; i++) {
         const hdi_record *span = only_span(&c, tickets[i]);
         CONF_TRUE(span != NULL && (span->span.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) == 0);
-        if ((span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) == 0) { /* else it is of another clock */
+        if ((span->span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) ==
+            0) { /* otherwise its begin comes from another clock */
             CONF_TRUE(span->span.began <= span->span.ended);
             CONF_TRUE(before == NULL || before->span.ended <= span->span.began);
             touch += before != NULL && before->span.ended == span->span.began;
         }
         before = span;
     }
-    CONF_TRUE(touch >= NEIGHBOURS / 2); /* a signal stands between the others */
     free(c.records);
+    return touch;
+}
+
+/* Events are at least a millisecond apart, so spans that touch share one. */
+static void neighbours_share_an_event(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 delay=cuEventRecord:1+=1000");
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *lane;
+    hd_buffer *buffer;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, bytes, &buffer));
+    /* A signal stands between the others. An engine that a busy machine holds up puts more of them. */
+    int touch = 0;
+    for (int tries = 0; tries < 20 && touch < NEIGHBOURS / 2; tries++) {
+        touch = trace_neighbours(runtime, lane, k, buffer);
+    }
+    CONF_TRUE(touch >= NEIGHBOURS / 2);
     conf_close(runtime);
 }
 

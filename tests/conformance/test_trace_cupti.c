@@ -1,6 +1,7 @@
-/* test_trace_cupti.c - trace_detail=cupti, with a library that looks like CUPTI (fake_cupti_kernels.c).
+/* test_trace_cupti.c - trace_detail=cupti, with a library that looks like CUPTI
+ * (fake_cupti_kernels.c).
  *
- * Promise: What CUPTI reports of a device is in the trace, or counted; without CUPTI nothing is traced, and the message has why.
+ * Promise: A trace contains or counts all reports of CUPTI; without CUPTI it fails and says why.
  *
  * Threads: the main one. Locks: none.
  */
@@ -13,7 +14,7 @@
 
 static char file_path[128];
 
-/* A runtime with the fake, which `words` make behave. */
+/* Opens a runtime with the fake; `words` control how it behaves. */
 static hd_runtime *open_with(const char *words)
 {
     snprintf(file_path, sizeof file_path, "%s/t", folder);
@@ -39,7 +40,7 @@ static hdi_record *read_trace(size_t *n)
     return records;
 }
 
-/* The number of the name; 0: it is not there. */
+/* Returns the number of the name; 0 if it is missing. */
 static uint64_t number_of(const hdi_record *records, size_t n, const char *text)
 {
     uint64_t number = 0;
@@ -57,7 +58,8 @@ static uint64_t number_of(const hdi_record *records, size_t n, const char *text)
     return number;
 }
 
-/* All that was planted, as often for each part of it, with times between `from` and `to`. */
+/* Checks that all planted activities arrived, each kind as often, with times between `from` and
+ * `to`. */
 static void check_activities(int64_t from, int64_t to)
 {
     size_t n, kernels[2][2] = {{0}}, in[2] = {0}, peer[2] = {0}, fills[2] = {0};
@@ -100,7 +102,7 @@ static void trace_once(hd_runtime *runtime, hd_trace_info *info)
     *info = (hd_trace_info){.size = sizeof *info};
     CONF_OK(hd_trace_start(runtime, file_path, &by_cupti));
     CONF_OK(hd_trace_stop(runtime, info));
-    /* planted are times that begin 100 ns before the fake gives them */
+    /* planted times begin 100 ns before the fake delivers them */
     check_activities(from - 1000000, hdi_clock_ns() + 1000000);
 }
 
@@ -151,7 +153,7 @@ static void the_option_begins_and_two_runtimes_share(void **state)
     conf_close(first);
 }
 
-/* Neither the trace nor the file is there, and another trace may begin. */
+/* Neither the trace nor the file exists, and another trace may begin. */
 static void check_refused(const char *words, const char *text)
 {
     hd_runtime *runtime = open_with(words);
@@ -194,8 +196,9 @@ int main(void)
 {
     conf_begin("test_trace_cupti");
     const struct CMUnitTest tests[] = {
-        FOLDER_CASE(an_old_version_is_refused),        /* before the library is open */
-        FOLDER_CASE(times_of_its_own_clock_are_moved), /* before the fake has the program's */
+        FOLDER_CASE(an_old_version_is_refused), /* before the library is open */
+        /* before the fake uses the program's clock */
+        FOLDER_CASE(times_of_its_own_clock_are_moved),
         FOLDER_CASE(what_is_reported_is_recorded),
         FOLDER_CASE(what_is_not_good_is_counted),
         FOLDER_CASE(the_option_begins_and_two_runtimes_share),

@@ -1,10 +1,13 @@
-/* test_trace_file.c - the file of a trace: one that another trace is written to, pipes, and what has no room.
+/* test_trace_file.c - the file of a trace: a file that another trace uses, pipes, and records
+ * without room.
  *
- * Promise: A file has one trace at a time. No pipe holds the program up. What has no room is counted, and leaves ranges whole.
+ * Promise: A file holds one trace at a time, no pipe blocks the program, and losses are counted.
+ *
+ * Records without room are counted, and ranges stay whole.
  *
  * Threads: the main one, and one that reads a pipe.
  * Locks: none.
- * Always: a limit of the process for files holds within one case.
+ * Always: a limit of the process for files applies within one case.
  */
 #include "traces.h"
 
@@ -17,7 +20,7 @@
 
 enum { words = 4096, bytes = words * 4 };
 
-/* Launches until the rings of a trace have had far more than a pipe or a limit takes. */
+/* Launches until the trace's rings received far more than a pipe or a limit can take. */
 static void launch_many(hd_runtime *runtime)
 {
     hd_lane *lane = conf_default_lane(runtime, 0);
@@ -55,7 +58,7 @@ static void a_file_has_one_trace_at_a_time(void **state)
     c = read_file(option_path);
     CONF_EQUAL(c.records[c.n - 1].type, HDI_RECORD_END);
     free(c.records);
-    CONF_OK(hd_trace_start(second, file_path, NULL)); /* the first one has ended */
+    CONF_OK(hd_trace_start(second, file_path, NULL)); /* the first one ended */
     CONF_OK(hd_trace_stop(second, NULL));
     conf_close(first);
     conf_close(second);
@@ -72,7 +75,8 @@ static void a_child_keeps_no_file(void **state)
     if (child == 0) {
         char byte;
         close(ends[1]);
-        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* it has the trace's descriptor until then */
+        /* it keeps the trace's descriptor until then */
+        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
     }
     CONF_TRUE(child > 0);
     CONF_OK(hd_trace_stop(runtime, NULL));
@@ -148,7 +152,7 @@ static void *drain_it(void *context)
     return NULL;
 }
 
-/* How many ranges are open after a record; one that ends must have begun. */
+/* Returns how many ranges are open after a record; one that ends must have begun. */
 static size_t depth_after(const hdi_record *r, size_t depth)
 {
     if (r->type == HDI_RECORD_POP) {
@@ -162,22 +166,23 @@ static void keep_ends(const char *settings)
 {
     hd_runtime *runtime = conf_open(settings);
     CONF_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
-    for (size_t i = 0; i < 6; i++) { /* how much is left of the ring for the last record differs */
+    for (size_t i = 0; i < 6; i++) { /* the rest of the ring for the last record differs */
         char outer[400] = "";
         memset(outer, 'o', 10 + i * HDI_RECORD_TEXT_BYTES);
         int reader = open(file_path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         CONF_TRUE(reader >= 0);
         CONF_OK(hd_trace_start(runtime, file_path, NULL));
-        CONF_EQUAL(fcntl(reader, F_SETFL, 0), 0); /* from here on reading waits */
+        CONF_EQUAL(fcntl(reader, F_SETFL, 0), 0); /* from here on a read waits */
         CONF_OK(hd_range_push(runtime, outer));
-        for (int k = 0; k < 60000; k++) { /* more than pipe, writer and ring take while nothing is read */
+        /* more than pipe, writer and ring take while nobody reads */
+        for (int k = 0; k < 60000; k++) {
             CONF_OK(hd_range_push(runtime, "inner"));
             CONF_OK(hd_range_pop(runtime));
         }
         drain d = {.reader = reader};
         pthread_t thread;
         CONF_EQUAL(pthread_create(&thread, NULL, drain_it, &d), 0);
-        while (!atomic_load(&d.has_dropped)) { /* then the writer has taken what the ring had */
+        while (!atomic_load(&d.has_dropped)) { /* then the writer has emptied the ring */
             sched_yield();
         }
         CONF_OK(hd_range_push(runtime, "late"));
@@ -187,7 +192,8 @@ static void keep_ends(const char *settings)
         CONF_OK(hd_range_pop(runtime));
         CONF_OK(hd_trace_stop(runtime, NULL));
         CONF_EQUAL(pthread_join(thread, NULL), 0);
-        size_t begin[2] = {0, 0}, depth = 0; /* of the last two ranges: how many are open around them */
+        /* for the last two ranges: the number of open ranges around them */
+        size_t begin[2] = {0, 0}, depth = 0;
         for (size_t k = 0; k < d.n; k++) {
             if (d.records[k].type == HDI_RECORD_PUSH) {
                 begin[0] = begin[1];
@@ -240,7 +246,8 @@ static void what_a_disk_has_no_room_for_is_counted(void **state)
     (void)state;
     enum { ROOM = 500 };
     hd_runtime *runtime = conf_open(NULL);
-    launch_many(runtime); /* host devices have memory in files, too: they need no more of it from here on */
+    /* host devices keep memory in files, too: they need no more of it from here on */
+    launch_many(runtime);
     CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
     struct rlimit before, small;
     CONF_EQUAL(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -261,7 +268,7 @@ static void what_a_disk_has_no_room_for_is_counted(void **state)
     conf_close(runtime);
 }
 
-/* One that the option began, which hd_close ends. */
+/* A trace that the option began, and that hd_close ends. */
 static void what_a_disk_has_no_room_for_is_said_at_the_end(void **state)
 {
     (void)state;
@@ -272,7 +279,7 @@ static void what_a_disk_has_no_room_for_is_said_at_the_end(void **state)
     struct rlimit before, small;
     CONF_EQUAL(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
-    small.rlim_cur = 100 * sizeof(hdi_record); /* has been written long before */
+    small.rlim_cur = 100 * sizeof(hdi_record); /* was written long before */
     CONF_EQUAL(setrlimit(RLIMIT_FSIZE, &small), 0);
     launch_many(runtime);
     conf_track(runtime, NULL);

@@ -1,6 +1,9 @@
-/* test_trace_nvtx.c - ranges that a program names by NVTX: a client of the protocol, and NVIDIA's header where it is.
+/* test_trace_nvtx.c - ranges that a program names by NVTX: a client of the protocol, and NVIDIA's
+ * header if it is installed.
  *
- * Promise: Ranges of NVTX are in the trace: nested per thread also where domains cross, or started and ended in any threads.
+ * Promise: A trace records NVTX ranges: nested per thread, or started and ended in any threads.
+ *
+ * Nesting holds also if domains cross.
  *
  * Placements: inline.
  * Threads: the main one, and one that ends a range. Locks: none.
@@ -137,7 +140,7 @@ static void ranges_of_a_client_are_recorded(void **state)
     (void)state;
     CONF_EQUAL(InitializeInjectionNvtx2(no_table), 0);
     CONF_EQUAL(InitializeInjectionNvtx2(table_of), 1);
-    CONF_EQUAL(push_a("before"), 0); /* without a trace: it is not there, nor its end */
+    CONF_EQUAL(push_a("before"), 0); /* without a trace: neither it nor its end is recorded */
     hd_runtime *runtime = start();
     CONF_EQUAL(push_a("a"), 1);
     CONF_EQUAL(((int (*)(const wchar_t *))calls[0][10])(L"w\u00e4\u20ac"), 2);
@@ -145,7 +148,7 @@ static void ranges_of_a_client_are_recorded(void **state)
     CONF_EQUAL(pop(), 1);
     CONF_EQUAL(pop(), 0);
     pop();                          /* one too many */
-    for (int i = 0; i < 100; i++) { /* deeper than what is kept */
+    for (int i = 0; i < 100; i++) { /* deeper than the recorder keeps */
         push_a("deep");
     }
     for (int i = 0; i < 100; i++) {
@@ -179,6 +182,7 @@ static void domains_may_cross(void **state)
     stop(runtime);
     expect("+one: x +two: y -two: y -one: x +two: y -two: y +plain -plain ");
 #else
+    test_without("NVTX's header");
     skip();
 #endif
 }
@@ -212,7 +216,7 @@ static void several_runtimes_and_a_child(void **state)
     expect("+late -late ");
 }
 
-/* A euro has 3 bytes: 149 of them fit into the 448 of a name. */
+/* A euro takes 3 bytes: 149 of them fit into the 448 of a name. */
 static void a_long_name_ends_with_a_whole_character(void **state)
 {
     (void)state;
@@ -284,6 +288,7 @@ static void started_ranges_of_domains(void **state)
     stop(runtime);
     expect("=one: x =x ");
 #else
+    test_without("NVTX's header");
     skip();
 #endif
 }
@@ -306,7 +311,7 @@ static void started_ranges_without_room_are_counted(void **state)
     CONF_EQUAL(info.dropped, 1);
     expect("=first =again ");
     CONF_OK(hd_trace_start(runtime, file_path, NULL));
-    end_id(start_a("new")); /* those of the trace before take no room */
+    end_id(start_a("new")); /* ranges of the trace before take no room */
     stop(runtime);
     expect("=new ");
 }

@@ -1,10 +1,11 @@
-/* test_trace_waits.c - what a trace has of threads that wait, and of the room that their work takes.
+/* test_trace_waits.c - records of threads that wait, and of the room that their work takes.
  *
- * Promise: Each call that waits for work is a pause which names the work; a lane's ring holds what is unfinished.
+ * Promise: A call that waits makes a pause that names the work; a ring keeps unfinished work.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: no check is of how long something takes. A call that found its work done has not waited, and is made again.
+ * Always: no check measures how long something takes. A call that found its work done did not wait,
+ * so the test repeats it.
  */
 #include "traces.h"
 
@@ -15,7 +16,7 @@ typedef struct scene {
     hd_lane *lane;
     hd_buffer *pinned;
     conf_slow slow;
-    hd_ticket ticket; /* of what has to be waited for */
+    hd_ticket ticket; /* of the awaited work */
 } scene;
 
 static void make_scene(scene *s)
@@ -96,7 +97,8 @@ static void writes_pinned(scene *s)
 
 /* ---- cases ---- */
 
-/* Whether a pause of this thread ends behind `from`, for the slow work or for what waits for that. */
+/* True if a pause of this thread ends after `from`, for the slow work or for work that waits for
+ * it. */
 static bool has_pause(const content *c, const scene *s, int64_t from)
 {
     size_t at = 0;
@@ -126,7 +128,8 @@ static void calls_that_wait_are_pauses(void **state)
             conf_slow_run(&s.slow, s.lane, NULL, 0, 2, &s.ticket);
             int64_t from = conf_now();
             calls[i](&s);
-            CONF_OK(hd_lane_wait(s.lane, 60 * CONF_SECOND)); /* nothing is left to wait for, but after writes */
+            /* except after writes, nothing is left to wait for */
+            CONF_OK(hd_lane_wait(s.lane, 60 * CONF_SECOND));
             CONF_OK(hd_trace_stop(s.runtime, NULL));
             content c = read_file(file_path);
             found = has_pause(&c, &s, from);
@@ -139,7 +142,7 @@ static void calls_that_wait_are_pauses(void **state)
     end_scene(&s);
 }
 
-/* A program may ask often whether something is done. */
+/* A program may often query whether work is done. */
 static void a_look_is_no_pause(void **state)
 {
     (void)state;
@@ -161,7 +164,7 @@ static void a_look_is_no_pause(void **state)
     end_scene(&s);
 }
 
-/* Each operation is waited for before the next, so it is alone in its ring. */
+/* The case waits for each operation before the next, so it is alone in its ring. */
 static void done_work_takes_no_room(void **state)
 {
     (void)state;
@@ -193,7 +196,7 @@ static void a_full_ring_names_its_work(void **state)
     enum { SLOTS = 64 };
     hd_runtime *runtime = conf_open("lane_slots=64");
     if (conf_is_inline(runtime)) {
-        conf_close(runtime); /* there the submitting thread is the engine */
+        conf_close(runtime); /* with this placement the submitting thread is the engine */
         skip();
     }
     hd_lane *lane = conf_default_lane(runtime, 0);

@@ -1,17 +1,17 @@
-/* test_unified.c - buffers that the CPU and the GPU both use: what is newer is where it is needed.
+/* test_unified.c - unified buffers: both the CPU and the GPU find the newest bytes.
  *
  * Promise: Any reader of a unified buffer gets the bytes written last, on the CPU or a GPU.
  *
- * Mapped buffers are left alone. Other cases are what such buffers count for, and several threads with one of them.
- * Failures are in test_unified_trouble.c, the random run in test_unified_model.c.
+ * Heddle leaves mapped buffers alone. Other cases test how such buffers count, and several threads
+ * with one of them. test_unified_trouble.c tests failures, test_unified_model.c runs at random.
  *
  * Threads: the main one, and those of the last case, each with a part of one buffer.
  * Locks: none.
- * Always: every read of bytes gets those that were written last.
+ * Always: every read gets the bytes written last.
  */
 #include "unified.h"
 
-/* ---- the bytes are where they are needed ---- */
+/* ---- both sides find the bytes ---- */
 
 static void goes_back_and_forth(void **state)
 {
@@ -54,7 +54,8 @@ static void goes_back_and_forth(void **state)
     conf_close(runtime);
 }
 
-/* Operations of every kind find what the host wrote, and the host what they wrote, also in parts of chunks. */
+/* Operations of every kind find the host's writes, and the host finds theirs, also in parts of
+ * chunks. */
 static void every_operation_takes_it(void **state)
 {
     (void)state;
@@ -73,7 +74,7 @@ static void every_operation_takes_it(void **state)
         size_t at = round * 4001 % (n - 5000);
         put_word(x, at + 2000, model[at + 2000] = round);
         switch (round % 5) {
-        case 0: /* around and behind what the host wrote */
+        case 0: /* around and behind the host's writes */
             CONF_OK(hd_fill(x, 4 * at, round, 4 * 1000, NULL));
             break;
         case 1:
@@ -106,7 +107,7 @@ static void every_operation_takes_it(void **state)
     conf_close(runtime);
 }
 
-/* Kernels of another device, where they reach it, and copies from there. */
+/* Kernels of another device that reaches the buffer, and copies from there. */
 static void a_peer_uses_it(void **state)
 {
     (void)state;
@@ -131,7 +132,7 @@ static void a_peer_uses_it(void **state)
     conf_close(runtime);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void elements_are_checked(void **state)
 {
@@ -274,7 +275,7 @@ static void waits_and_times_out(void **state)
     CONF_OK(conf_fill(lane, slow.kernels, x, 0, 1, 6, NULL)); /* it is not mapped */
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_OK(hd_lane_wait(conf_default_lane(runtime, 0), 60 * CONF_SECOND));
-    CONF_OK(hd_buffer_wait(x, HD_WRITE, 60 * CONF_SECOND)); /* the copies that were asked for, too */
+    CONF_OK(hd_buffer_wait(x, HD_WRITE, 60 * CONF_SECOND)); /* the requested copies, too */
     while (hd_element(x, 0, 4, HD_READ) == NULL) {
         CONF_EQUAL(last_status(), HD_ERROR_TIMEOUT);
     }
@@ -310,7 +311,8 @@ static void counts_once_and_goes_with_its_work(void **state)
     hd_free(x);
     hd_buffer *sum = NULL;
     CONF_OK(hd_alloc(lane, 400, &sum));
-    for (uint32_t i = 0; i < 100; i++) { /* its memory has another owner at once, but not before its work is done */
+    /* its memory gets another owner at once, but not before its work is done */
+    for (uint32_t i = 0; i < 100; i++) {
         x = make(lane, 3 * MIB);
         put_word(x, 700000, i);
         CONF_OK(conf_copy(lane, k, sum, 4 * i, x, 2800000, 1, NULL));
@@ -356,7 +358,7 @@ static void *work_on_part(void *argument)
     return NULL;
 }
 
-/* Parts share chunks, and now and then the host has the newer bytes of all. */
+/* Parts share chunks, and now and then the host's bytes are newer for all. */
 static void threads_work_on_parts(void **state)
 {
     (void)state;

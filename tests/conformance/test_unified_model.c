@@ -1,11 +1,11 @@
-/* test_unified_model.c - a random run with buffers that the CPU and the GPU both use, with plain ones and with pinned memory, against
+/* test_unified_model.c - a random run with unified buffers, plain ones and pinned memory, against
  * plain arrays. HEDDLE_SEED=N: the seed.
  *
  * Promise: Random use of unified buffers gives the bytes of the same operations on plain arrays.
  *
- * Threads: a few, each with buffers and lanes of its own.
+ * Threads: a few, each with its own buffers and lanes.
  * Locks: none.
- * Always: a buffer holds what its array holds, by whatever way it is read.
+ * Always: a buffer equals its array, however it is read.
  */
 #include "unified.h"
 
@@ -65,7 +65,7 @@ static void renew(runner *r, modelled *m)
     }
 }
 
-/* A lane whose device reaches both; NULL: not found. */
+/* Returns a lane whose device reaches both; NULL if none is found. */
 static hd_lane *lane_for(runner *r, const modelled *a, const modelled *b)
 {
     int i = (int)conf_below(&r->random, (uint64_t)r->n_lanes);

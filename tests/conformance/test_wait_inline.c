@@ -1,11 +1,12 @@
-/* test_wait_inline.c - how a thread waits that runs the engines itself.
+/* test_wait_inline.c - waits of a thread that runs the engines itself.
  *
- * Promise: A thread that waits for long in the placement inline leaves the processor to the work, and comes back when it is done.
+ * Promise: In placement inline a long wait leaves the processor to the work, and ends with it.
  * Placements: inline.
  *
- * Threads: the main one, and the host devices'.
+ * Threads: the main one, and those of the host devices.
  * Locks: none.
- * Always: nothing is timed. The kernel ends when a sleep of the waiting thread was long enough, or never.
+ * Always: the test measures no time. The kernel ends once the waiting thread slept long enough, or
+ * never.
  */
 #include "workers.h"
 
@@ -14,7 +15,7 @@
 
 enum { first_ns = 20000, sleeps_most = 100000 };
 
-static wk_gate *shut; /* NULL: no wait is looked at */
+static wk_gate *shut; /* NULL: no wait is checked */
 static int64_t longest_ns;
 static int sleeps;
 

@@ -1,4 +1,5 @@
-/* test_worker_endurance.c - very many faults and restarts in a row: nothing piles up, and the last restart is as good as the first.
+/* test_worker_endurance.c - very many faults and restarts in a row: nothing piles up, and the last
+ * restart is as good as the first.
  *
  * Promise: A thousand losses and restarts leave no descriptor, mapping, memory or process behind.
  * Tier: stress.
@@ -7,7 +8,7 @@
  *
  * Threads: one that works on the other device all the time.
  * Locks: none.
- * Always: each round has work before the fault, in flight during it, and after the restart.
+ * Always: each round works before the fault, during it, and after the restart.
  */
 #include "workers.h"
 
@@ -22,7 +23,7 @@ typedef struct bystander {
     pthread_t thread;
 } bystander;
 
-/* Small and slow work, so that it takes little of the processors. All of it must be exact. */
+/* Small and slow work, which takes little of the processors. All of it must be exact. */
 static void *goes_on(void *argument)
 {
     bystander *b = argument;
@@ -46,7 +47,7 @@ typedef struct round_state {
     conf_kernels builtin;
     wk_kernels k;
     int lost, other;
-    hd_lane *lane, *reader; /* of the device that is lost, and of the other one */
+    hd_lane *lane, *reader; /* on the lost device, and on the other one */
     hd_buffer *kept, *pinned, *away;
 } round_state;
 
@@ -77,7 +78,7 @@ static void one_round(round_state *s, int round)
     }
     CONF_OK(hd_copy(s->pinned, 0, x, 0, bytes, NULL));
     CONF_FILLED(s->pinned, 0, word, bytes);
-    CONF_FILLED(s->kept, 0, word == 0 ? 0 : word - 16 + 2, bytes); /* of the round before */
+    CONF_FILLED(s->kept, 0, word == 0 ? 0 : word - 16 + 2, bytes); /* from the round before */
     CONF_OK(hd_fill(s->kept, 0, word + 2, bytes, NULL));
     CONF_OK(hd_buffer_save(s->kept, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
@@ -154,7 +155,7 @@ static void faults_and_restarts(void **state)
     CONF_TRUE(late.descriptors <= early.descriptors + 1);
     CONF_TRUE(late.threads <= early.threads + 1);
     CONF_EQUAL(late.children, hd_device_count(runtime));
-    if (CONF_SLOWNESS == 1) { /* sanitizers map and keep memory of their own */
+    if (CONF_SLOWNESS == 1) { /* sanitizers map and keep their own memory */
         CONF_TRUE(late.mappings <= early.mappings + 8);
         CONF_TRUE(late.resident_kb <= early.resident_kb + 4096);
     }
@@ -172,7 +173,8 @@ static void faults_and_restarts(void **state)
     conf_close(runtime);
 }
 
-/* The worker of the other device does not grow, either: what it maps of its peer's memory goes with the peer. */
+/* The worker of the other device does not grow, either: its mappings of its peer's memory go with
+ * the peer. */
 static void the_other_worker_stays_small(void **state)
 {
     (void)state;

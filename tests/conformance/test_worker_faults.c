@@ -1,25 +1,26 @@
-/* test_worker_faults.c - a device is lost in every way there is, with work, peer copies and staged copies under way on all
- * devices.
+/* test_worker_faults.c - every way to lose a device, with work, peer copies and staged copies under
+ * way on all devices.
  *
- * Promise: Whatever ends a worker, only its device is lost; the loss is reported once, with its cause.
+ * Promise: If a worker ends, only its device is lost; the loss is reported once, with its cause.
  * Tier: full.
  *
- * The report also has what was under way.
+ * The report also names the work under way.
  *
  * Threads: those of traffic.h.
  * Locks: none.
- * Always: only the device that was hit is lost. The others' results are exact, and they miss no ticket. No call hangs.
+ * Always: only the affected device is lost. The others' results are exact, and they miss no ticket.
+ * No call hangs.
  */
 #include "traffic.h"
 
 enum { words = 5000, bytes = words * 4 };
 
-/* ----------------------------------------------------------------------------------------------- with work on all -- */
+/* ---- with work on all ---- */
 
 static void lose_in_traffic(int way, const char *peers, size_t size)
 {
     if (conf_on_gpus && strcmp(peers, "all") != 0) {
-        return; /* the links of GPUs are as they are */
+        return; /* the links of GPUs are fixed */
     }
     hd_runtime *runtime = conf_open_with("host_peers=%s %s", peers, wk_settings(way));
     wk_kernels k = wk_load(runtime);
@@ -65,7 +66,8 @@ static void lose_with_all_peers(int way)
         size_t size;
     } table[] = {{"all", CONF_TSAN ? 1 << 18 : 1 << 20}, {"none", CONF_TSAN ? 1 << 18 : 1 << 20}, {"ring", 16384}};
     for (int i = 0; i < 3; i++) {
-        if (CONF_SLOWNESS == 1 || conf_on_gpus || i == way % 3) { /* with sanitizers one for each way, in turn */
+        /* with sanitizers one for each way, in turn */
+        if (CONF_SLOWNESS == 1 || conf_on_gpus || i == way % 3) {
             lose_in_traffic(way, table[i].peers, table[i].size);
         }
     }
@@ -89,7 +91,7 @@ IN_TRAFFIC(a_driver_call_hangs_in_traffic, WK_HANG)
 static void killed_in_large_copies(void **state)
 {
     (void)state;
-    size_t size = (CONF_TSAN ? 4 : 24) << 20;
+    size_t size = (CONF_TSAN ? 1 : 24) << 20;
     lose_in_traffic(WK_KILL, "all", size);
     lose_in_traffic(WK_STOP, "none", size);
 }
@@ -142,9 +144,9 @@ static void all_are_killed(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- what is reported about it -- */
+/* ---- the report of a loss ---- */
 
-/* The operation that runs is named, and so are those behind it, each with its own address. */
+/* The report names the running operation and those behind it, each with its own address. */
 static void the_operation_under_way_is_named(void **state)
 {
     (void)state;
@@ -197,7 +199,7 @@ static void the_operation_under_way_is_named(void **state)
     }
 }
 
-/* What the functions about losses return for bad arguments. */
+/* Results of the functions about losses for bad arguments. */
 static void losses_take_nulls(void **state)
 {
     (void)state;
@@ -220,7 +222,7 @@ static void losses_take_nulls(void **state)
     conf_close(runtime);
 }
 
-/* No thread makes a call: the loss is reported all the same. */
+/* The loss is reported although no thread makes a call. */
 static void an_idle_worker_is_missed(void **state)
 {
     (void)state;
@@ -238,7 +240,7 @@ static void an_idle_worker_is_missed(void **state)
     }
 }
 
-/* Stopped for less than the limit: late, and nothing else. */
+/* A stop shorter than the limit only delays. */
 static void a_short_stop_costs_nothing(void **state)
 {
     (void)state;

@@ -1,15 +1,15 @@
-/* test_worker_hostile.c - what a worker process writes over in the memory that it shares with the application costs its device, and
- * nothing else.
+/* test_worker_hostile.c - a worker process that overwrites memory that it shares with the
+ * application costs its device, and nothing else.
  *
- * Promise: A worker that overwrites shared memory costs its own device: no hang, no crash, no false success.
+ * Promise: A worker that overwrites shared memory costs its own device: no hang, no false success.
  *
- * The test writes into the application's mapping of that memory, which is the worker's, too. Where the worker must not see it first, it is
- * stopped meanwhile.
+ * It causes no crash either. The test writes into the application's mapping of that memory, which
+ * the worker shares. If the worker must not see a value first, the test stops it meanwhile.
  *
  * Threads: one, in some cases with another one that waits.
  * Locks: none.
- * Always: every wait has a limit, so that a hang is a failure of its case. After every case the other device works, was never lost, and the
- * lost one comes back.
+ * Always: every wait ends at a limit, so that a hang fails its case. After every case the other
+ * device works, was never lost, and the lost one restarts.
  */
 #include "workers.h"
 
@@ -27,7 +27,7 @@ typedef struct scene {
     hd_lane *lane;
     hd_buffer *x;
     hdi_device *device;
-    hd_lane *inside; /* the lane as the library has it */
+    hd_lane *inside; /* the lane inside the library */
     pid_t worker;    /* read once: a stopped worker sends no reply */
     hd_ticket ticket;
 } scene;
@@ -48,7 +48,7 @@ static scene begin(const char *more)
     return s;
 }
 
-/* An operation that the worker, which is stopped, has not seen. */
+/* Submits an operation that the stopped worker does not see. */
 static void submit_unseen(scene *s)
 {
     CONF_EQUAL(kill(s->worker, SIGSTOP), 0);
@@ -63,7 +63,7 @@ static void kill_worker(const scene *s)
     CONF_EQUAL(kill(s->worker, SIGKILL), 0);
 }
 
-/* The device is lost, and comes back. The other one works as before. */
+/* The device is lost, and restarts. The other one works as before. */
 static void end(scene *s, const char *word)
 {
     hd_device_loss loss = wk_only_loss(s->runtime, spoilt);
@@ -87,7 +87,7 @@ static void end(scene *s, const char *word)
     conf_close(s->runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------- positions -- */
+/* ---- positions ---- */
 
 static void done_beyond_what_was_submitted(void **state)
 {
@@ -102,7 +102,7 @@ static void done_beyond_what_was_submitted(void **state)
     }
 }
 
-/* No thread waits: it is noticed all the same. */
+/* No thread waits; the library notices nevertheless. */
 static void done_goes_back(void **state)
 {
     (void)state;
@@ -113,11 +113,11 @@ static void done_goes_back(void **state)
     }
     atomic_store(&s.inside->shared->done, 0);
     wk_readable(wk_descriptor(s.runtime), 60000);
-    CONF_OK(hd_wait(s.ticket, 60 * CONF_SECOND)); /* as far as it was seen to be done it stays so */
+    CONF_OK(hd_wait(s.ticket, 60 * CONF_SECOND)); /* work that was seen done stays done */
     end(&s, "damaged");
 }
 
-/* A full ring whose room depends on what the worker publishes. */
+/* A full ring whose room depends on positions that the worker publishes. */
 static void no_room_for_ever(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void no_room_for_ever(void **state)
     end(&s, "damaged");
 }
 
-/* The program finds the same in its own words as the worker left behind. */
+/* A worker leaves false positions behind and dies. The program relies on its own words. */
 static void positions_of_a_dead_worker(void **state)
 {
     (void)state;
@@ -153,7 +153,8 @@ static void positions_of_a_dead_worker(void **state)
     }
 }
 
-/* Another device's worker has the lanes mapped, too. It writes over those of a device that is lost already. */
+/* Another device's worker also maps the lanes. It writes over those of a device that is lost
+ * already. */
 static void a_peer_writes_over_the_dead(void **state)
 {
     (void)state;
@@ -170,7 +171,7 @@ static void a_peer_writes_over_the_dead(void **state)
     end(&s, "signal 9");
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the log -- */
+/* ---- the log ---- */
 
 static void a_log_half_written_for_ever(void **state)
 {
@@ -180,7 +181,8 @@ static void a_log_half_written_for_ever(void **state)
     atomic_fetch_add(&s.inside->shared->failure_changes, 1);
     CONF_EQUAL(kill(s.worker, SIGCONT), 0);
     hd_status status = hd_wait(s.ticket, 60 * CONF_SECOND);
-    CONF_TRUE(status == HD_OK || status == HD_ERROR_DEVICE_LOST); /* it was done before the loss: both are right */
+    /* it was done before the loss: both are right */
+    CONF_TRUE(status == HD_OK || status == HD_ERROR_DEVICE_LOST);
     end(&s, "damaged");
 }
 
@@ -197,7 +199,7 @@ static void a_log_half_written_by_the_dead(void **state)
     end(&s, "signal 9");
 }
 
-/* Records that name what there is not, in an order that is none. */
+/* Records of operations that do not exist, in an impossible order. */
 static void records_of_nothing(void **state)
 {
     (void)state;
@@ -228,7 +230,7 @@ static void records_of_nothing(void **state)
     }
 }
 
-/* A lane that is marked as failed, whatever is done about it. */
+/* A lane that always becomes marked as failed again. */
 static void *keeps_failed(void *argument)
 {
     scene *s = argument;
@@ -257,9 +259,9 @@ static void a_lane_that_stays_failed(void **state)
     end(&s, "damaged");
 }
 
-/* ------------------------------------------------------------------------------------------------ waits and commands -- */
+/* ---- waits and commands ---- */
 
-/* A lost worker has overwritten a command with a WAIT. Nothing waits for the lane that it names. */
+/* A lost worker overwrote a command with a WAIT. Nothing waits for the lane that it names. */
 static void a_wait_for_nothing(void **state)
 {
     (void)state;
@@ -277,7 +279,7 @@ static void a_wait_for_nothing(void **state)
     }
 }
 
-/* The command of the operation that the worker has not seen. */
+/* Returns the command of the operation that the worker did not see. */
 static hdi_command *unseen(scene *s)
 {
     submit_unseen(s);
@@ -289,7 +291,7 @@ static void go_on(const scene *s)
     CONF_EQUAL(kill(s->worker, SIGCONT), 0);
 }
 
-/* A worker that finds what no application writes ends itself. */
+/* A worker that finds values that no application writes ends itself. */
 static void a_worker_finds_nonsense(void **state)
 {
     (void)state;
@@ -316,7 +318,7 @@ static void a_worker_finds_nonsense(void **state)
     }
 }
 
-/* What is wrong with one command alone is the failure of that operation. */
+/* A mistake in one command alone is the failure of that operation. */
 static void a_worker_refuses_a_command(void **state)
 {
     (void)state;
@@ -326,7 +328,8 @@ static void a_worker_refuses_a_command(void **state)
         if (way == 0) {
             c->op = 200;
         } else {
-            c->kernel = way == 1 ? UINT16_MAX : HDI_KERNEL_CHUNK - 1; /* of a chunk that there is not; no such kernel */
+            /* of a missing chunk; a missing kernel */
+            c->kernel = way == 1 ? UINT16_MAX : HDI_KERNEL_CHUNK - 1;
         }
         go_on(&s);
         CONF_FAILS(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_FAILED);
@@ -380,7 +383,7 @@ static void nobody_is_woken(void **state)
             CONF_EQUAL(kill(s.worker, SIGCONT), 0);
         }
         pthread_join(w.thread, NULL);
-        CONF_EQUAL(w.status, HD_OK); /* that work is done is accepted from a worker */
+        CONF_EQUAL(w.status, HD_OK); /* the program believes a worker that work is done */
         if (!dies) {
             kill_worker(&s);
         }
@@ -388,7 +391,7 @@ static void nobody_is_woken(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- anything -- */
+/* ---- anything ---- */
 
 static uint64_t dice_state;
 
@@ -400,7 +403,8 @@ static uint64_t dice(uint64_t below)
     return (dice_state >> 11) % below;
 }
 
-/* Some bytes somewhere in what the device's worker can write: mostly where it hurts. */
+/* Writes some bytes somewhere in the memory that the device's worker can write, mostly at harmful
+ * places. */
 static void scribble_on(const hdi_channel *channel)
 {
     unsigned char *base = channel->memory.base;
@@ -427,7 +431,7 @@ static void scribble_on(const hdi_channel *channel)
     }
 }
 
-/* As long as there is a worker that could: a loss is declared under the lock. */
+/* As long as a worker could do it: a loss is declared under the lock. */
 static void scribble(const scene *s)
 {
     hdi_lock_take(&s->device->order);
@@ -437,7 +441,7 @@ static void scribble(const scene *s)
     hdi_lock_release(&s->device->order);
 }
 
-/* Submits one more operation. Returns false when there is no more use in it. */
+/* Submits one more operation. Returns false once that is of no more use. */
 static bool step(scene *s, hd_buffer *elsewhere, uint64_t i)
 {
     static unsigned char bytes_read[bytes];
@@ -465,7 +469,7 @@ static bool step(scene *s, hd_buffer *elsewhere, uint64_t i)
     return status != HD_ERROR_DEVICE_LOST && status != HD_ERROR_TIMEOUT;
 }
 
-/* What is left after such a worker: the other device, and a restart. */
+/* After such a worker the other device remains, and a restart. */
 static void anything_is_written(uint64_t seed)
 {
     dice_state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -516,10 +520,10 @@ static void anything_is_written_anywhere(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------- lies -- */
+/* ---- lies ---- */
 
-/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it answers every request with success, and
- * fills the replies with any bytes. */
+/* This program as a worker, which drives no device. If HEDDLE_TEST_LIE is not in this list, it
+ * answers every request with success, and fills the replies with any bytes. */
 enum {
     LIE_NO_GRANULE,
     LIE_ODD_GRANULE,
@@ -612,7 +616,7 @@ static int be_a_liar(void)
     return 0;
 }
 
-/* What a program does that has not noticed: every call returns, by whatever status. */
+/* Acts like a program that noticed nothing: every call returns, with any status. */
 static void use_a_liar(hd_runtime *runtime)
 {
     hd_device_info info = {.size = sizeof info};

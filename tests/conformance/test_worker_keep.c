@@ -1,11 +1,12 @@
-/* test_worker_keep.c - buffers that keep a copy: hd_alloc_with, hd_buffer_save, and what a restart gives back.
+/* test_worker_keep.c - buffers that keep a copy: hd_alloc_with, hd_buffer_save, and the content
+ * after a restart.
  *
- * Promise: After a restart a checkpointed buffer has the bytes of its last finished save; any other stays failed.
+ * Promise: A restart returns a checkpointed buffer to its last finished save; others stay failed.
  *
  * Threads: the main one, and some that save at the same time.
  * Locks: none.
- * Always: after a restart a buffer has exactly the bytes of the last save that was finished before the loss. A buffer that was
- * never saved, or keeps no copy, stays failed.
+ * Always: after a restart a buffer contains exactly the bytes of the last save that finished before
+ * the loss. A buffer that was never saved, or keeps no copy, stays failed.
  */
 #include "workers.h"
 
@@ -62,7 +63,7 @@ static void refuses_bad_arguments(void **state)
     conf_close(runtime);
 }
 
-/* A buffer with a copy is a buffer like any other, and saving disturbs nothing. */
+/* A buffer with a copy works like any other, and saving disturbs nothing. */
 static void works_like_any_other(void **state)
 {
     (void)state;
@@ -199,7 +200,7 @@ static void a_save_under_way_does_not_count(void **state)
         CONF_OK(hd_fill(x, 0, 0, size, NULL));
         hd_ticket ticket;
         CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, 60 * CONF_SECOND));
-        CONF_OK(wk_launch_one(lane, k.spin, x, NULL)); /* ends never, and the save waits for it */
+        CONF_OK(wk_launch_one(lane, k.spin, x, NULL)); /* never ends, and the save waits for it */
         CONF_OK(hd_buffer_save(x, &ticket));
         CONF_FAILS(hd_wait(ticket, 30 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);
         wk_lose_now(runtime, lost);
@@ -210,7 +211,7 @@ static void a_save_under_way_does_not_count(void **state)
             CONF_FAILS(hd_read(x, 0, &(uint32_t){0}, 4), HD_ERROR_DEVICE_LOST);
         } else {
             CONF_FILLED(x, 0, 0x40u + (uint32_t)saved_before - 1, size);
-            CONF_OK(hd_fill(x, 0, 0x99, size, NULL)); /* and saves go on */
+            CONF_OK(hd_fill(x, 0, 0x99, size, NULL)); /* and saves still work */
             save_now(x);
             wk_lose_now(runtime, lost);
             CONF_OK(hd_device_restart(runtime, lost));
@@ -222,7 +223,8 @@ static void a_save_under_way_does_not_count(void **state)
     conf_close(runtime);
 }
 
-/* Killed at any moment of a save: the content is that of this save, if its ticket is done, or of the one before. */
+/* The worker is killed at any moment of a save. If the save's ticket is done, the content is that
+ * of this save, otherwise that of the one before. */
 static void killed_at_any_moment_of_a_save(void **state)
 {
     (void)state;
@@ -328,7 +330,8 @@ static void several_threads_save(void **state)
     conf_close(runtime);
 }
 
-/* What is freed while the device is lost, or while a save is under way, does not come back and changes nothing else. */
+/* Buffers freed while the device is lost, or while a save is under way, do not come back and change
+ * nothing else. */
 static void freed_meanwhile(void **state)
 {
     (void)state;

@@ -1,12 +1,15 @@
-/* test_worker_lifetime.c - workers end with the application, however that ends, and with nothing else.
+/* test_worker_lifetime.c - workers end with the application, however that ends, and with nothing
+ * else.
  *
  * Promise: Workers end with their application, however that ends, and with nothing else.
  *
- * They do not end with the thread that opened the runtime, nor with another runtime or another program.
+ * They do not end with the thread that opened the runtime, nor with another runtime or another
+ * program.
  *
  * Threads: short ones.
  * Locks: none.
- * Processes: the applications that die are this program again. They write the numbers of their workers to a pipe.
+ * Processes: the applications that die are this program again. They write the pids of their workers
+ * to a pipe.
  * Always: within a second of the application's end (more under a sanitizer) its workers are gone.
  */
 #include "workers.h"
@@ -15,7 +18,7 @@
 
 enum { words = 5000, bytes = words * 4, most = 64 };
 
-/* ------------------------------------------------------------------------------------------- the application that dies */
+/* ---- the application that dies ---- */
 
 static void keeps_busy(hd_runtime *runtime)
 {
@@ -40,7 +43,8 @@ static void *opens(void *argument)
     return NULL;
 }
 
-/* Opens a runtime, keeps it busy, writes the workers' numbers to `out`, and dies in the way of `how`. */
+/* Opens a runtime, keeps it busy, writes the workers' pids to `out`, and dies in the way of
+ * `how`. */
 static int dying_application(const char *how, int out)
 {
     hd_runtime *runtime = NULL;
@@ -61,7 +65,7 @@ static int dying_application(const char *how, int out)
     } else {
         opens(&runtime);
     }
-    if (strcmp(how, "forked") == 0) { /* a child goes on, with copies of all descriptors */
+    if (strcmp(how, "forked") == 0) { /* a child lives on, with copies of all descriptors */
         pid_t child = fork();
         if (child == 0) {
             close(out);
@@ -100,7 +104,7 @@ static int dying_application(const char *how, int out)
     return 9;
 }
 
-/* Starts it; the reading end of its pipe is in *out. */
+/* Starts the application; *out gets the reading end of its pipe. */
 static pid_t starts(const char *how, int *out)
 {
     int ends[2];
@@ -120,7 +124,7 @@ static pid_t starts(const char *how, int *out)
     return child;
 }
 
-/* Reads the numbers that the application writes, until it closes the pipe. */
+/* Reads the pids that the application writes, until it closes the pipe. */
 static int hears(int in, pid_t *out)
 {
     int n = 0;
@@ -150,7 +154,7 @@ static void workers_end_with_the_application(void **state)
         for (int j = first; j < n; j++) {
             if (!wk_goes(workers[j], wk_gone_ms())) {
                 char letter = wk_state(workers[j]);
-                for (int l = first; l < n; l++) { /* nothing is left, also when the test fails */
+                for (int l = first; l < n; l++) { /* nothing is left, even if the test fails */
                     kill(workers[l], SIGKILL);
                 }
                 kill(other > 0 ? other : workers[j], SIGKILL);
@@ -160,14 +164,14 @@ static void workers_end_with_the_application(void **state)
             }
         }
         if (other != 0) {
-            CONF_TRUE(!wk_gone(other)); /* the forked child was there all the time */
+            CONF_TRUE(!wk_gone(other)); /* the forked child lived all the time */
             kill(other, SIGKILL);
         }
         CONF_TRUE(n > first);
     }
 }
 
-/* Another program takes the place of the application in its process. */
+/* Another program replaces the application in its process. */
 static void workers_end_with_exec(void **state)
 {
     (void)state;
@@ -188,7 +192,7 @@ static void workers_end_with_exec(void **state)
     CONF_TRUE(gone);
 }
 
-/* Whether a process runs a program of that name. */
+/* True if a process runs a program of that name. */
 static bool runs(pid_t pid, const char *path)
 {
     char link[64], name[4096];
@@ -215,8 +219,8 @@ static int running(const char *path)
     return n;
 }
 
-/* The application is killed at any moment of hd_open and hd_close. A worker program with a name of its own shows
- * what is left. */
+/* The application is killed at any moment of hd_open and hd_close. A worker program with its own
+ * name shows remaining workers. */
 static void killed_while_opening(void **state)
 {
     (void)state;
@@ -250,7 +254,7 @@ static void killed_while_opening(void **state)
     CONF_EQUAL(left, 0);
 }
 
-/* ------------------------------------------------------------------------------------------------- and with nothing else */
+/* ---- and with nothing else ---- */
 
 /* The thread that opened the runtime, or restarted a device, ends: the workers stay. */
 static void workers_stay_when_a_thread_ends(void **state)
@@ -364,7 +368,7 @@ static void two_programs_do_not_meet(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------- applications that ask how children end themselves -- */
+/* ---- applications that wait for children themselves ---- */
 
 static void *reaps_everything(void *argument)
 {
@@ -378,8 +382,8 @@ static void *reaps_everything(void *argument)
     return NULL;
 }
 
-/* A thread of the application waits for all children, or the system discards their ends. A loss is noticed all the
- * same. */
+/* A thread of the application waits for all children, or the system discards their ends. The loss
+ * is noticed nevertheless. */
 static void somebody_else_reaps(void **state)
 {
     (void)state;
@@ -396,7 +400,7 @@ static void somebody_else_reaps(void **state)
         for (int i = 0; i < 5; i++) {
             CONF_EQUAL(kill(wk_pid(runtime, lost), SIGKILL), 0);
             hd_device_loss loss = wk_only_loss(runtime, lost);
-            CONF_EQUAL(loss.cause, HD_LOSS_WORKER_ENDED); /* how it ended may not be known */
+            CONF_EQUAL(loss.cause, HD_LOSS_WORKER_ENDED); /* its exit status may be unknown */
             CONF_OK(hd_device_restart(runtime, lost));
             wk_others_work(runtime, lost);
             wk_works(runtime, lost);
@@ -419,8 +423,8 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* A signal of the terminal, to all processes of the group. The application handles it and goes on, and no worker is
- * lost. */
+/* The terminal sends a signal to all processes of the group. The application handles it and
+ * continues, and no worker is lost. */
 static void a_signal_of_the_terminal_is_the_applications(void **state)
 {
     (void)state;

@@ -1,19 +1,20 @@
-/* test_worker_order.c - what healthy devices still have to do for a lost one keeps its place.
+/* test_worker_order.c - pending work of healthy devices for a lost one keeps its place.
  *
- * Promise: Waits for a dead device end, and waits for healthy devices stand.
+ * Promise: Waits for a lost device end, and waits for healthy devices hold.
  *
  * Kernels that run until their flag ends them hold the healthy device's work back.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: memory that a healthy device still writes is not overtaken, not given away, and not unmapped.
+ * Always: no work overtakes a healthy device that still writes memory, and that memory is neither
+ * given away nor unmapped.
  */
 #include "workers.h"
 
 enum { words = 5000, bytes = words * 4 };
 
-/* A healthy device still has to write what a lost one was to read. The next use of it waits for the healthy device, and never for the
- * lost one. */
+/* A healthy device still has to write bytes for a reader on a lost one. The next use of them waits
+ * for the healthy device, and never for the lost one. */
 static void the_order_of_the_living_stays(void **state)
 {
     (void)state;
@@ -56,7 +57,8 @@ static void the_order_of_the_living_stays(void **state)
             void *p = NULL;
             CONF_FAILS(hd_map(x, HD_WRITE, &p), HD_ERROR_TIMEOUT);
         }
-        CONF_OK(conf_fill(other, builtin, x, 0, words / 2, 2, NULL)); /* in another lane: after it all the same */
+        /* in another lane: after it nevertheless */
+        CONF_OK(conf_fill(other, builtin, x, 0, words / 2, 2, NULL));
         CONF_OK(hd_fill(x, bytes / 2, 3, bytes / 2, NULL));
         conf_sleep_ms(50);
         wk_gate_open(&gate);
@@ -70,7 +72,8 @@ static void the_order_of_the_living_stays(void **state)
     }
 }
 
-/* Freed memory that a healthy device still has to write, and a lost one after it: it has no next owner before that. */
+/* Freed memory that a healthy device still has to write, and a lost one after it: it gets no next
+ * owner before that. */
 static void freed_memory_waits_for_the_living(void **state)
 {
     (void)state;
@@ -86,7 +89,7 @@ static void freed_memory_waits_for_the_living(void **state)
         hd_buffer *x[n], *y = NULL, *z[n];
         CONF_OK(hd_lane_create(runtime, 0, &lane));
         CONF_OK(hd_lane_create(runtime, 0, &other));
-        /* another device's, where there is one: the gate may keep all of device 0 busy */
+        /* on another device if there is one: the gate may keep all of device 0 busy */
         CONF_OK(hd_lane_create(runtime, lost > 1 ? 1 : 0, &writer));
         CONF_OK(hd_alloc(dead, bytes, &y));
         CONF_OK(hd_fill(y, 0, 2, bytes, NULL));
@@ -100,13 +103,14 @@ static void freed_memory_waits_for_the_living(void **state)
         wk_gate_shut(&gate, runtime, lane, k);
         for (int i = 0; i < n; i++) {
             CONF_OK(conf_fill(lane, builtin, x[i], 0, words, 1, NULL)); /* behind the gate */
-            CONF_OK(hd_copy(x[i], 0, y, 0, bytes, NULL));               /* behind that, by the lost one */
+            /* behind that, by the lost one */
+            CONF_OK(hd_copy(x[i], 0, y, 0, bytes, NULL));
         }
         wk_lose_now(runtime, lost);
         for (int i = 0; i < n; i++) {
             hd_free(x[i]);
         }
-        for (int i = 0; i < n; i++) { /* the same places, probably */
+        for (int i = 0; i < n; i++) { /* probably the same places */
             CONF_OK(hd_alloc(other, bytes, &z[i]));
             CONF_OK(conf_fill(writer, builtin, z[i], 0, words, 0x20u + (uint32_t)i, NULL));
         }
@@ -123,8 +127,8 @@ static void freed_memory_waits_for_the_living(void **state)
     }
 }
 
-/* The same for the pinned memory that copies pass through. A healthy device still has to write there for a copy to a
- * lost one. */
+/* The same for pinned memory through which copies pass. A healthy device still has to write there
+ * for a copy to a lost one. */
 static void pinned_chunks_are_not_given_away(void **state)
 {
     (void)state;
@@ -153,7 +157,8 @@ static void pinned_chunks_are_not_given_away(void **state)
     wk_gate first, second;
     wk_gate_shut(&first, runtime, lane, k);
     wk_gate_shut(&second, runtime, later, k);
-    for (int i = 0; i < n; i++) { /* behind the first gate: to pinned memory, and on to the lost one */
+    /* behind the first gate: to pinned memory, and on to the lost one */
+    for (int i = 0; i < n; i++) {
         CONF_OK(conf_fill(lane, builtin, x[i], 0, words, 0x0bad0000u + (uint32_t)i, NULL));
         CONF_OK(hd_copy(y[i], 0, x[i], 0, bytes, NULL));
     }
@@ -169,7 +174,8 @@ static void pinned_chunks_are_not_given_away(void **state)
     wk_gate_open(&first);
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     for (int i = 0; i < n; i++) {
-        CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, 60 * CONF_SECOND)); /* it has all been read, for every reader */
+        /* every reader has read all of it */
+        CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, 60 * CONF_SECOND));
     }
     wk_gate_open(&second);
     for (int i = 0; i < n / 3; i++) {

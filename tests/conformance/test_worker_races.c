@@ -1,17 +1,18 @@
-/* test_worker_races.c - a device is lost while something else is half-way. What is half-way while a device comes back is in
- * test_worker_returns.c.
+/* test_worker_races.c - a device is lost in the middle of another operation. test_worker_returns.c
+ * tests operations in the middle of a restart.
  *
  * Promise: An operation checked before a loss and submitted after it fails.
  *
- * Half-way is an operation that was checked and waits for room, a copy, a lane that is being given out, or a free.
+ * The operation was checked and waits for room, or it is a copy, a lane that is being given out, or
+ * a free.
  *
  * Threads: the main one, and those of side.h.
  * Locks: none.
- * Always: what was checked before a loss does not count after it.
+ * Always: a check made before a loss does not count after it.
  */
 #include "side.h"
 
-/* ------------------------------------------------------------------------------ operations checked before a loss -- */
+/* ---- operations checked before a loss ---- */
 
 static void reads_x_until_it_is_refused(side *s)
 {
@@ -27,8 +28,8 @@ static void writes_x_until_it_is_refused(side *s)
     }
 }
 
-/* A launch on a healthy device waits for room in its lane. Meanwhile the owner of a buffer that it uses is lost and brought back: what it
- * was checked with is no longer so. */
+/* A launch on a healthy device waits for room in its lane. Meanwhile the owner of a buffer that it
+ * uses is lost and restarts, so the checks of the launch no longer hold. */
 static void a_blocked_launch_is_refused(void (*function)(side *s), bool kept)
 {
     hd_runtime *runtime = conf_open_with("lane_slots=64");
@@ -87,10 +88,11 @@ static void an_operation_checked_before_a_restore_is_refused(void **state)
     a_blocked_launch_is_refused(writes_x_until_it_is_refused, true);
 }
 
-enum { many_bytes = 64 << 20 }; /* more than all the pinned chunks that copies pass through */
+enum { many_bytes = 64 << 20 }; /* more than all the pinned chunks for copies */
 
-/* A staged copy is submitted as a whole, while the destination's worker takes none of it. The source is lost before any byte has arrived, and
- * comes back. Neither what its memory held nor what is there now may count as copied. */
+/* A staged copy is submitted as a whole, while the destination's worker takes none of it. The
+ * source is lost before any byte arrived, and restarts. Neither its old memory nor its new one may
+ * count as copied. */
 static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
 {
     (void)state;
@@ -106,7 +108,8 @@ static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
     CONF_OK(hd_alloc(conf_default_lane(runtime, 0), many_bytes, &y));
     CONF_OK(hd_fill(x, 0, 1, many_bytes, NULL));
     CONF_OK(hd_fill(y, 0, 2, many_bytes, NULL));
-    CONF_OK(hd_copy(y, 0, x, 0, many_bytes, NULL)); /* so that the chunks are pinned: a stopped worker pins none */
+    /* so that the chunks are pinned: a stopped worker pins none */
+    CONF_OK(hd_copy(y, 0, x, 0, many_bytes, NULL));
     CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, 60 * CONF_SECOND));
     CONF_OK(hd_buffer_wait(y, HD_READ_WRITE, 60 * CONF_SECOND));
     pid_t worker = wk_pid(runtime, 0);
@@ -127,14 +130,15 @@ static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- lanes -- */
+/* ---- lanes ---- */
 
 static void creates_a_lane(side *s)
 {
     s->status = hd_lane_create(s->runtime, s->device, &s->lane);
 }
 
-/* One thread waits for the worker, which is stopped, another for the first. Then the device is lost and there is a lane to give out. */
+/* One thread waits for the worker, which is stopped, another for the first. Then the device is
+ * lost, and a lane becomes free to give out. */
 static void a_lane_is_not_given_out_by_a_lost_device(void **state)
 {
     (void)state;
@@ -162,7 +166,7 @@ static void a_lane_is_not_given_out_by_a_lost_device(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory -- */
+/* ---- memory ---- */
 
 static bool overlap(hd_buffer *a, hd_buffer *b)
 {
@@ -170,7 +174,8 @@ static bool overlap(hd_buffer *a, hd_buffer *b)
     return x < y + hd_buffer_size(b) && y < x + hd_buffer_size(a);
 }
 
-/* Addresses come again after some losses: what is freed then is not what has the address now. */
+/* Addresses come again after some losses: a free must not free the block that uses the address
+ * now. */
 static void freeing_what_a_worker_took_along_frees_nothing_else(void **state)
 {
     (void)state;

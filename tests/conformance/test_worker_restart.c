@@ -1,7 +1,7 @@
-/* test_worker_restart.c - hd_device_restart: what works again by itself (lanes, modules, kernels, pinned memory, peers), and what stays
- * failed (tickets, buffers).
+/* test_worker_restart.c - hd_device_restart: some objects work again by themselves (lanes, modules,
+ * kernels, pinned memory, peers), others stay failed (tickets, buffers).
  *
- * Promise: After hd_device_restart lanes, modules, kernels and peers work; tickets and buffers of before stay failed.
+ * Promise: A restart revives lanes, modules and peers; old tickets and buffers stay failed.
  *
  * Threads: the main one, and some with default lanes.
  * Locks: none.
@@ -39,7 +39,7 @@ static void a_device_that_is_not_lost_is_left_alone(void **state)
     conf_close(runtime);
 }
 
-/* Without workers a lost device cannot be brought back. */
+/* Without workers a lost device cannot be restarted. */
 static void only_with_workers(void **state)
 {
     (void)state;
@@ -64,7 +64,7 @@ static void only_with_workers(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ lanes and tickets -- */
+/* ---- lanes and tickets ---- */
 
 static void lanes_accept_work_again(void **state)
 {
@@ -97,7 +97,8 @@ static void lanes_accept_work_again(void **state)
             CONF_OK(conf_fill(i < n ? lanes[i] : mine, k, x[i], 0, words, 1, &bad[i]));
         }
         if (round == 1) {
-            hd_lane_destroy(gone); /* given back with the device stopped, and used no more */
+            /* given back while the device is stopped, and not used any more */
+            hd_lane_destroy(gone);
         }
         CONF_EQUAL(kill(pid, SIGKILL), 0);
         wk_only_loss(runtime, lost);
@@ -108,7 +109,7 @@ static void lanes_accept_work_again(void **state)
         CONF_TRUE(conf_default_lane(runtime, lost) == mine);
         for (int i = 0; i <= n; i++) {
             hd_lane *lane = i < n ? lanes[i] : mine;
-            /* old tickets: those that were good stay good, the others failed */
+            /* old tickets: good ones stay good, the others failed */
             CONF_TRUE(hd_done(good[i]) && hd_done(bad[i]));
             CONF_OK(hd_wait(good[i], 0));
             CONF_FAILS(hd_wait(bad[i], 0), HD_ERROR_DEVICE_LOST);
@@ -124,7 +125,7 @@ static void lanes_accept_work_again(void **state)
             CONF_EQUAL(hd_buffer_device(x[i]), lost);
             hd_free(x[i]);
             CONF_EQUAL(hd_buffer_size(x[i]), 0);
-            /* new ones work, in the old lane */
+            /* new buffers work, in the old lane */
             CONF_EQUAL(hd_lane_device(lane), lost);
             CONF_OK(hd_alloc(lane, bytes, &x[i]));
             for (uint32_t j = 0; j < 10; j++) {
@@ -150,7 +151,7 @@ typedef struct sleeper {
     pthread_barrier_t barrier;
 } sleeper;
 
-/* Has a default lane from before the loss, one that it makes while the device is lost, and one from after. */
+/* Uses its default lane before the loss, while the device is lost, and after the restart. */
 static void *lives_through_it(void *argument)
 {
     sleeper *s = argument;
@@ -185,7 +186,8 @@ static void default_lanes_of_other_threads(void **state)
     }
     pthread_barrier_wait(&s.barrier);
     wk_lose_now(s.runtime, s.device);
-    hd_lane *mine = conf_default_lane(s.runtime, s.device); /* this thread's first: refused, or good for later */
+    /* this thread's first: refused, or valid later */
+    hd_lane *mine = conf_default_lane(s.runtime, s.device);
     CONF_TRUE(mine == NULL || hd_lane_device(mine) == s.device);
     pthread_barrier_wait(&s.barrier);
     pthread_barrier_wait(&s.barrier);
@@ -200,7 +202,7 @@ static void default_lanes_of_other_threads(void **state)
     conf_close(s.runtime);
 }
 
-/* --------------------------------------------------------------------------------------------------- code and memory -- */
+/* ---- code and memory ---- */
 
 static void check_kernels(hd_runtime *runtime, int device, wk_kernels k)
 {
@@ -219,7 +221,8 @@ static void check_kernels(hd_runtime *runtime, int device, wk_kernels k)
     CONF_OK(conf_axpy(lane, builtin, x, 0, x, 0, 1.0f, words, NULL));
     CONF_OK(conf_sum(lane, builtin, total, 0, x, 0, words, 3, NULL));
     CONF_FILLED(total, 0, conf_bits(2.0f * words), 4);
-    hd_arg args[] = {hd_out(y), hd_in(x), hd_in(x), hd_u32(8), hd_u32(8), hd_u32(8)}; /* with shared memory */
+    /* with shared memory */
+    hd_arg args[] = {hd_out(y), hd_in(x), hd_in(x), hd_u32(8), hd_u32(8), hd_u32(8)};
     CONF_OK(hd_launch(lane, builtin.matmul, conf_dims(1, 1, 1), conf_dims(32, 32, 1), 0, args, 6, NULL));
     CONF_FILLED(y, 0, conf_bits(32), 8 * 8 * 4);
     hd_free(x);
@@ -227,8 +230,8 @@ static void check_kernels(hd_runtime *runtime, int device, wk_kernels k)
     hd_free(total);
 }
 
-/* Modules loaded before the loss, or while the device was lost, are there after the restart. Unloading works at any
- * time. */
+/* Modules loaded before the loss, or while the device was lost, exist after the restart. An unload
+ * works at any time. */
 static void modules_are_loaded_again(void **state)
 {
     (void)state;
@@ -290,7 +293,7 @@ static void modules_are_loaded_again(void **state)
     conf_close(runtime);
 }
 
-/* Pinned memory from before the loss, and from while it was lost. */
+/* Pinned memory from before the loss, and from the time between loss and restart. */
 static void pinned_memory_is_known_again(void **state)
 {
     (void)state;
@@ -329,8 +332,9 @@ static void pinned_memory_is_known_again(void **state)
             if (pinned[i] == NULL) {
                 continue;
             }
-            CONF_OK(conf_fill(lane, k, pinned[i], 0, words, 0x77u + (uint32_t)i, NULL)); /* kernels write it */
-            CONF_OK(conf_copy(lane, k, x, 0, pinned[i], 0, words, NULL));                /* and read it */
+            /* kernels write it */
+            CONF_OK(conf_fill(lane, k, pinned[i], 0, words, 0x77u + (uint32_t)i, NULL));
+            CONF_OK(conf_copy(lane, k, x, 0, pinned[i], 0, words, NULL)); /* and read it */
             CONF_FILLED(x, 0, 0x77u + (uint32_t)i, bytes);
             CONF_OK(hd_fill(x, 0, 0x88, bytes, NULL));
             CONF_OK(hd_copy(pinned[i], 0, x, 0, bytes, NULL)); /* copies in both directions */
@@ -356,7 +360,8 @@ static void pinned_memory_is_known_again(void **state)
     conf_close(runtime);
 }
 
-/* Kernels and copies between the device and the others, in both directions, over peers or staged. */
+/* Kernels and copies between the device and the others, in both directions, over peers or
+ * staged. */
 static void peers_meet_again(void **state)
 {
     (void)state;
@@ -394,7 +399,7 @@ static void peers_meet_again(void **state)
                     CONF_FILLED(y, 0, word + 3, bytes);
                 }
                 hd_free(x);
-                if (d % 2 == 0) { /* the others are left, for the loss */
+                if (d % 2 == 0) { /* the others stay, for the loss */
                     hd_free(y);
                 }
             }
@@ -405,7 +410,8 @@ static void peers_meet_again(void **state)
     }
 }
 
-/* What healthy devices have mapped of the lost device's memory does not block its new memory, at the same addresses. */
+/* Healthy devices map the lost device's memory. Their mappings do not block its new memory, at the
+ * same addresses. */
 static void old_mappings_do_not_linger(void **state)
 {
     (void)state;
@@ -424,7 +430,8 @@ static void old_mappings_do_not_linger(void **state)
             CONF_OK(hd_alloc(there, size, &x[i]));
             CONF_OK(conf_fill(there, k, x[i], 0, size / 4, word, NULL));
             if (conf_reaches(runtime, 0, lost)) {
-                CONF_OK(conf_copy(here, k, mine, 0, x[i], 0, size / 4, NULL)); /* reads it through its own mapping */
+                /* reads it through its own mapping */
+                CONF_OK(conf_copy(here, k, mine, 0, x[i], 0, size / 4, NULL));
             } else {
                 CONF_OK(hd_copy(mine, 0, x[i], 0, size, NULL));
             }

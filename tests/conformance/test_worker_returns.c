@@ -1,25 +1,28 @@
-/* test_worker_returns.c - a device comes back while something else is half-way, and what a restart reports of itself.
+/* test_worker_returns.c - a device restarts in the middle of another operation, and the restart's
+ * own report.
  *
- * Promise: A restart restores everything, whatever is half-way on other threads.
+ * Promise: A restart restores everything in the middle of any operation of other threads.
  *
- * Half-way is a lane that waits for another device, an owner that grows, a module that is being unloaded, or a request for facts.
+ * The operation is a wait of a lane for another device, growth of an owner, an unload, or a request
+ * for facts.
  *
  * Threads: the main one, and those of side.h.
  * Locks: none.
- * Always: a restart that succeeds has restored everything, and what came in between is as if it had come before or after.
+ * Always: a restart that succeeds restored everything. An operation in between behaves as if it
+ * came before or after.
  */
 #include <sys/personality.h>
 #include "side.h"
 
-/* ------------------------------------------------------------------------------------------------------------- lanes -- */
+/* ---- lanes ---- */
 
 static void restarts(side *s)
 {
     s->status = hd_device_restart(s->runtime, s->device);
 }
 
-/* A lane was to wait for another device when its own was lost, so that wait has not happened. Either the restart waits for it, or the
- * lane does once more. */
+/* A lane had to wait for another device when its own was lost, so the wait did not happen. Either
+ * the restart waits for it, or the lane waits again. */
 static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
 {
     (void)state;
@@ -52,10 +55,10 @@ static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
         conf_sleep_ms(5);
     }
     bool early = atomic_load(&s.ended);
-    if (early) { /* then whatever comes now has to wait */
+    if (early) { /* then the next work must wait */
         CONF_OK(s.status);
         CONF_OK(conf_fill(lane, builtin, y, 0, words, 9, &ticket));
-        conf_sleep_ms(100); /* it could run now */
+        conf_sleep_ms(100); /* time in which it could wrongly run */
     }
     wk_gate_open(&gate);
     side_join(&s);
@@ -72,9 +75,10 @@ static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
     conf_close(runtime);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- restart -- */
+/* ---- restart ---- */
 
-/* An allocation may notice first that the worker is gone. Then the device is lost, and the restart is one. */
+/* An allocation may notice first that the worker is gone. Then the device is lost, and the restart
+ * is a real one. */
 static void a_restart_after_a_refusal_is_a_restart(void **state)
 {
     (void)state;
@@ -157,7 +161,7 @@ static void facts_are_read_while_a_device_comes_back(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------- peer access -- */
+/* ---- peer access ---- */
 
 static void grows(side *s)
 {
@@ -178,7 +182,7 @@ static void launches_on_the_lost(side *s)
     }
 }
 
-/* The peer's start is held up, so that there is time for the side. */
+/* The peer's start is held up, so that the side gets time. */
 static void a_peer_returns_while(void (*function)(side *s), bool lane_of_peer)
 {
     hd_runtime *runtime = conf_open_with("host_devices=2 host_memory=4G delay=cuModuleLoadDataEx:1+=150000");
@@ -200,7 +204,7 @@ static void a_peer_returns_while(void (*function)(side *s), bool lane_of_peer)
     atomic_store(&s.stop, true);
     side_join(&s);
     CONF_TRUE(lane_of_peer || s.status == HD_OK);
-    for (int i = 0; i < 2; i++) { /* what was there, and what is new */
+    for (int i = 0; i < 2; i++) { /* old buffers, and new ones */
         CONF_OK(conf_fill(peers, k, x, 0, words, 4, NULL));
         CONF_FILLED(x, 0, 4, bytes);
         CONF_OK(hd_alloc(owners, 64 << 20, &x));
@@ -222,15 +226,15 @@ static void peer_access_outlives_questions_during_a_restart(void **state)
     a_peer_returns_while(launches_on_the_lost, true);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- modules -- */
+/* ---- modules ---- */
 
 static void unloads(side *s)
 {
     hd_module_unload(s->module);
 }
 
-/* Unloading is held up at the first device. Meanwhile the last one is lost and comes back with a worker that numbers
- * modules anew. */
+/* The unload is held up at the first device. Meanwhile the last one is lost and restarts with a
+ * worker that numbers modules anew. */
 static void unloading_during_a_restart_unloads_nothing_else(void **state)
 {
     (void)state;
@@ -258,7 +262,7 @@ static void unloading_during_a_restart_unloads_nothing_else(void **state)
     wk_lose_now(runtime, lost);
     side_start(&restarting);
     for (int i = 0; i < 100 * CONF_SLOWNESS && !atomic_load(&restarting.ended); i++) {
-        conf_sleep_ms(5); /* it may have to wait for the other */
+        conf_sleep_ms(5); /* it may wait for the other one */
     }
     CONF_EQUAL(kill(worker, SIGCONT), 0);
     side_join(&unloading);

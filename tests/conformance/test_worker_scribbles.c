@@ -1,15 +1,16 @@
-/* test_worker_scribbles.c - a worker that writes bytes all over the memory that it shares, while it works, costs its device and
- * nothing else.
+/* test_worker_scribbles.c - a worker that writes bytes all over its shared memory, while it works,
+ * costs its device and nothing else.
  *
  * Promise: A worker that writes at random into the memory it shares costs its own device alone.
  * Tier: stress.
  *
- * This program is also the worker: the real one, with one more thread, which writes wherever the worker can.
+ * This program is also the worker: the real one, with one more thread, which writes to any memory
+ * that the worker can write.
  *
- * Threads: one. In the worker its own, and that one.
+ * Threads: one. In the worker its own threads, and that one.
  * Locks: none.
- * Always: every wait has a limit. Afterwards the other device works and was never lost. A restart with a worker that keeps to
- * the rules works.
+ * Always: every wait ends at a limit. Afterwards the other device works and was never lost. A
+ * restart with a worker that keeps to the rules works.
  */
 #include "workers.h"
 
@@ -20,17 +21,18 @@
 
 enum { bytes = 65536, spoilt = 0 };
 
-/* ------------------------------------------------------------------------------------------------------ in the worker -- */
+/* ---- in the worker ---- */
 
-static unsigned long seed_of_writes; /* 0: it does not */
+static unsigned long seed_of_writes; /* 0: it does not write */
 static hdi_channel own;
 
-/* Bytes in the state of the device and its lanes, its words and its log. The worker cannot write the rings. */
+/* Overwrites bytes in the state of the device and its lanes, its words and its log. The worker
+ * cannot write the rings. */
 static void *write_over(void *unused)
 {
     (void)unused;
     uint64_t state = seed_of_writes;
-    conf_sleep_ms(50); /* hd_open may be through by then: most seeds begin when work does */
+    conf_sleep_ms(50); /* hd_open may be over by then: most seeds begin when work does */
     for (;;) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
         size_t at = (size_t)(state >> 33);
@@ -66,7 +68,7 @@ static int be_the_worker(const char *device)
     _exit(hdi_worker_service(HDI_WORKER_MEMORY_SOCKET, HDI_WORKER_CODE_SOCKET));
 }
 
-/* ------------------------------------------------------------------------------------------------- in the application -- */
+/* ---- in the application ---- */
 
 static hd_status try_to_open(hd_runtime **out)
 {
@@ -79,8 +81,8 @@ static hd_status try_to_open(hd_runtime **out)
     return conf_try_open(settings, out);
 }
 
-/* Makes a bit of everything, on the spoilt device and between both. Calls may fail, and none hangs. Returns whether
- * that device is lost. */
+/* Makes some calls of all kinds, on the spoilt device and between both. Calls may fail, and none
+ * hangs. Returns true if that device is lost. */
 static bool use(hd_runtime *runtime)
 {
     static unsigned char some[bytes];

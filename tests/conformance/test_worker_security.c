@@ -1,21 +1,22 @@
-/* test_worker_security.c - what the application and its workers hold.
+/* test_worker_security.c - names, memory and descriptors of the application and its workers.
  *
- * Promise: Applications and workers share only sealed memory and private descriptors, and leave no names behind.
+ * Promise: Applications and workers share only sealed memory and private descriptors, no names.
  *
  * - no names in /dev/shm, and sealed shared memory
  * - descriptors that stay in the process
- * - nothing of the driver in the application, and nothing of the application in the workers
+ * - no part of the driver in the application, and none of the application in the workers
  *
  * Threads: one that opens and closes runtimes while others start programs.
  * Locks: none.
- * Processes: the programs that are started are this one again: they report which descriptors they have.
- * Always: read from /proc, of this process and of the workers.
+ * Processes: the started programs are this one again: they report their open descriptors.
+ * Always: the checks read /proc, of this process and of the workers.
  */
 #include "workers.h"
 
 enum { words = 5000, bytes = words * 4 };
 
-/* A runtime with everything in use: code, device memory that peers have mapped, pinned memory, checkpoints, and one restart. */
+/* Opens a runtime with everything in use: code, device memory mapped by peers, pinned memory,
+ * checkpoints, and one restart. */
 static hd_runtime *in_use(hd_buffer **out_pinned)
 {
     hd_runtime *runtime = conf_open(NULL);
@@ -50,7 +51,7 @@ static hd_runtime *in_use(hd_buffer **out_pinned)
     return runtime;
 }
 
-/* ------------------------------------------------------------------------------------------------------ shared memory */
+/* ---- shared memory ---- */
 
 /* One mapping of a process, from its list. */
 typedef struct mapping {
@@ -64,7 +65,8 @@ static bool parse(const char *line, mapping *out)
     return sscanf(line, "%63s %7s %*s %*s %lu %511[^\n]", out->address, out->permissions, &out->inode, out->path) >= 3;
 }
 
-/* Returns the seals of the anonymous file with that inode, from a descriptor of the process. -1: it has none open. */
+/* Returns the seals of the anonymous file with that inode, from a descriptor of the process. -1: no
+ * descriptor of the process is that file. */
 static int seals_by_descriptor(pid_t pid, unsigned long inode, struct stat *about)
 {
     char folder[64], path[400];
@@ -88,7 +90,7 @@ static int seals_by_descriptor(pid_t pid, unsigned long inode, struct stat *abou
     return seals;
 }
 
-/* The same through the mapping itself, where the system allows it. -1: it does not. */
+/* The same through the mapping itself, if the system allows it. -1: it does not. */
 static int seals_by_mapping(pid_t pid, const char *address, struct stat *about)
 {
     char path[200];
@@ -103,8 +105,8 @@ static int seals_by_mapping(pid_t pid, const char *address, struct stat *about)
     return seals;
 }
 
-/* Checks that shared mappings are of anonymous files without a name, which no process can make smaller or larger. Returns how many could be
- * looked at. */
+/* Checks that shared mappings are of anonymous files without a name, which no process can make
+ * smaller or larger. Returns how many it could check. */
 static int check_mappings(pid_t pid, const char *whose)
 {
     char path[64], line[1024];
@@ -121,7 +123,8 @@ static int check_mappings(pid_t pid, const char *whose)
             conf_fail_at(__FILE__, __LINE__, "%s maps shared memory with a name: %s", whose, line);
         }
         if (strstr(m.path, "nvidia") != NULL || strstr(m.path, "/dev/zero") != NULL) {
-            continue; /* a worker's driver has shared memory of its own, some of it without any file */
+            /* a worker's driver maps its own shared memory, some of it without any file */
+            continue;
         }
         bool anonymous = strncmp(m.path, "/memfd:", 7) == 0;
         if (m.permissions[3] != 's' || m.inode == 0 || !(anonymous || strstr(m.path, "(deleted)") != NULL)) {
@@ -146,7 +149,7 @@ static int check_mappings(pid_t pid, const char *whose)
     return looked;
 }
 
-/* Returns how many entries of a folder have "heddle" in their names. */
+/* Returns how many names of a folder's entries contain "heddle". */
 static int names_in(const char *folder)
 {
     int n = 0;
@@ -176,11 +179,11 @@ static void shared_memory_has_seals_and_no_names(void **state)
     CONF_EQUAL(names_in("/dev/shm"), names);
 }
 
-/* ------------------------------------------------------------------------------------------------------- descriptors */
+/* ---- descriptors ---- */
 
 enum { most = 1024 };
 
-/* Marks the descriptors that this process has. */
+/* Marks the open descriptors of this process. */
 static void descriptors_of_mine(bool *out)
 {
     memset(out, 0, most * sizeof *out);
@@ -189,7 +192,8 @@ static void descriptors_of_mine(bool *out)
     }
 }
 
-/* Starts this program again with all that is inherited. The new process reports the descriptors that it has. */
+/* Starts this program again with all inheritable descriptors. The new process reports its open
+ * ones. */
 static void descriptors_of_a_child(char *out, size_t out_bytes)
 {
     char program[] = "/proc/self/exe", option[] = "--descriptors";
@@ -266,7 +270,7 @@ static void *opens_and_closes(void *argument)
     return NULL;
 }
 
-/* At no moment is there a descriptor without close-on-exec. */
+/* At no moment does a descriptor lack close-on-exec. */
 static void children_started_meanwhile_see_nothing(void **state)
 {
     (void)state;
@@ -287,7 +291,7 @@ static void children_started_meanwhile_see_nothing(void **state)
     conf_failure_ends_program = false;
 }
 
-/* The link of a descriptor of a process. */
+/* True if a descriptor of the process has that link. */
 static bool has_link(pid_t pid, const char *link)
 {
     char folder[64], path[400], target[512];
@@ -307,8 +311,8 @@ static bool has_link(pid_t pid, const char *link)
     return found;
 }
 
-/* What the application has open, also without close-on-exec, is not in its workers. Nor is one worker's socket in
- * another. */
+/* Workers inherit no descriptor of the application, not even without close-on-exec. Nor does one
+ * worker hold the socket of another. */
 static void workers_have_nothing_of_the_application(void **state)
 {
     (void)state;
@@ -332,7 +336,7 @@ static void workers_have_nothing_of_the_application(void **state)
             }
         }
     }
-    /* each socket of the application leads to one worker only: the sockets of two workers have nothing in common */
+    /* each socket of the application leads to one worker only: the sockets of two workers differ */
     for (int d = 1; d < hd_device_count(runtime); d++) {
         char folder[64], path[400], target[512];
         snprintf(folder, sizeof folder, "/proc/%d/fd", (int)wk_pid(runtime, d));
@@ -357,9 +361,9 @@ static void workers_have_nothing_of_the_application(void **state)
     unlink(name);
 }
 
-/* ------------------------------------------------------------------------------------------ the driver is elsewhere */
+/* ---- the driver is elsewhere ---- */
 
-/* Threads of this process whose name begins like that. */
+/* Counts the threads of this process whose name begins like that. */
 static int threads_named(const char *prefix)
 {
     int n = 0;
@@ -379,7 +383,8 @@ static int threads_named(const char *prefix)
     return n;
 }
 
-/* Mappings of this process that can be executed, and whether one is of a file whose name has `word` in it. */
+/* Counts the executable mappings of this process. *out: true if any mapping is of a file whose name
+ * contains `word`. */
 static int executable_mappings(const char *word, bool *out)
 {
     char line[1024];
@@ -414,16 +419,17 @@ static void the_application_has_no_driver(void **state)
     CONF_TRUE(!has_link(getpid(), "/dev/nvidiactl") && !has_link(getpid(), "/dev/nvidia-uvm") &&
               !has_link(getpid(), "/dev/nvidia0"));
     CONF_EQUAL(threads_named("heddle-host"), 0);
-    CONF_TRUE(wk_use().threads <= threads + 1 + hd_device_count(runtime)); /* that watch, not that work */
-    if (CONF_SLOWNESS == 1 && code_now != code) {                          /* kernels are loaded in the workers */
+    /* threads that watch, not that work */
+    CONF_TRUE(wk_use().threads <= threads + 1 + hd_device_count(runtime));
+    if (CONF_SLOWNESS == 1 && code_now != code) { /* kernels are loaded in the workers */
         conf_fail_at(__FILE__, __LINE__, "%d executable mappings, not %d", code_now, code);
     }
     conf_close(runtime);
     CONF_EQUAL(wk_use().threads, threads);
 }
 
-/* Another user's process may not look into the application's memory. What is shared has no name, and the workers'
- * /proc entries have the application's owner. */
+/* Another user's process may not read the application's memory. Shared memory is nameless, and the
+ * application's owner owns the workers' /proc entries. */
 static void workers_belong_to_the_same_user(void **state)
 {
     (void)state;

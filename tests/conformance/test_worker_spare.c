@@ -1,9 +1,9 @@
-/* test_worker_spare.c - workers in reserve (option spare_workers): a restart takes one, another one takes its place, and one that is of no use
- * is no failure.
+/* test_worker_spare.c - workers in reserve (option spare_workers): a restart takes one, another one
+ * takes its place, and a useless one is no failure.
  *
- * Promise: A restart takes a worker in reserve, which is replaced; a reserve that fails is no failure.
+ * Promise: A restart takes and replaces a worker in reserve; a useless one is no failure.
  *
- * A spare is recognised by its process: a child that drives no device.
+ * The test recognises a spare by its process: a child that drives no device.
  *
  * Threads: the main one.
  * Locks: none.
@@ -15,7 +15,7 @@
 
 enum { DEVICES = 2, CHILDREN_MOST = 64 };
 
-/* The processes that this one has started, and that have not ended. */
+/* Lists the processes that this one started and that did not end. */
 static int children(pid_t *out)
 {
     int n = 0;
@@ -39,7 +39,7 @@ static int children(pid_t *out)
     return n;
 }
 
-/* Those that drive no device. */
+/* Lists those that drive no device. */
 static int spares(hd_runtime *runtime, pid_t *out)
 {
     pid_t all[CHILDREN_MOST];
@@ -71,7 +71,8 @@ static hd_runtime *open_with_spares(int n, const char *more)
     return conf_open_with("host_devices=%d spare_workers=%d %s", DEVICES, n, more);
 }
 
-/* A worker program that runs `steps` where it is a spare one, and becomes the real one. Returns the setting. */
+/* Makes a worker program that runs `steps` if it is a spare, and then becomes the real one. Returns
+ * the setting. */
 static const char *with_script(const char *steps)
 {
     static char setting[160];
@@ -150,7 +151,8 @@ static void without_the_option_there_is_none(void **state)
     conf_close(runtime);
 }
 
-/* A spare that ends is replaced, a few times. A restart works without one, and spares are tried again after it. */
+/* A spare that ends is replaced, a few times. A restart works without one; after it the library
+ * tries spares again. */
 static void one_that_dies_is_replaced(void **state)
 {
     (void)state;
@@ -164,7 +166,7 @@ static void one_that_dies_is_replaced(void **state)
     lose_and_restart(runtime, 1);
     CONF_EQUAL(kill(await_spares(runtime, 1), SIGKILL), 0); /* at the very moment of a restart */
     lose_and_restart(runtime, 0);
-    wk_no_loss(runtime); /* but those that were reported already */
+    wk_no_loss(runtime); /* except those that were reported already */
     conf_close(runtime);
 }
 

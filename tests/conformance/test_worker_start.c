@@ -1,16 +1,16 @@
 /* test_worker_start.c - starting workers.
  *
- * Promise: Workers start in applications of any state; where one cannot, hd_open names the program tried and leaves
- * nothing.
+ * Promise: Workers start in applications of any state, or hd_open fails and names the program.
  *
- * - where the program is found, and programs that are no worker
- * - applications in odd states: closed standard descriptors, an empty environment, blocked signals, few descriptors, a
- *   folder that is gone
+ * - the place of the program, and programs that are no worker
+ * - applications in odd states: closed standard descriptors, an empty environment, blocked signals,
+ *   few descriptors, a deleted folder
  *
  * Threads: the main one.
  * Locks: none.
  * Processes: the odd applications are this program again.
- * Always: where a worker cannot start, hd_open reports in time which program was tried, and leaves nothing behind.
+ * Always: if a worker cannot start, hd_open names in time the program that it tried, and leaves
+ * nothing behind.
  */
 #include "workers.h"
 
@@ -24,7 +24,7 @@ static void all_work(hd_runtime *runtime)
     wk_others_work(runtime, -1);
 }
 
-/* ----------------------------------------------------------------------------------------- programs that are no worker */
+/* ---- programs that are no worker ---- */
 
 static char folder[64];
 
@@ -83,12 +83,12 @@ static void programs_that_are_no_worker(void **state)
         }
     }
     CONF_EQUAL(rmdir(folder), 0);
-    hd_runtime *runtime = conf_open(NULL); /* and nothing is in the way of a right one */
+    hd_runtime *runtime = conf_open(NULL); /* and nothing blocks a right one */
     all_work(runtime);
     conf_close(runtime);
 }
 
-/* --------------------------------------------------------------------------------------------------- where it is found */
+/* ---- the place of the program ---- */
 
 /* Beside the shared library, without any option. */
 static void found_beside_the_library(void **state)
@@ -152,7 +152,7 @@ static void found_by_option(void **state)
     CONF_EQUAL(rmdir(folder), 0);
 }
 
-/* ---------------------------------------------------------------------------------------------------- odd applications */
+/* ---- odd applications ---- */
 
 static char all_settings[4096]; /* without any help of the environment */
 
@@ -199,7 +199,8 @@ static int odd_application(const char *what)
         umask(0777);
     } else if (strcmp(what, "descriptors") == 0) {
         bool gpus = driver != NULL && strcmp(driver, "nvidia") == 0; /* which start slowly */
-        for (int i = 0; i < 60; i += gpus ? 12 : 1) { /* too few, up to enough: refused cleanly, or works */
+        /* too few, up to enough: refused cleanly, or works */
+        for (int i = 0; i < 60; i += gpus ? 12 : 1) {
             struct rlimit limit = {(rlim_t)(wk_entries("/proc/self/fd") + i), 4096};
             hd_runtime *runtime = NULL;
             hd_options options = {.size = sizeof options, .settings = all_settings};

@@ -1,14 +1,15 @@
-/* test_worker_storm.c - everything at once: threads that allocate, launch, copy, save, load modules and make lanes on all devices.
+/* test_worker_storm.c - everything at once: threads that allocate, launch, copy, save, load modules
+ * and make lanes on all devices.
  *
- * Promise: Under random losses and restarts every call succeeds or reports a loss, and everything works at the end.
+ * Promise: Under random losses calls succeed or report a loss, and everything works at the end.
  * Tier: stress.
  *
- * Meanwhile devices are lost and brought back at random, several at a time.
+ * Meanwhile devices are lost and restarted at random, several at a time.
  *
  * Threads: 6 that work, 2 that lose and restart devices, for HEDDLE_STRESS_SECONDS (3).
- * Locks: none of the test's own.
- * Always: a call returns HD_OK, or a failure that a loss explains. What is read with HD_OK is exact. In the end, with all devices
- * brought back, everything works and nothing is left over.
+ * Locks: none of the test itself.
+ * Always: a call returns HD_OK, or a failure that a loss explains. A read with HD_OK is exact. In
+ * the end, with all devices restarted, everything works and nothing is left over.
  */
 #include "workers.h"
 
@@ -34,7 +35,7 @@ typedef struct worker {
     pthread_t thread;
 } worker;
 
-/* HD_OK, or what a loss may lead to. */
+/* HD_OK, or a status to which a loss may lead. */
 static bool went_well(hd_status status, const char *what)
 {
     if (status == HD_OK) {
@@ -58,7 +59,7 @@ static hd_lane *my_lane(int device)
         went_well(error.status, "hd_lane_get_default");
         return NULL;
     }
-    /* a failure in the lane, read from a lost device, would refuse what is new */
+    /* a failure in the lane, read from a lost device, would refuse new work */
     if (hd_lane_wait(lane, 0) == HD_ERROR_FAILED) {
         WELL(hd_lane_reset(lane, 60 * CONF_SECOND));
     }
@@ -144,7 +145,7 @@ static void makes_a_lane(worker *w, int d)
     }
 }
 
-/* Saved, then written again: it is the one or the other, all of it. */
+/* A buffer is saved, then written again: it contains the one or the other, as a whole. */
 static void keeps_a_copy(worker *w, int d)
 {
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
@@ -215,7 +216,8 @@ static void *breaks_it(void *argument)
         hd_status status = hd_device_restart(s.runtime, d);
         if (status == HD_OK) {
             atomic_fetch_add(&s.restarts, 1);
-        } else if (status != HD_ERROR_SYSTEM && status != HD_ERROR_DEVICE_LOST) { /* killed meanwhile */
+        } else if (status != HD_ERROR_SYSTEM && status != HD_ERROR_DEVICE_LOST) {
+            /* killed meanwhile */
             conf_fail_at(__FILE__, __LINE__, "hd_device_restart: %s: %s", hd_status_name(status), hd_message());
         }
     }
@@ -247,9 +249,9 @@ static void blow(const char *settings)
             atomic_load(&s.good), atomic_load(&s.lost), atomic_load(&s.restarts), atomic_load(&s.kept));
     CONF_TRUE(atomic_load(&s.good) > 100 && atomic_load(&s.restarts) > 0);
 
-    /* the calm after it */
+    /* the calm after the storm */
     hd_device_loss loss = {.size = sizeof loss};
-    conf_sleep_ms(200); /* the last one that was killed is missed by then, or by the calls below */
+    conf_sleep_ms(200); /* by then the last kill is noticed, or by the calls below */
     for (int d = 0; d < s.devices; d++) {
         hd_status status = HD_OK;
         for (int i = 0; i < 50; i++) {
@@ -293,7 +295,7 @@ static void in_small_rings(void **state)
 int main(void)
 {
     wk_begin("test_worker_storm");
-    conf_failure_ends_program = true; /* the threads would go on */
+    conf_failure_ends_program = true; /* the threads would continue */
     const struct CMUnitTest tests[] = {
         CONF_CASE(with_peers),
         CONF_CASE(without_peers),

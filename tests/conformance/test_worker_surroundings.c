@@ -1,19 +1,20 @@
-/* test_worker_surroundings.c - what surrounds a program with workers: descriptors that run out for a moment or are few, another working
- * directory, an environment that has changed.
+/* test_worker_surroundings.c - the surroundings of a program with workers: few descriptors or none
+ * for a moment, another working directory, a changed environment.
  *
- * Promise: A passing lack of descriptors, another folder or another environment has no lasting effect.
+ * Promise: A passing lack of descriptors, another folder or environment leaves no lasting effect.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: the surroundings are as before when a case ends. Nothing that was had for a moment is kept.
+ * Always: after a case the surroundings are as before. The library keeps nothing of a passing
+ * state.
  */
 #include <limits.h>
 #include "side.h"
 
-/* ------------------------------------------------------------------------------------------------------- descriptors -- */
+/* ---- descriptors ---- */
 
-/* An allocation took memory and gave it back, because the pinned memory for its copy was not to be had. Work that used the memory before
- * still uses it: here work that waits for another device. */
+/* An allocation took memory and gave it back, because it could not get pinned memory for its copy.
+ * Earlier work still uses the memory: here work that waits for another device. */
 static void memory_of_a_failed_allocation_stays_ordered(void **state)
 {
     (void)state;
@@ -40,7 +41,7 @@ static void memory_of_a_failed_allocation_stays_ordered(void **state)
     wk_warm(runtime, 0, k);
     wk_warm(runtime, 1, k);
     for (int i = 0; i < 16 && hd_alloc(lane, 4 << 20, &behind) == HD_OK; i++) {
-        /* so that there is no other place, and what is freed is not joined with other memory */
+        /* fills all other places, and keeps freed memory from joining other memory */
     }
     uint64_t at = hd_buffer_address(x);
     wk_gate gate;
@@ -53,9 +54,9 @@ static void memory_of_a_failed_allocation_stays_ordered(void **state)
     give_descriptors(before);
     CONF_TRUE(status != HD_OK && status != HD_ERROR_DEVICE_LOST);
     CONF_OK(hd_alloc(other, large, &z));
-    CONF_TRUE(conf_on_gpus || hd_buffer_address(z) == at); /* else this shows nothing */
+    CONF_TRUE(conf_on_gpus || hd_buffer_address(z) == at); /* otherwise the case shows nothing */
     CONF_OK(conf_fill(other, builtin, z, 0, words, 9, NULL));
-    conf_sleep_ms(100); /* it could run now */
+    conf_sleep_ms(100); /* time in which it could wrongly run */
     wk_gate_open(&gate);
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_FILLED(z, 0, 9, bytes);
@@ -108,7 +109,7 @@ static void a_runtime_opens_with_few_descriptors(void **state)
     CONF_OK(status);
 }
 
-/* --------------------------------------------------------------------------------------- what surrounds the program -- */
+/* ---- folder and environment ---- */
 
 static void a_relative_worker_outlives_a_change_of_directory(void **state)
 {
@@ -134,8 +135,8 @@ static void a_relative_worker_outlives_a_change_of_directory(void **state)
     conf_close(runtime);
 }
 
-/* A path that cannot be written in a settings string, and a variable that has become nonsense. Workers do not read
- * the environment again, so they start all the same. */
+/* A path that no settings string can express, and a variable that became nonsense. Workers do not
+ * read the environment again, so they still start. */
 static void workers_do_not_read_the_environment_again(void **state)
 {
     (void)state;

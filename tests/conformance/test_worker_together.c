@@ -1,8 +1,10 @@
-/* test_worker_together.c - the workers of all devices start at the same time, and one that fails leaves nothing behind.
+/* test_worker_together.c - the workers of all devices start at the same time, and one that fails
+ * leaves nothing behind.
  *
- * Promise: The workers of all devices start at the same time, and one that fails leaves nothing behind.
+ * Promise: Workers of all devices start at the same time, and one that fails leaves no trace.
  *
- * A script in front of the real worker makes a file when it has started, and waits for the others' files.
+ * A script in front of the real worker makes a file once it started, and waits for the others'
+ * files.
  *
  * Threads: the main one.
  * Locks: none.
@@ -12,7 +14,8 @@
 
 #include <sys/stat.h>
 
-/* A worker program that runs `steps`, with the device's number in $n, and becomes the real one. */
+/* Makes a worker program that runs `steps`, with the device's number in $n, and becomes the real
+ * one. */
 static void make_script(const char *steps)
 {
     char path[128], text[2048];
@@ -42,7 +45,7 @@ static bool on_host(void)
     return host;
 }
 
-/* No worker begins before all have been started. */
+/* No worker begins before all were started. */
 static void all_are_started_before_any_answers(void **state)
 {
     (void)state;
@@ -58,7 +61,7 @@ static void all_are_started_before_any_answers(void **state)
     char command[128];
     snprintf(command, sizeof command, "rm %s/started*", folder);
     CONF_EQUAL(system(command), 0);
-    /* no more than the option devices has */
+    /* no more than the option devices lists */
     make_script(": >started$n\nwhile [ ! -e started0 -o ! -e started1 ]\ndo sleep 0.02; done");
     CONF_OK(open_with_script("host_devices=3 devices=2:0", &runtime));
     CONF_EQUAL(hd_device_count(runtime), 2);
@@ -70,8 +73,8 @@ static void all_are_started_before_any_answers(void **state)
     conf_close(runtime);
 }
 
-/* One worker fails, before or after it has the driver, while others work, start, or hang. Nothing is left, and the
- * message names it. */
+/* One worker fails, before or after it loads the driver, while others work, start, or hang. Nothing
+ * is left, and the message names it. */
 static void one_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;

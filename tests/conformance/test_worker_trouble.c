@@ -1,19 +1,20 @@
-/* test_worker_trouble.c - restarts that fail, meet each other, are hit by the next loss, or happen while the others work. Also how
- * losses are reported meanwhile.
+/* test_worker_trouble.c - restarts that fail, meet each other, meet the next loss, or happen while
+ * other devices work; and the reports of losses meanwhile.
  *
  * Promise: A restart that fails leaves the device lost and can be repeated until it succeeds.
  *
  * Threads: those of traffic.h, some that restart at the same time, and one that kills workers.
  * Locks: none.
- * Always: after a failure the device stays lost, and the call can be repeated until it returns HD_OK.
+ * Always: after a failure the device stays lost, and the call can be repeated until it returns
+ * HD_OK.
  */
 #include "traffic.h"
 
 enum { words = 5000, bytes = words * 4 };
 
-/* ------------------------------------------------------------------------------------------------- while others work -- */
+/* ---- while others work ---- */
 
-/* In every way there is, many times, while the others compute and copy. */
+/* In every possible way, many times, while the others compute and copy. */
 static void others_work_meanwhile(void **state)
 {
     (void)state;
@@ -42,7 +43,7 @@ static void others_work_meanwhile(void **state)
             traffic_notices(&all);
             traffic_goes_on(&all, 1);
             traffic_stop(&all);
-            conf_failure_ends_program = true; /* the others go on */
+            conf_failure_ends_program = true; /* the others continue */
             hd_free(x);
             wk_check_facts(runtime, lost, (uint64_t)round + 1, (uint64_t)round + 1);
             wk_works(runtime, lost);
@@ -101,7 +102,7 @@ static void several_threads_restart(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------- restarts that fail -- */
+/* ---- restarts that fail ---- */
 
 /* The worker program is gone, and comes back. */
 static void the_worker_program_is_gone(void **state)
@@ -161,7 +162,7 @@ typedef struct killer {
     atomic_int killed;
 } killer;
 
-/* Kills every child that is not spared, as soon as it is there. */
+/* Kills every child that is not spared, as soon as it exists. */
 static void *kills_what_is_new(void *argument)
 {
     killer *k = argument;
@@ -232,7 +233,7 @@ static void lost_again_meanwhile(void **state)
     fprintf(stderr, "  %d of 20 restarts failed, %d workers killed\n", failures, atomic_load(&k.killed));
     CONF_TRUE(atomic_load(&k.killed) > 0);
     hd_status status = HD_OK;
-    for (int i = 0; i < 10; i++) { /* one that was killed last may not be missed yet */
+    for (int i = 0; i < 10; i++) { /* the last kill may not be noticed yet */
         conf_sleep_ms(20);
         status = hd_device_restart(runtime, lost);
     }
@@ -273,7 +274,8 @@ static void a_loss_is_told_once(void **state)
     }
     CONF_OK(hd_fill(x, 0, 1, bytes, &ticket));
     CONF_EQUAL(kill(pid, SIGKILL), 0);
-    CONF_FAILS(hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST); /* after it the loss is reported */
+    /* after it the loss is reported */
+    CONF_FAILS(hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
     hd_device_loss loss = wk_only_loss(runtime, lost);
     CONF_EQUAL(loss.losses, 2);
     CONF_EQUAL(loss.cause, HD_LOSS_WORKER_ENDED);
@@ -286,7 +288,7 @@ static void a_loss_is_told_once(void **state)
     conf_close(runtime);
 }
 
-/* With a device lost, with one restarted, and right after a restart. */
+/* With a lost device, with a restarted one, and right after a restart. */
 static void closing_around_a_restart(void **state)
 {
     (void)state;

@@ -1,20 +1,26 @@
-/* test_worker_waits.c - whatever waits for a lost device returns, and what is no reason for the watchdog.
+/* test_worker_waits.c - every wait for a lost device returns, and waits that the watchdog must
+ * ignore.
  *
  * Promise: Every wait for a lost device returns with a failure that names the loss.
  *
- * The cases are waits, reads, writes, maps, full rings, and hd_close. Others are requests to the lost device's worker, and the
- * lanes of healthy devices that depend on the lost one.
+ * The cases are waits, reads, writes, maps, full rings, and hd_close. Others are requests to the
+ * lost device's worker, and the lanes of healthy devices that depend on the lost one.
  *
- * Threads: one for each thing that waits.
+ * Threads: one for each call that waits.
  * Locks: none.
- * Always: every call returns, with a failure that the loss explains. Healthy devices work at once again.
+ * Always: every call returns, with a failure that the loss explains. Healthy devices work at once
+ * again.
  */
 #include "workers.h"
 
+#include <errno.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
 enum { words = 5000, bytes = words * 4 };
 
-/* The watchdog looks at single operations. Much work, idle time and waiting for another device are no reason to end
- * a device. */
+/* The watchdog looks at single operations. It ends no device for much work, for idle time, or for a
+ * wait for another device. */
 static void the_watchdog_knows_who_it_is(void **state)
 {
     (void)state;
@@ -34,8 +40,9 @@ static void the_watchdog_knows_who_it_is(void **state)
     conf_sleep_ms(wk_watchdog_ms() + wk_watchdog_ms() / 2);
     wk_no_loss(runtime);
 
-    /* device 0 waits for what device 1 never finishes */
-    bool reaches = conf_reaches(runtime, 0, 1); /* before the rest: it tests the pair, which takes its time */
+    /* device 0 waits for work that device 1 never finishes */
+    /* before the rest: it tests the pair, which takes time */
+    bool reaches = conf_reaches(runtime, 0, 1);
     hd_lane *stuck = conf_default_lane(runtime, 1);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(stuck, bytes, &x));
@@ -46,7 +53,8 @@ static void the_watchdog_knows_who_it_is(void **state)
     hd_status status = HD_OK;
     if (reaches) {
         status = conf_copy(lane, slow.kernels, y, 0, x, 0, words, &ticket);
-        status = status == HD_OK ? hd_wait(ticket, 60 * CONF_SECOND) : status; /* lost already on a busy machine */
+        /* already lost on a busy machine */
+        status = status == HD_OK ? hd_wait(ticket, 60 * CONF_SECOND) : status;
         CONF_TRUE(status == HD_ERROR_FAILED || status == HD_ERROR_DEVICE_LOST);
         CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
     }
@@ -55,7 +63,7 @@ static void the_watchdog_knows_who_it_is(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------- everything that can wait for the dead */
+/* ---- everything that can wait for a lost device ---- */
 
 typedef struct waiter {
     const char *what;
@@ -63,13 +71,15 @@ typedef struct waiter {
     hd_runtime *runtime;
     conf_kernels k;
     int lost;
-    hd_buffer *x, *y, *pinned, *far; /* x, pinned: the lost kernel's lane writes them; y, far: of a healthy device */
+    /* x, pinned: written by the lost kernel's lane; y, far: of a healthy device */
+    hd_buffer *x, *y, *pinned, *far;
     hd_lane *lane, *healthy;
     hd_ticket ticket;
     hd_status status;
     pthread_t thread;
     atomic_bool begun;
-    bool heals; /* it writes all of what the lost device was to write, so it may also succeed */
+    /* it overwrites all bytes that the lost device should have written, so it may also succeed */
+    bool heals;
 } waiter;
 
 static void waits_for_the_ticket(waiter *w)
@@ -97,7 +107,8 @@ static void writes_the_buffer_often(waiter *w)
 {
     static uint8_t data[1 << 20];
     w->status = HD_OK;
-    for (int i = 0; i < 10000 && w->status == HD_OK; i++) { /* until the pinned chunks are used up */
+    /* until the pinned chunks are used up */
+    for (int i = 0; i < 10000 && w->status == HD_OK; i++) {
         w->status = hd_write(w->x, 0, data, bytes);
     }
 }
@@ -131,7 +142,7 @@ static void fills_the_ring(waiter *w)
         w->status = conf_fill(w->lane, w->k, w->x, 0, words, 1, NULL);
     }
 }
-/* A healthy lane, full of work behind one that waits for the lost device. */
+/* Fills a healthy lane with work behind an operation that waits for the lost device. */
 static void fills_a_healthy_ring(waiter *w)
 {
     w->status = HD_OK;
@@ -164,7 +175,7 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
     enum { n = sizeof kinds / sizeof *kinds };
     static waiter waiters[n];
     if (conf_on_gpus && strcmp(peers, "all") != 0) {
-        return; /* the links of GPUs are as they are */
+        return; /* the links of GPUs are fixed */
     }
     hd_runtime *runtime = conf_open_with("lane_slots=64 host_peers=%s %s", peers, wk_settings(way));
     CONF_NEED_DEVICES(runtime, 2);
@@ -173,7 +184,7 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
     conf_kernels builtin = conf_builtins(runtime);
     int lost = hd_device_count(runtime) - 1;
     conf_failure_ends_program = true;
-    /* each has buffers and lanes of its own, behind the one kernel that does not end */
+    /* each uses its own buffers and lanes, behind the one kernel that does not end */
     hd_lane *first = NULL;
     hd_buffer *shut = NULL;
     CONF_OK(hd_lane_create(runtime, lost, &first));
@@ -211,7 +222,7 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
             conf_sleep_ms(1);
         }
     }
-    conf_sleep_ms(100); /* they are probably all waiting now; if not, that must be right as well */
+    conf_sleep_ms(100); /* probably all wait by now; any other state must work as well */
     if (way != WK_SPIN) {
         wk_lose(runtime, lost, way, k, first, shut);
     }
@@ -225,7 +236,7 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
         }
     }
     wk_told(runtime, lost, way, 1);
-    /* what is healthy works at once */
+    /* healthy devices work at once */
     for (int i = 0; i < n; i++) {
         waiter *w = &waiters[i];
         CONF_OK(conf_fill(w->healthy, builtin, w->y, 0, words, 8, NULL));
@@ -251,6 +262,71 @@ static void what_waits_returns_with_any_peers(int way)
     }
 }
 
+/* An engine without other work sleeps until the program ends its claim, or its function returns. */
+static void an_open_claim_is_no_silence(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open_with("worker_timeout=%d", wk_stuck_ms());
+    int device = hd_device_count(runtime) - 1;
+    hd_buffer *x = NULL;
+    hd_claim *claim = NULL;
+    CONF_OK(hd_alloc(conf_default_lane(runtime, device), bytes, &x));
+    hd_arg use = hd_inout(x);
+    CONF_OK(hd_claim_begin(runtime, &use, 1, &claim));
+    CONF_OK(hd_claim_wait(claim, 60 * CONF_SECOND));
+    for (int64_t until = conf_now() + 2 * wk_stuck_ms() * CONF_MILLISECOND; conf_now() < until;) {
+        conf_sleep_ms(10);
+    }
+    wk_no_loss(runtime);
+    CONF_OK(hd_claim_end(claim, HD_OK));
+    CONF_OK(hd_fill(x, 0, 3, bytes, NULL));
+    CONF_FILLED(x, 0, 3, bytes);
+    conf_close(runtime);
+}
+
+/* Stops this process and its workers for so long, as Ctrl-Z and fg do. They form their own process
+ * group. */
+static void stop_all(int milliseconds)
+{
+    char command[160];
+    snprintf(command, sizeof command, "kill -STOP -%d && sleep %d.%03d && kill -CONT -%d", (int)getpgrp(),
+             milliseconds / 1000, milliseconds % 1000, (int)getpgrp());
+    char *arguments[] = {"setsid", "sh", "-c", command, NULL};
+    pid_t pid;
+    int status = 0;
+    CONF_EQUAL(posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ), 0);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    CONF_EQUAL(status, 0);
+}
+
+static void a_program_that_was_stopped_keeps_its_devices(void **state)
+{
+    (void)state;
+    CONF_EQUAL(setpgid(0, 0), 0);
+    hd_runtime *runtime = conf_open_with("worker_timeout=%d", wk_stuck_ms());
+    hd_claim *claims[32] = {NULL};
+    int devices = hd_device_count(runtime);
+    for (int d = 0; d < devices; d++) {
+        hd_buffer *x = NULL;
+        CONF_OK(hd_alloc(conf_default_lane(runtime, d), bytes, &x));
+        hd_arg use = hd_inout(x);
+        /* a claim of each device is under way */
+        CONF_OK(hd_claim_begin(runtime, &use, 1, &claims[d]));
+        CONF_OK(hd_claim_wait(claims[d], 60 * CONF_SECOND));
+    }
+    for (int i = 0; i < 2; i++) {
+        stop_all(2 * wk_stuck_ms());
+        conf_sleep_ms(500); /* the watcher looks ten times a second */
+        wk_no_loss(runtime);
+    }
+    for (int d = 0; d < devices; d++) {
+        CONF_OK(hd_claim_end(claims[d], HD_OK));
+        wk_works(runtime, d);
+    }
+    conf_close(runtime);
+}
+
 static void nothing_waits_for_a_killed_worker(void **state)
 {
     (void)state;
@@ -269,7 +345,7 @@ static void nothing_waits_for_a_kernel_that_never_ends(void **state)
     what_waits_returns_with_any_peers(WK_SPIN);
 }
 
-/* ------------------------------------------------------------------------------------ requests to a stopped worker -- */
+/* ---- requests to a stopped worker ---- */
 
 typedef struct request {
     const char *what;
@@ -318,12 +394,13 @@ static void *requests(void *argument)
     return NULL;
 }
 
-/* All requests return. What concerns every device may succeed for the others. */
+/* All requests return. Requests to every device may succeed for the others. */
 static void requests_to_a_stopped_worker_return(void **state)
 {
     (void)state;
     enum { n = 7 };
-    /* Each alone, and all at once; with sanitizers only that, since each alone is the same code and runs without them. */
+    /* Each alone, and all at once; with sanitizers only the latter, since each alone is the same
+     * code and runs without them. */
     for (int round = conf_on_gpus || CONF_SLOWNESS > 1 ? n : 0; round <= n; round++) {
         hd_runtime *runtime = conf_open_with("%s", wk_settings(WK_STOP));
         int lost = hd_device_count(runtime) - 1;
@@ -360,15 +437,16 @@ static void a_request_hangs_in_the_driver(void **state)
 {
     (void)state;
     for (int how = 0; how < 2; how++) {
-        hd_runtime *runtime = conf_open_with(
-            "delay=%s:2=600000000 worker_timeout=%d host_devices=2 modules=all",
-            how == 0 ? "cuMemCreate" : "cuModuleLoadDataEx",
-            how == 0 ? wk_stuck_ms() : wk_stuck_ms() / (conf_on_gpus ? 3 : 6)); /* ten times as long for code */
+        /* ten times as long for code */
+        hd_runtime *runtime = conf_open_with("delay=%s:2=600000000 worker_timeout=%d host_devices=2 modules=all",
+                                             how == 0 ? "cuMemCreate" : "cuModuleLoadDataEx",
+                                             how == 0 ? wk_stuck_ms() : wk_stuck_ms() / (conf_on_gpus ? 3 : 6));
         int count = hd_device_count(runtime), last = count - 1;
         if (how == 0) {
             hd_buffer *x = NULL, *large = NULL;
             for (int d = 0; d < count; d++) {
-                CONF_OK(hd_alloc(conf_default_lane(runtime, d), bytes, &x)); /* the first call everywhere */
+                /* the first call on every device */
+                CONF_OK(hd_alloc(conf_default_lane(runtime, d), bytes, &x));
                 CONF_OK(hd_fill(x, 0, 7, bytes, NULL));
             }
             hd_status status = HD_OK;
@@ -397,10 +475,10 @@ static void a_request_hangs_in_the_driver(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- closing */
+/* ---- closing ---- */
 
-/* Closing while a worker is stopped, or inside a driver call, or runs a kernel without end. hd_close returns, and
- * nothing is left. */
+/* hd_close while a worker is stopped, inside a driver call, or runs a kernel without end. It
+ * returns, and nothing is left. */
 static void closing_with_a_stuck_worker(void **state)
 {
     (void)state;
@@ -441,6 +519,7 @@ int main(void)
 {
     wk_begin("test_worker_waits");
     const struct CMUnitTest tests[] = {
+        CONF_CASE(an_open_claim_is_no_silence),         CONF_CASE(a_program_that_was_stopped_keeps_its_devices),
         CONF_CASE(the_watchdog_knows_who_it_is),        CONF_CASE(nothing_waits_for_a_killed_worker),
         CONF_CASE(nothing_waits_for_a_stopped_worker),  CONF_CASE(nothing_waits_for_a_kernel_that_never_ends),
         CONF_CASE(requests_to_a_stopped_worker_return), CONF_CASE(a_request_hangs_in_the_driver),

@@ -1,8 +1,8 @@
-/* traces.h - what tests of traces have of a file: its records, and those of a type or an operation.
+/* traces.h - reads a trace file for tests: all its records, and those of a type or an operation.
  *
  * Threads: the main one.
  * Locks: none.
- * Always: a file begins with TRACE, and all its records are of known types, or the case has failed.
+ * Always: a file begins with TRACE, and the type of each record is known, or the case fails.
  */
 #ifndef CONFORMANCE_TRACES_H
 #define CONFORMANCE_TRACES_H
@@ -51,7 +51,7 @@ CONF_UNUSED static size_t count(const content *c, uint8_t type)
     return n;
 }
 
-/* The record of that type from number `from` on; NULL: there is none. */
+/* Returns the next record of that type, from number `from` on; NULL if none is left. */
 CONF_UNUSED static const hdi_record *next(const content *c, uint8_t type, size_t *from)
 {
     for (; *from < c->n; (*from)++) {
@@ -67,7 +67,8 @@ CONF_UNUSED static uint32_t global(hd_lane *lane)
     return (uint32_t)(hd_lane_device(lane) * HDI_RECORD_LANES + hd_lane_number(lane));
 }
 
-/* Whether records of a type that have a lane, `before` and `position` cover an operation. */
+/* Returns the record of that type that covers an operation; NULL if none does. Records of the type
+ * contain a lane, `before` and `position`. */
 CONF_UNUSED static const hdi_record *covering(const content *c, uint8_t type, hd_ticket ticket)
 {
     size_t at = 0;

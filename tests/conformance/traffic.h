@@ -1,18 +1,19 @@
-/* traffic.h - work on all devices from several threads, for tests in which one device is lost meanwhile.
+/* traffic.h - work on all devices from several threads, for tests in which one device is lost
+ * meanwhile.
  *
- * Threads: each healthy device has three. The device that will be lost has one of its own. A failed check in one of them ends the
- * program.
+ * Threads: three for each healthy device, and one for the device that will be lost. A failed check
+ * in one of them ends the program.
  * - "apart" works on its device and copies to the next healthy one and to pinned memory
  * - "across" copies to and from the device that will be lost
- * - "reader" has kernels that read the lost device's memory, where they reach it
+ * - "reader" runs kernels that read the lost device's memory, if they reach it
  * - "victim" is the thread of the device that will be lost
  *
- * Locks: none. Buffers belong to one thread each.
+ * Locks: none. Each buffer belongs to one thread.
  *
  * Always:
  * - "apart" sees no failure and exact bytes until its flag ends it
- * - the others end with the first failure, which must be one that the loss explains
- * - before they end they check that what is not the lost device's works at once again
+ * - the others end with the first failure, which the loss must explain
+ * - before they end they check that memory and lanes of healthy devices work at once again
  */
 #ifndef CONFORMANCE_TRAFFIC_H
 #define CONFORMANCE_TRAFFIC_H
@@ -29,7 +30,7 @@ typedef struct traffic_thread {
     hd_buffer *x, *y, *z, *pinned; /* x, z: of `device`; y: of the other one */
     hd_lane *lane;
     pthread_t thread;
-    atomic_int rounds; /* that went well */
+    atomic_int rounds; /* successful rounds */
     atomic_bool ended;
     bool must_go_on; /* "apart" */
 } traffic_thread;
@@ -81,7 +82,7 @@ CONF_UNUSED static void *traffic_apart(void *argument)
     return NULL;
 }
 
-/* A failure that the loss explains. */
+/* Checks that the loss explains the failure. */
 CONF_UNUSED static void traffic_explained(const traffic *all, hd_status status, const char *what)
 {
     hd_error error = {.size = sizeof error};
@@ -93,7 +94,8 @@ CONF_UNUSED static void traffic_explained(const traffic *all, hd_status status, 
     }
 }
 
-/* What a failed operation was to write works again when it is written, and what it read is as before. */
+/* Checks that the destination of a failed operation works again once written, and that its source
+ * is unchanged. */
 CONF_UNUSED static void traffic_heals(traffic_thread *t, uint32_t word)
 {
     traffic *all = t->all;
@@ -132,7 +134,7 @@ CONF_UNUSED static void *traffic_across(void *argument)
     return NULL;
 }
 
-/* Kernels of a healthy device read the memory of the one that will be lost. */
+/* Kernels of a healthy device read memory of the one that will be lost. */
 CONF_UNUSED static void *traffic_reader(void *argument)
 {
     traffic_thread *t = argument;
@@ -155,7 +157,7 @@ CONF_UNUSED static void *traffic_reader(void *argument)
     return NULL;
 }
 
-/* Works on the device that will be lost alone. */
+/* Works only on the device that will be lost. */
 CONF_UNUSED static void *traffic_victim(void *argument)
 {
     traffic_thread *t = argument;
@@ -196,12 +198,14 @@ CONF_UNUSED static int traffic_next_healthy(const traffic *all, int device)
     return next == all->victim ? (next + 1) % count : next;
 }
 
-/* Starts it; with `with_victim` also the threads that will see failures. At most three healthy devices take part. */
+/* Starts the traffic; with `with_victim` also the threads that will see failures. At most three
+ * healthy devices take part. */
 CONF_UNUSED static void traffic_start(traffic *all, hd_runtime *runtime, int victim, bool launches, size_t bytes,
                                       bool with_victim)
 {
     memset(all, 0, sizeof *all);
-    conf_failure_ends_program = true; /* until it is stopped: the threads would go on */
+    /* until the traffic stops: after a failed check its threads would run on */
+    conf_failure_ends_program = true;
     all->runtime = runtime, all->victim = victim, all->launches = launches, all->bytes = bytes;
     all->k = conf_builtins(runtime);
     int count = hd_device_count(runtime), healthy = 0;
@@ -223,7 +227,7 @@ CONF_UNUSED static void traffic_start(traffic *all, hd_runtime *runtime, int vic
     }
 }
 
-/* Waits until every thread that is not concerned has done `more` rounds from now on. */
+/* Waits until every thread that the loss does not concern does `more` rounds from now on. */
 CONF_UNUSED static void traffic_goes_on(traffic *all, int more)
 {
     int before[TRAFFIC_THREADS];
@@ -239,7 +243,7 @@ CONF_UNUSED static void traffic_goes_on(traffic *all, int more)
     }
 }
 
-/* Waits until every thread that the loss concerns has noticed it. */
+/* Waits until every thread that the loss concerns notices it. */
 CONF_UNUSED static void traffic_notices(traffic *all)
 {
     for (int i = 0; i < all->n; i++) {

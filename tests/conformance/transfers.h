@@ -1,4 +1,5 @@
-/* transfers.h - for the tests of hd_write and hd_read: buffers, and a look at what was read and what lies around it.
+/* transfers.h - for the tests of hd_write and hd_read: buffers, and checks of the bytes read and of
+ * the bytes around them.
  *
  * Threads: any.
  * Locks: none.
@@ -18,7 +19,7 @@ CONF_UNUSED static hd_buffer *make(hd_runtime *runtime, int device, size_t bytes
     return buffer;
 }
 
-/* Reads a range into memory with something on both sides, which must stay. */
+/* Reads a range into memory between two borders, which must not change. */
 CONF_UNUSED static void holds(hd_buffer *buffer, size_t offset, const uint8_t *wanted, size_t bytes, size_t shift)
 {
     enum { around = 256 };

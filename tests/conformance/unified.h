@@ -1,8 +1,8 @@
-/* unified.h - what the tests of buffers that the CPU and the GPU both use share: making one, and looking at its elements.
+/* unified.h - shared code of the tests of unified buffers: makes one, and reads its elements.
  *
- * Threads: the helpers work in every one.
+ * Threads: the helpers work in every thread.
  * Locks: none.
- * Always: an element that cannot be had is a failed check, except with NO_ELEMENT.
+ * Always: an element that the CPU cannot get fails a check, except with NO_ELEMENT.
  */
 #ifndef CONFORMANCE_UNIFIED_H
 #define CONFORMANCE_UNIFIED_H
@@ -44,7 +44,7 @@ CONF_UNUSED static hd_status last_status(void)
     return error.status;
 }
 
-/* hd_element must fail like this. */
+/* Checks that hd_element fails in this way. */
 #define NO_ELEMENT(call, status, word)                                                                                 \
     do {                                                                                                               \
         CONF_TRUE((call) == NULL);                                                                                     \

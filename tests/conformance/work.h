@@ -1,19 +1,19 @@
-/* work.h - what the conformance programs give a runtime to do.
+/* work.h - work that the conformance programs submit to a runtime.
  *
  * - random numbers, data patterns and checks for them
  * - the built-in kernels and kernel files
  * - work that takes long
  *
- * Threads: the helpers work in every one.
+ * Threads: the helpers work in every thread.
  * Locks: none.
- * Always: no check looks at how long something took.
+ * Always: no check measures time.
  */
 #ifndef CONFORMANCE_WORK_H
 #define CONFORMANCE_WORK_H
 
 #include "checks.h"
 
-/* ---------------------------------------------------------------------------------------------- numbers and data -- */
+/* ---- numbers and data ---- */
 
 /* A small generator with its own state: the same seed gives the same numbers everywhere. */
 typedef struct conf_random {
@@ -53,7 +53,7 @@ CONF_UNUSED static void conf_pattern(void *data, size_t bytes, uint64_t seed)
     }
 }
 
-/* The first byte that differs; `bytes` when none does. */
+/* Returns the first byte that differs; `bytes` if none does. */
 CONF_UNUSED static size_t conf_difference(const void *a, const void *b, size_t bytes)
 {
     const uint8_t *x = a, *y = b;
@@ -88,7 +88,7 @@ CONF_UNUSED static void *conf_memory(size_t bytes)
     return p;
 }
 
-/* The content of a buffer's range is `wanted`. */
+/* Checks that a buffer's range contains `wanted`. */
 CONF_UNUSED static void conf_holds_at(hd_buffer *buffer, size_t offset, const void *wanted, size_t bytes,
                                       const char *what, const char *file, int line)
 {
@@ -101,7 +101,7 @@ CONF_UNUSED static void conf_holds_at(hd_buffer *buffer, size_t offset, const vo
 #define CONF_HOLDS(buffer, offset, wanted, bytes)                                                                      \
     conf_holds_at((buffer), (offset), (wanted), (bytes), "content of " #buffer, __FILE__, __LINE__)
 
-/* Every 32-bit word of a buffer's range is `word`. */
+/* Checks that every 32-bit word of a buffer's range is `word`. */
 CONF_UNUSED static void conf_filled_at(hd_buffer *buffer, size_t offset, uint32_t word, size_t bytes, const char *what,
                                        const char *file, int line)
 {
@@ -109,7 +109,7 @@ CONF_UNUSED static void conf_filled_at(hd_buffer *buffer, size_t offset, uint32_
     memset(got, 0xee, bytes);
     int64_t until = conf_now() + 60 * CONF_SECOND;
     hd_status status;
-    do { /* some tests have a transfer_timeout that is short for a busy machine */
+    do { /* some tests set a transfer_timeout that is short for a busy machine */
         status = hd_read(buffer, offset, got, bytes);
     } while (status == HD_ERROR_TIMEOUT && conf_now() < until);
     conf_ok_at(status, what, file, line);
@@ -126,7 +126,7 @@ CONF_UNUSED static void conf_filled_at(hd_buffer *buffer, size_t offset, uint32_
 #define CONF_FILLED(buffer, offset, word, bytes)                                                                       \
     conf_filled_at((buffer), (offset), (word), (bytes), "content of " #buffer, __FILE__, __LINE__)
 
-/* ------------------------------------------------------------------------------------------------------- kernels -- */
+/* ---- kernels ---- */
 
 static inline hd_dims conf_dims(uint32_t x, uint32_t y, uint32_t z)
 {
@@ -184,7 +184,8 @@ CONF_UNUSED static hd_status conf_axpy(hd_lane *lane, conf_kernels k, hd_buffer 
     return hd_launch(lane, k.axpy, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 4, out);
 }
 
-/* total += sum of x[0..n), by `blocks` blocks of 256 threads: with one block it takes long on every device */
+/* total += sum of x[0..n), by `blocks` blocks of 256 threads; one block takes long on every
+ * device */
 CONF_UNUSED static hd_status conf_sum(hd_lane *lane, conf_kernels k, hd_buffer *total, size_t total_offset,
                                       hd_buffer *x, size_t x_offset, uint64_t n, uint32_t blocks, hd_ticket *out)
 {
@@ -201,7 +202,8 @@ static inline uint32_t conf_bits(float v)
 
 extern char **environ;
 
-/* Runs `heddle cc`; for host devices alone where there is no compiler for GPUs. False: it did not make the file. */
+/* Runs `heddle cc`; for host devices only if there is no compiler for GPUs. False: it did not make
+ * the file. */
 CONF_UNUSED static bool conf_run_cc(const char *tool, const char *in, const char *out, bool host_only)
 {
     char program[4096], command[] = "cc", option[] = "-o", no_gpu[] = "--no-gpu", from[64], to[64];
@@ -216,8 +218,8 @@ CONF_UNUSED static bool conf_run_cc(const char *tool, const char *in, const char
     return status == 0;
 }
 
-/* Makes a kernel file from C source with the tool. NULL where HEDDLE_TOOL names none, and on GPUs where it finds no compiler
- * for them. The caller frees it. */
+/* Makes a kernel file from C source with the tool. NULL if HEDDLE_TOOL names none, and on GPUs if
+ * the tool finds no compiler for them. The caller frees the file. */
 CONF_UNUSED static uint8_t *conf_kernel_file(const char *source, size_t *out_size)
 {
     const char *tool = getenv("HEDDLE_TOOL");
@@ -251,15 +253,15 @@ CONF_UNUSED static uint8_t *conf_kernel_file(const char *source, size_t *out_siz
     return image;
 }
 
-/* ------------------------------------------------------------------------------------------ work that takes long -- */
+/* ---- work that takes long ---- */
 
-/* Adds the sum of many zeros, with one block. It takes as long as the caller needs, and the total keeps its value, which must be a number.
- * Made for one device. All that is submitted reads the zeros. */
+/* Adds the sum of many zeros, with one block. It takes as long as the caller needs, and the total
+ * keeps its value, which must be a number. It works on one device. All its work reads the zeros. */
 typedef struct conf_slow {
     conf_kernels kernels;
     hd_buffer *zeros, *sink;
     uint64_t n;
-    double ms; /* of one launch, as measured */
+    double ms; /* measured for one launch */
 } conf_slow;
 
 CONF_UNUSED static void conf_slow_make(conf_slow *slow, hd_runtime *runtime, int device)
@@ -280,16 +282,18 @@ CONF_UNUSED static void conf_slow_make(conf_slow *slow, hd_runtime *runtime, int
         CONF_OK(conf_sum(lane, slow->kernels, slow->sink, 0, slow->zeros, 0, slow->n, 1, &ticket));
         CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
         double ms = (double)(conf_now() - start) / 1e6;
-        slow->ms = ms < slow->ms ? ms : slow->ms; /* the least: what is asked for is then never cut short by noise */
+        /* the least, so that noise never makes the work shorter than the caller asked for */
+        slow->ms = ms < slow->ms ? ms : slow->ms;
     }
     slow->ms = slow->ms < 0.02 ? 0.02 : slow->ms;
     hd_lane_destroy(lane);
 }
 
-/* Submits about `ms` milliseconds of work to a lane of that device. *out (may be NULL) gets the ticket of the last launch.
+/* Submits about `ms` milliseconds of work to a lane of that device. *out (may be NULL) gets the
+ * ticket of the last launch.
  *
- * The work reads and writes the 4 bytes at `offset` (below 4096) of `total`. NULL for `total` is a buffer of its own.
- * Different offsets there keep lanes independent of each other. */
+ * The work reads and writes the 4 bytes at `offset` (below 4096) of `total`. If `total` is NULL, it
+ * uses an own buffer. Different offsets there keep lanes independent of each other. */
 CONF_UNUSED static void conf_slow_run(const conf_slow *slow, hd_lane *lane, hd_buffer *total, size_t offset, double ms,
                                       hd_ticket *out)
 {

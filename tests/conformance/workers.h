@@ -1,14 +1,16 @@
-/* workers.h - what the tests of worker processes share.
+/* workers.h - shared code of the tests of worker processes.
  *
- * - a look at processes
+ * - checks of processes
  * - kernels that go wrong
  * - every way to lose a device, and the wait for the report of the loss
  *
- * On host devices the `heddle` tool (HEDDLE_TOOL) compiles the kernels. Without it the ways that need them are left out. GPUs get PTX.
+ * On host devices the `heddle` tool (HEDDLE_TOOL) compiles the kernels. Without it, the tests leave
+ * out the ways that need them. GPUs get PTX.
  *
- * Threads: the helpers work in every one.
+ * Threads: the helpers work in every thread.
  * Locks: none.
- * Always: no check depends on how long something took. The limits named in the contract are the exception: waits for them are generous.
+ * Always: no check measures time, except for the limits that the contract names. Waits for those
+ * are generous.
  */
 #ifndef CONFORMANCE_WORKERS_H
 #define CONFORMANCE_WORKERS_H
@@ -19,8 +21,8 @@
 #include <stdatomic.h>
 #include "conformance.h"
 
-/* Limits for options, in milliseconds. They are so long that a healthy worker never comes near them on two busy
- * processors, or while a GPU's driver starts. */
+/* Limits for options, in milliseconds. They are so long that a healthy worker never comes near
+ * them, on two busy processors or while a GPU's driver starts. */
 static inline int wk_stuck_ms(void)
 {
     return conf_on_gpus ? 6000 : CONF_SLOWNESS > 1 ? 4000 : 1500;
@@ -31,13 +33,13 @@ static inline int wk_watchdog_ms(void)
     return CONF_SLOWNESS > 1 ? 4000 : 1500;
 }
 
-/* How long a process may take to be gone: a GPU's driver has its own work to do first. */
+/* How long a process may take to end: the driver of a GPU does its own work first. */
 static inline int wk_gone_ms(void)
 {
     return conf_on_gpus ? 3000 : 1000;
 }
 
-/* Called first in main: exits with 77 where there are no workers to test. */
+/* Call it first in main. Exits with 77 if the placement uses no workers. */
 CONF_UNUSED static void wk_begin(const char *program)
 {
     const char *placement = getenv("HEDDLE_PLACEMENT");
@@ -55,7 +57,7 @@ CONF_UNUSED static hd_device_info wk_info(hd_runtime *runtime, int device)
     return info;
 }
 
-/* The worker of a device that is not lost. */
+/* Returns the worker of a device that is not lost. */
 CONF_UNUSED static pid_t wk_pid(hd_runtime *runtime, int device)
 {
     hd_device_info info = wk_info(runtime, device);
@@ -63,9 +65,9 @@ CONF_UNUSED static pid_t wk_pid(hd_runtime *runtime, int device)
     return info.worker_pid;
 }
 
-/* ---------------------------------------------------------------------------------------------------- processes -- */
+/* ---- processes ---- */
 
-/* The state letter of a process, 0 when there is none. */
+/* Returns the state letter of a process; 0 if it does not exist. */
 CONF_UNUSED static char wk_state(pid_t pid)
 {
     char path[64], line[512];
@@ -81,14 +83,15 @@ CONF_UNUSED static char wk_state(pid_t pid)
     return rest != NULL && rest[1] == ' ' ? rest[2] : 0;
 }
 
-/* Whether a process is gone. One that has ended and whose parent has not waited for it counts, too. */
+/* True if a process is gone. A zombie counts as gone. */
 CONF_UNUSED static bool wk_gone(pid_t pid)
 {
     char state = wk_state(pid);
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* Waits until a process is gone. Returns false when it is not within so many milliseconds (more under a sanitizer). */
+/* Waits until a process is gone. Returns false if it takes more than so many milliseconds (longer
+ * under a sanitizer). */
 CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
 {
     int64_t limit = conf_now() + milliseconds * CONF_MILLISECOND * (CONF_SLOWNESS > 1 ? 4 : 1);
@@ -100,7 +103,7 @@ CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
     return gone;
 }
 
-/* How many entries a folder has. */
+/* Counts the entries of a folder. */
 CONF_UNUSED static int wk_entries(const char *path)
 {
     DIR *dir = opendir(path);
@@ -114,7 +117,7 @@ CONF_UNUSED static int wk_entries(const char *path)
     return n;
 }
 
-/* What this process holds. */
+/* Resources that this process uses. */
 typedef struct wk_usage {
     int descriptors, mappings, threads, children;
     long resident_kb;
@@ -143,7 +146,7 @@ CONF_UNUSED static wk_usage wk_use(void)
     return u;
 }
 
-/* A copy of the worker program. */
+/* Copies the worker program. */
 CONF_UNUSED static void wk_copy_file(const char *from, const char *to)
 {
     static char buffer[1 << 16];
@@ -157,7 +160,7 @@ CONF_UNUSED static void wk_copy_file(const char *from, const char *to)
     CONF_EQUAL(chmod(to, 0700), 0);
 }
 
-/* --------------------------------------------------------------------------------------------------------- losses -- */
+/* ---- losses ---- */
 
 CONF_UNUSED static int wk_descriptor(hd_runtime *runtime)
 {
@@ -174,7 +177,7 @@ CONF_UNUSED static bool wk_readable(int descriptor, int milliseconds)
     return n == 1 && (p.revents & POLLIN) != 0;
 }
 
-/* No loss is reported, and there is none to report. */
+/* Checks that no loss is reported, or waits to be. */
 CONF_UNUSED static void wk_no_loss(hd_runtime *runtime)
 {
     hd_device_loss loss = {.size = sizeof loss, .device = 4711};
@@ -183,7 +186,7 @@ CONF_UNUSED static void wk_no_loss(hd_runtime *runtime)
     CONF_TRUE(!wk_readable(wk_descriptor(runtime), 0));
 }
 
-/* Waits for the next loss, by the descriptor, and takes it. */
+/* Waits for the next loss by the descriptor, and takes it. */
 CONF_UNUSED static hd_device_loss wk_next_loss(hd_runtime *runtime)
 {
     hd_device_loss loss = {.size = sizeof loss};
@@ -194,11 +197,13 @@ CONF_UNUSED static hd_device_loss wk_next_loss(hd_runtime *runtime)
     return loss;
 }
 
-/* The one loss is of `device`, and its report fits. */
+/* Checks that `device` is the only lost one, and that the report fits. */
 CONF_UNUSED static hd_device_loss wk_only_loss(hd_runtime *runtime, int device)
 {
     hd_device_loss loss = wk_next_loss(runtime);
-    CONF_EQUAL(loss.device, device);
+    if (loss.device != device) {
+        conf_fail_at(__FILE__, __LINE__, "not device %d: %s", device, loss.message);
+    }
     wk_no_loss(runtime);
     hd_device_info info = wk_info(runtime, device);
     CONF_TRUE(info.lost);
@@ -216,7 +221,7 @@ CONF_UNUSED static void wk_lose_now(hd_runtime *runtime, int device)
     wk_only_loss(runtime, device);
 }
 
-/* The facts after a restart. */
+/* Checks the facts after a restart. */
 CONF_UNUSED static void wk_check_facts(hd_runtime *runtime, int device, uint64_t losses, uint64_t restarts)
 {
     hd_device_info info = wk_info(runtime, device);
@@ -226,7 +231,7 @@ CONF_UNUSED static void wk_check_facts(hd_runtime *runtime, int device, uint64_t
     CONF_TRUE(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes);
 }
 
-/* A device works: memory, kernels, copies in and out. */
+/* Checks that a device works: memory, kernels, copies in and out. */
 CONF_UNUSED static void wk_works(hd_runtime *runtime, int device)
 {
     enum { words = 5000, bytes = words * 4 };
@@ -240,7 +245,7 @@ CONF_UNUSED static void wk_works(hd_runtime *runtime, int device)
     hd_free(x);
 }
 
-/* All but `lost` work, and were never lost. */
+/* Checks that all devices but `lost` work, and were never lost. */
 CONF_UNUSED static void wk_others_work(hd_runtime *runtime, int lost)
 {
     for (int d = 0; d < hd_device_count(runtime); d++) {
@@ -252,7 +257,7 @@ CONF_UNUSED static void wk_others_work(hd_runtime *runtime, int lost)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- kernels that go wrong -- */
+/* ---- kernels that go wrong ---- */
 
 static const char wk_source[] =
     "#include <heddle/kernel.h>\n"
@@ -379,7 +384,7 @@ static const char wk_ptx[] = ".version 6.3\n"
                              "    ret;\n"
                              "}\n";
 
-/* The image of those kernels for the provider in use, made once; NULL where there is none. */
+/* Returns the image of those kernels for the provider in use, made once; NULL if there is none. */
 CONF_UNUSED static const void *wk_image(hd_runtime *runtime, size_t *out_size)
 {
     static uint8_t *made;
@@ -396,8 +401,8 @@ CONF_UNUSED static const void *wk_image(hd_runtime *runtime, size_t *out_size)
 }
 
 typedef struct wk_kernels {
-    hd_module *module;                         /* NULL: there are none */
-    hd_kernel *stray, *spin, *add_one, *hello; /* and "bye", which is not looked up */
+    hd_module *module;                         /* NULL: no kernels */
+    hd_kernel *stray, *spin, *add_one, *hello; /* and "bye", which nobody looks up */
     hd_kernel *crash, *leave, *trap;           /* on host devices */
 } wk_kernels;
 
@@ -421,7 +426,7 @@ CONF_UNUSED static wk_kernels wk_load(hd_runtime *runtime)
     return k;
 }
 
-/* Skips the case where there are no such kernels. */
+/* Skips the case if the kernels are missing. */
 #define WK_NEED_KERNELS(runtime, kernels)                                                                              \
     do {                                                                                                               \
         if ((kernels).module == NULL) {                                                                                \
@@ -448,8 +453,8 @@ CONF_UNUSED static hd_status wk_add_one(hd_lane *lane, wk_kernels k, hd_buffer *
     return hd_launch(lane, k.add_one, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 2, out);
 }
 
-/* Runs once the kernels that are used behind one that does not end. On a GPU the first launch may have to load them, and loading may
- * wait for what runs. */
+/* Runs each kernel once that a case will use behind one that does not end. On a GPU the first
+ * launch may load a kernel, and loading may wait for running kernels. */
 CONF_UNUSED static void wk_warm(hd_runtime *runtime, int device, wk_kernels k)
 {
     conf_kernels builtin = conf_builtins(runtime);
@@ -466,14 +471,14 @@ CONF_UNUSED static void wk_warm(hd_runtime *runtime, int device, wk_kernels k)
     hd_free(y);
 }
 
-/* A kernel that runs until its flag ends it: what is in flight behind it stays in flight. */
+/* A kernel that runs until its flag ends it. All work behind it stays in flight. */
 typedef struct wk_gate {
     hd_buffer *pinned;
     uint32_t *flags; /* [0]: it runs; [1]: it may end */
     hd_ticket ticket;
 } wk_gate;
 
-/* Submits it, as a writer of its own pinned memory, and waits until it runs. */
+/* Submits the kernel, as a writer of its own pinned memory, and waits until it runs. */
 CONF_UNUSED static void wk_gate_shut(wk_gate *gate, hd_runtime *runtime, hd_lane *lane, wk_kernels k)
 {
     void *flags = NULL;
@@ -492,18 +497,18 @@ CONF_UNUSED static void wk_gate_open(wk_gate *gate)
     __atomic_store_n(&gate->flags[1], 1, __ATOMIC_RELEASE);
 }
 
-/* ------------------------------------------------------------------------------------------- ways to lose a device -- */
+/* ---- ways to lose a device ---- */
 
 enum { WK_KILL, WK_STOP, WK_STRAY, WK_CRASH, WK_LEAVE, WK_SPIN, WK_HANG, WK_WAYS };
 
 typedef struct wk_way {
     const char *name;
     hd_loss_cause cause;
-    int signal;       /* that ended the worker, as reported; -1: any */
-    const char *word; /* of the loss, and of the message of every ticket that was in flight */
+    int signal;       /* the signal that ended the worker, as reported; -1: any */
+    const char *word; /* in the loss, and in the message of every ticket in flight */
     bool needs_kernels;
     bool host_only;
-    bool counts_launches; /* happens at a certain launch, so the other devices must make none */
+    bool counts_launches; /* happens at a certain launch, so the other devices launch nothing */
 } wk_way;
 
 static const wk_way wk_ways[WK_WAYS] = {
@@ -518,7 +523,7 @@ static const wk_way wk_ways[WK_WAYS] = {
 
 enum { WK_HANGS_AT = 60 }; /* launches */
 
-/* The settings that a way needs. */
+/* Returns the settings that a way needs. */
 CONF_UNUSED static const char *wk_settings(int way)
 {
     static char text[128];
@@ -533,13 +538,14 @@ CONF_UNUSED static const char *wk_settings(int way)
     return text;
 }
 
-/* Whether that way exists here. */
+/* True if that way exists here. */
 CONF_UNUSED static bool wk_can(hd_runtime *runtime, int way, wk_kernels k)
 {
     return (k.module != NULL || !wk_ways[way].needs_kernels) && (conf_is_host(runtime) || !wk_ways[way].host_only);
 }
 
-/* Makes it happen, and looks at the ticket of what made it happen. `words` is memory of the device. */
+/* Makes it happen, and checks the ticket of the operation that caused it. `words` is memory of the
+ * device. */
 CONF_UNUSED static void wk_lose(hd_runtime *runtime, int device, int way, wk_kernels k, hd_lane *lane, hd_buffer *words)
 {
     hd_ticket ticket = {NULL, 0};
@@ -568,7 +574,7 @@ CONF_UNUSED static void wk_lose(hd_runtime *runtime, int device, int way, wk_ker
         for (int i = 0; i < WK_HANGS_AT && status == HD_OK; i++) {
             status = wk_add_one(lane, k, words, 1, &ticket);
         }
-        if (status != HD_OK) { /* others launched too, and it is lost already */
+        if (status != HD_OK) { /* others launched too, and the device is lost already */
             CONF_FAILS(status, HD_ERROR_DEVICE_LOST);
             return;
         }
@@ -583,7 +589,7 @@ CONF_UNUSED static void wk_lose(hd_runtime *runtime, int device, int way, wk_ker
     CONF_TRUE(hd_done(ticket));
 }
 
-/* The report of the loss fits the way in which the device was lost. */
+/* Checks that the report fits the way in which the device was lost. */
 CONF_UNUSED static hd_device_loss wk_told(hd_runtime *runtime, int device, int way, uint64_t losses)
 {
     const wk_way *w = &wk_ways[way];

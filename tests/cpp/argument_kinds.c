@@ -31,7 +31,7 @@ HD_KERNEL(every_kind, HD_OUT(double, y), HD_IN(float, x), HD_VALUE(int8_t, i8), 
 HD_GLOBAL_CONSTANT float coefficients[4] = {1, 2, 3, 4};
 HD_GLOBAL uint32_t runs;
 
-/* Uses what the program sets. */
+/* Uses the coefficients that the program sets. */
 HD_KERNEL(weigh, HD_INOUT(float, y))
 {
     uint32_t i = hd_thread_x();
@@ -45,7 +45,7 @@ HD_KERNEL(nothing)
 {
 }
 
-/* The block's numbers, turned around in dynamic shared memory. */
+/* Reverses the block's numbers in dynamic shared memory. */
 HD_KERNEL(turn, HD_INOUT(int32_t, y))
 {
     HD_DYNAMIC_SHARED(int32_t, kept);
@@ -55,11 +55,68 @@ HD_KERNEL(turn, HD_INOUT(int32_t, y))
     y[t] = kept[n - 1 - t];
 }
 
-/* Where each thread is, of a grid with three dimensions. */
+/* Stores the place of each thread in a grid with three dimensions. */
 HD_KERNEL(places, HD_OUT(uint32_t, y))
 {
     uint64_t at =
         (hd_global_z() * (hd_grid_dim_y() * hd_block_dim_y()) + hd_global_y()) * (hd_grid_dim_x() * hd_block_dim_x()) +
         hd_global_x();
     y[at] = (uint32_t)(100 * hd_global_z() + 10 * hd_global_y() + hd_global_x());
+}
+
+/* A kernel for each type of element. */
+struct three {
+    float x, y, z;
+};
+HD_KERNEL(of_i8, HD_INOUT(int8_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_u8, HD_INOUT(uint8_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_i16, HD_INOUT(int16_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_u16, HD_INOUT(uint16_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_i32, HD_INOUT(int32_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_u32, HD_INOUT(uint32_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_i64, HD_INOUT(int64_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_u64, HD_INOUT(uint64_t, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_f32, HD_INOUT(float, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_f64, HD_INOUT(double, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_three, HD_INOUT(struct three, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_half, HD_INOUT(hd_f16, y))
+{
+    (void)y;
+}
+HD_KERNEL(of_void, HD_INOUT(void, y))
+{
+    (void)y;
 }

@@ -1,7 +1,8 @@
-/* check.hpp - what the tests of heddle.hpp share: checks that count, and opening with small host devices.
+/* check.hpp - shared by the tests of heddle.hpp: checks that count, and opening with small host
+ * devices.
  *
  * cmocka leaves a test by longjmp, which runs no destructors, so these tests are plain programs.
- * Threads: one. Locks: none. Always: test_end returns 1 after a check that failed.
+ * Threads: one. Locks: none. Always: run_tests returns 1 after a failed check.
  */
 #ifndef TESTS_CPP_CHECK_HPP
 #define TESTS_CPP_CHECK_HPP
@@ -24,7 +25,7 @@ static int failures;
     } while (0)
 
 #if HD_CPP_THROWS
-/* `call` throws an hd::error of this status. */
+/* `call` must throw an hd::error with this status. */
 #define CHECK_FAILS(wanted, call)                                                                                      \
     do {                                                                                                               \
         hd_status thrown_status = HD_OK;                                                                               \
@@ -51,7 +52,7 @@ static int run_tests(void (*test)())
 
 static const char *const small_machine = "host_devices=2 host_memory=64M";
 
-/* Buffers that are not freed, pinned ones included. */
+/* Counts the live buffers, including pinned ones. */
 [[maybe_unused]] static std::uint64_t live_buffers(hd::runtime_ref runtime)
 {
     std::uint64_t live = 0;
@@ -64,7 +65,7 @@ static const char *const small_machine = "host_devices=2 host_memory=64M";
     return live;
 }
 
-/* The numbers 0, 1, 2, ... */
+/* Returns the numbers 0, 1, 2, ... */
 template <class T> std::vector<T> numbers(std::size_t n, T first = T())
 {
     std::vector<T> out(n);

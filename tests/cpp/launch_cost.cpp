@@ -1,6 +1,8 @@
-/* launch_cost.cpp - pairs of functions for tests/cpp/test_launch_cost.sh: plain_NAME is a launch as in C, face_NAME the same by heddle.hpp.
+/* launch_cost.cpp - pairs of functions for tests/cpp/test_launch_cost.sh: plain_NAME launches as in
+ * C, face_NAME the same through heddle.hpp.
  *
- * Both read the buffers' handles from where the caller has them, and both leave at a failure, to a function that does not return.
+ * Both read the buffers' handles from the caller's objects, and both leave at a failure, to a
+ * function that does not return.
  */
 #include <heddle.hpp>
 
@@ -94,7 +96,7 @@ FUNCTION face_empty(hd::lane_ref lane, hd::kernel k)
     MUST(hd::launch(lane, k, 4096, 256));
 }
 
-/* A pair that differs: the test must see it. */
+/* A pair that differs, which the test must notice. */
 FUNCTION plain_heavier(hd_lane *lane, hd_kernel *k)
 {
     must(hd_launch(lane, k, {4096, 1, 1}, {256, 1, 1}, 0, nullptr, 0, nullptr));

@@ -1,6 +1,7 @@
-/* test_claims.cpp - claims of C++: they end with their objects, and function objects run in lanes and on the host.
+/* test_claims.cpp - claims in C++: they end with their objects, and function objects run in lanes
+ * and on the host.
  *
- * Promise: In C++ a claim that is destroyed before its end has failed, and functions that Heddle calls may be lambdas that throw.
+ * Promise: A C++ claim destroyed before its end has failed; Heddle may call lambdas that throw.
  */
 #include "check.hpp"
 #include <stdexcept>
@@ -43,7 +44,7 @@ static void a_claim_without_an_end_has_failed(hd::runtime_ref runtime, hd::lane_
     CHECK_FAILS(HD_ERROR_FAILED, outcome.wait());
     CHECK_FAILS(HD_ERROR_FAILED, hd::read(device));
     hd::begin_claim(runtime, hd::out(device)).close();
-    hd::claim none = hd::begin_claim(runtime); /* orders by its ticket alone */
+    hd::claim none = hd::begin_claim(runtime); /* orders work by its ticket alone */
     none.end();
 }
 

@@ -1,6 +1,6 @@
-/* test_dlpack.cpp - tensors of C++ given to other libraries and taken from them.
+/* test_dlpack.cpp - C++ tensors that go to other libraries, and come from them.
  *
- * Promise: In C++ a tensor goes to a consumer and back with its type, and one of another type is refused and stays the caller's.
+ * Promise: C++ tensors keep their type to a consumer and back; a refused tensor keeps its owner.
  */
 #include "../support/dlpack.h"
 #include "check.hpp"
@@ -45,8 +45,9 @@ static void a_tensor_is_taken(hd::runtime_ref runtime, bool process)
     alignas(4096) static float memory[1024];
     static std::int64_t shape[] = {2, 512}, strides[] = {512, 1};
     memory[600] = 5;
-    DLManagedTensorVersioned m = {};
-    DLManagedTensor old = {};
+    /* static, as the import may live until the runtime closes */
+    static DLManagedTensorVersioned m = {};
+    static DLManagedTensor old = {};
     m.version.major = 1;
     m.deleter = count_deleter;
     m.dl_tensor = {memory, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, strides, 0};

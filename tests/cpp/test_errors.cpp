@@ -1,7 +1,7 @@
-/* test_errors.cpp - a failed call throws hd::error with all facts of the failure, which stay as they are. A limit that passed is no error.
- * What is thrown becomes a value by attempt().
+/* test_errors.cpp - a failed call throws hd::error with all facts of the failure, which do not
+ * change later. An expired limit is no error. attempt() turns exceptions into values.
  *
- * Promise: A failed C++ call throws hd::error with all facts of the C library, and leaves nothing behind.
+ * Promise: A failed C++ call throws hd::error with all facts of the C library and leaves nothing.
  */
 #include "check.hpp"
 
@@ -29,7 +29,7 @@ static void facts(hd::runtime &runtime, hd::lane_ref lane)
     CHECK(live_buffers(runtime) == 1);
 }
 
-/* Launches that are refused, beside one that is not. */
+/* Refused launches, beside one that succeeds. */
 static void of_operations(hd::runtime &runtime, hd::lane_ref lane)
 {
     hd::kernel axpy = hd::kernel(runtime.builtin_module().kernel("hd_axpy_f32"));
@@ -39,7 +39,8 @@ static void of_operations(hd::runtime &runtime, hd::lane_ref lane)
     submitted.wait();
     CHECK(submitted.done() && submitted.wait_for(std::chrono::nanoseconds(0)));
     CHECK_FAILS(HD_ERROR_NOT_FOUND, runtime.builtin_module().kernel("hd_none"));
-    CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, axpy, 1, 256, hd::inout(y), hd::in(x), 2.0f)); /* one less */
+    /* one argument too few */
+    CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, axpy, 1, 256, hd::inout(y), hd::in(x), 2.0f));
     CHECK_FAILS(HD_ERROR_ACCESS, hd::launch(lane, axpy, 1, 256, hd::in(y), hd::in(x), 2.0f, std::uint64_t(256)));
     CHECK_FAILS(HD_ERROR_HANDLE, hd::launch(lane, hd::kernel(), 1, 1));
 }
@@ -70,7 +71,8 @@ static void found_by_the_headers(hd::runtime &runtime, hd::lane_ref lane)
     CHECK_FAILS(HD_ERROR_NOT_FOUND, runtime.load_module_file("/nonexistent/file.hdk"));
     CHECK_FAILS(HD_ERROR_SYSTEM, runtime.load_module_file("/"));
     CHECK_FAILS(HD_ERROR_IMAGE, runtime.load_module("not a module", 12));
-    CHECK_FAILS(HD_ERROR_MEMORY, hd::alloc<double>(lane, SIZE_MAX / 4)); /* more bytes than a size_t has */
+    /* more bytes than a size_t can count */
+    CHECK_FAILS(HD_ERROR_MEMORY, hd::alloc<double>(lane, SIZE_MAX / 4));
     CHECK_FAILS(HD_ERROR_RANGE, hd::read(a.span(SIZE_MAX / 2 + 1, 1), v.data()));
     CHECK_FAILS(HD_ERROR_RANGE, hd::fill(a.span(11), 0.0f));
     CHECK_FAILS(HD_ERROR_ACCESS, a.load(0));

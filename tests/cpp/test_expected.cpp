@@ -1,7 +1,8 @@
-/* test_expected.cpp - without exceptions every call returns hd::expected: the value, or the error with all its facts. It is compiled with
- * HEDDLE_NO_EXCEPTIONS and -fno-exceptions, once with the headers' own hd::expected, and once with std::expected where there is one.
+/* test_expected.cpp - without exceptions every call returns hd::expected: the value, or the error
+ * with all its facts. It is compiled with HEDDLE_NO_EXCEPTIONS and -fno-exceptions, once with the
+ * headers' own hd::expected, and once with std::expected if it exists.
  *
- * Promise: Without exceptions, each C++ call returns its value or its error, and releases what was made on the way.
+ * Promise: Without exceptions each C++ call returns its value or error, and releases the rest.
  */
 #include "check.hpp"
 
@@ -9,7 +10,7 @@ static_assert(!HD_CPP_THROWS && std::is_same_v<decltype(hd::open()), hd::expecte
 static_assert(!std::is_copy_constructible_v<hd::expected<hd::runtime>>);
 static_assert(std::is_same_v<hd::result<void>, hd::expected<void>>);
 
-/* Ends at the first failure, as programs do. */
+/* Returns at the first failure, as programs do. */
 static hd::expected<float> twice(hd::runtime_ref runtime, float value)
 {
     auto lane = runtime.default_lane(0);
@@ -47,9 +48,9 @@ static void values(hd::runtime_ref runtime)
     CHECK(taken.size() == 5 && !*b);
     b = hd::alloc<int>(*runtime.default_lane(0), 6);
     CHECK(b && b->size() == 6 && live_buffers(runtime) == 2);
-    b = hd::alloc<int>(*runtime.default_lane(0), 0); /* an error in place of a value */
+    b = hd::alloc<int>(*runtime.default_lane(0), 0); /* an error instead of a value */
     CHECK(!b && b.error().status() == HD_ERROR_ARGUMENT && live_buffers(runtime) == 1);
-    b = hd::alloc<int>(*runtime.default_lane(0), 7); /* and back */
+    b = hd::alloc<int>(*runtime.default_lane(0), 7); /* a value again */
     CHECK(b && b->size() == 7);
     CHECK(taken.close() && live_buffers(runtime) == 1);
 }
@@ -75,7 +76,7 @@ static void errors(hd::runtime_ref runtime)
     CHECK(!hd::lane_ref().wait_for(std::chrono::seconds(0)).has_value());
 }
 
-/* Every kind of call once: each is compiled in this way, too. */
+/* Makes every kind of call once, since each is compiled in this way, too. */
 static void other_calls(hd::runtime_ref runtime)
 {
     auto lane = *runtime.default_lane(0);

@@ -1,6 +1,7 @@
-/* test_import.cpp - imports and pieces of C++: buffers of elements over the program's own memory, and over what was exported.
+/* test_import.cpp - imports and pieces in C++: buffers of elements over the program's own memory,
+ * and over exported memory.
  *
- * Promise: In C++ imported memory is a buffer of elements that ends like any other, and an exported piece comes back with its content.
+ * Promise: C++ imports are buffers of elements like any other; exported pieces keep their content.
  */
 #include "check.hpp"
 #include <atomic>

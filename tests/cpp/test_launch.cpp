@@ -1,9 +1,11 @@
-/* test_launch.cpp - hd::launch gives kernels what the program names. It does so for numbers of each type, structures, buffers and parts of
- * them. Grids have one to three dimensions, and blocks have shared memory.
+/* test_launch.cpp - hd::launch passes the program's arguments to kernels: numbers of each type,
+ * structures, buffers and parts of them. Grids use one to three dimensions, blocks use shared
+ * memory.
  *
- * Promise: Every kind of C++ argument reaches the kernel as the value and the elements that the program named.
+ * Promise: Every kind of C++ argument reaches the kernel as the value and elements it names.
  */
 #include "check.hpp"
+#include <heddle/kernel.h>
 
 enum class color : unsigned short { red = 7 };
 
@@ -20,6 +22,76 @@ static_assert(hd::blocks(UINT64_MAX, 1) == UINT32_MAX && hd::blocks(UINT64_MAX, 
 static_assert(hd::dims{256}.y == 1 && hd::dims{256}.z == 1 && hd::dims(2, 3).y == 3 &&
               sizeof(hd::dims) == sizeof(hd_dims));
 
+/* Kernels by element type: name, letter of the kind, size. This repeats the rule: numbers match in
+ * kind and size, and integers of either sign are of one kind. A structure matches another type if
+ * the size of one is a multiple of the size of the other. */
+struct element_kind {
+    const char *kernel;
+    char kind; /* i: integer, f: floating-point, s: structure, -: any */
+    std::size_t size;
+};
+static const element_kind element_kinds[] = {
+    {"of_i8", 'i', 1},     {"of_u8", 'i', 1},   {"of_i16", 'i', 2}, {"of_u16", 'i', 2}, {"of_i32", 'i', 4},
+    {"of_u32", 'i', 4},    {"of_i64", 'i', 8},  {"of_u64", 'i', 8}, {"of_f32", 'f', 4}, {"of_f64", 'f', 8},
+    {"of_three", 's', 12}, {"of_half", 's', 2}, {"of_void", '-', 0}};
+
+struct six {
+    float of[6];
+};
+
+template <class T> static void elements_of(hd::lane_ref lane, hd::module_ref module, char kind)
+{
+    hd::buffer<T> b = hd::alloc<T>(lane, 24);
+    hd::fill(hd::buffer_ref<std::uint32_t>(b.get()), 0u);
+    for (const element_kind &k : element_kinds) {
+        const bool structure = kind == 's' || k.kind == 's';
+        const bool any = kind == '-' || k.kind == '-';
+        const bool multiple = !any && (sizeof(T) % k.size == 0 || k.size % sizeof(T) == 0);
+        const bool fits = any || (structure ? multiple : kind == k.kind && sizeof(T) == k.size);
+        const hd_arg uses[] = {hd::inout(b), hd::inout(b, 0, 12), hd::inout(b.span(0, 24))};
+        for (const hd_arg &use : uses) {
+            hd_status status = HD_OK;
+            try {
+                hd::launch(lane, module.kernel(k.kernel), 1, 1, use);
+            } catch (const hd::error &e) {
+                status = e.status();
+                CHECK(std::strstr(e.what(), "its elements are") != nullptr);
+            }
+            CHECK(status == (fits ? HD_OK : HD_ERROR_ARGUMENT));
+            if (status != (fits ? HD_OK : HD_ERROR_ARGUMENT)) {
+                std::printf("a buffer of %zu bytes an element (%c) and %s\n", sizeof(T), kind, k.kernel);
+            }
+        }
+        /* C states no type, nor does a buffer that is used without being an argument */
+        const hd_arg plain = hd_inout(b.get());
+        CHECK(hd_launch(lane.get(), module.kernel(k.kernel).get(), {1, 1, 1}, {1, 1, 1}, 0, &plain, 1, nullptr) ==
+              HD_OK);
+        if (fits) {
+            hd::launch(lane, module.kernel(k.kernel), 1, 1, hd::inout(b), hd::also(hd::inout(b)));
+        }
+    }
+}
+
+static void elements(hd::lane_ref lane, hd::module_ref module)
+{
+    elements_of<std::int8_t>(lane, module, 'i');
+    elements_of<std::uint8_t>(lane, module, 'i');
+    elements_of<char>(lane, module, 'i');
+    elements_of<bool>(lane, module, 'i');
+    elements_of<std::int16_t>(lane, module, 'i');
+    elements_of<color>(lane, module, 'i');
+    elements_of<int>(lane, module, 'i');
+    elements_of<std::uint32_t>(lane, module, 'i');
+    elements_of<long>(lane, module, 'i');
+    elements_of<std::uint64_t>(lane, module, 'i');
+    elements_of<float>(lane, module, 'f');
+    elements_of<double>(lane, module, 'f');
+    elements_of<pack>(lane, module, 's');
+    elements_of<six>(lane, module, 's');
+    elements_of<hd_f16>(lane, module, 's');
+    elements_of<std::byte>(lane, module, '-');
+}
+
 static void values(hd::lane_ref lane, hd::module_ref module)
 {
     const hd::kernel every_kind = module.kernel("every_kind");
@@ -33,7 +105,7 @@ static void values(hd::lane_ref lane, hd::module_ref module)
                3.5f, 6.25, pack{1, {2, 3, 4}, 5});
     const std::vector<double> wanted = {0.5, -8, 1, -16, 7, -32, 32, -64e9, 64e9, 3.5, 6.25, 10};
     CHECK(hd::read(y) == wanted);
-    /* a type that the kernel has not is refused, and so is one argument too few */
+    /* refuses a type that the kernel lacks, and one argument too few */
     CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, every_kind, 1, 32, hd::out(y), hd::in(x), i8, true, short(-16),
                                               color::red, -32, 32u, i64, u64, 3.5, 6.25, pack{1, {2, 3, 4}, 5}));
     CHECK_FAILS(HD_ERROR_ARGUMENT, hd::launch(lane, every_kind, 1, 32, hd::out(y), hd::in(x)));
@@ -50,8 +122,10 @@ static void ranges(hd::lane_ref lane, hd::module_ref builtin)
     hd::fill(y, 0.0f);
     const auto n = [](std::uint64_t elements) { return elements; };
     hd::launch(lane, axpy, 1, 64, hd::inout(y, 50, 10), hd::in(x, 20, 10), 2.0f, n(10));
-    hd::launch(lane, axpy, 1, 64, hd::inout(y.span(0, 10)), hd::in(x.span(90)), 1.0f, n(10)); /* a span to the end */
-    hd::launch(lane, axpy, 1, 64, hd::inout(y, 99), hd::in(x, 99), 1.0f, n(1));               /* a range to the end */
+    /* a span to the end */
+    hd::launch(lane, axpy, 1, 64, hd::inout(y.span(0, 10)), hd::in(x.span(90)), 1.0f, n(10));
+    /* a range to the end */
+    hd::launch(lane, axpy, 1, 64, hd::inout(y, 99), hd::in(x, 99), 1.0f, n(1));
     std::vector<float> wanted(100, 0.0f);
     for (std::size_t i = 0; i < 10; i++) {
         wanted[50 + i] = 2.0f * static_cast<float>(20 + i);
@@ -111,7 +185,7 @@ static void variables(hd::lane_ref lane, hd::module_ref module)
     CHECK_FAILS(HD_ERROR_NO_DEVICE, module.global<float>(-1, "runs"));
 }
 
-/* Memory that a kernel gets by its address alone, named behind the arguments. */
+/* Memory that a kernel gets only by address, named after the arguments. */
 static void addresses(hd::lane_ref lane, hd::lane_ref other, hd::module_ref builtin)
 {
     const hd::kernel fill = builtin.kernel("hd_fill_u32"), copy = builtin.kernel("hd_copy_u32");
@@ -151,6 +225,7 @@ static void test()
     hd::module module = runtime.load_module_file(HD_TEST_KERNEL_FILE);
     hd::lane lane = runtime.create_lane(0);
     values(lane, module);
+    elements(lane, module);
     ranges(lane, runtime.builtin_module());
     shapes(lane, module);
     variables(lane, module);

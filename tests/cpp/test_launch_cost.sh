@@ -7,8 +7,9 @@
 # Promise: A launch in C++ compiles to no more instructions than the same launch in C.
 set -u
 source=$1
-command -v objdump >/dev/null || exit 77
-command -v "${CXX:-c++}" >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs objdump
+needs "${CXX:-c++}"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -42,7 +43,7 @@ compare() { # WHAT
 }
 
 for compiler in "${CXX:-c++}" g++ clang++; do
-    command -v "$compiler" >/dev/null || continue
+    installed "$compiler" || continue
     for way in "" -fno-exceptions; do
         # shellcheck disable=SC2086
         if "$compiler" -std=c++17 -O2 -fno-ipa-icf $way "-I$source/include" -c -o "$work/cost.o" "$source/tests/cpp/launch_cost.cpp" 2>"$work/messages" ||

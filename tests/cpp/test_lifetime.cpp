@@ -1,7 +1,7 @@
-/* test_lifetime.cpp - objects of heddle.hpp release what they own once. They do so at the end of their scope, and when they are assigned. They do
- * not after they were moved from or released.
+/* test_lifetime.cpp - objects of heddle.hpp release their handles once: at the end of their scope
+ * and when assigned, but not after a move or a release.
  *
- * Promise: Each owning C++ object releases its handle exactly once, whatever was moved, released, assigned or thrown.
+ * Promise: Owning C++ objects release handles exactly once, even if moved, assigned or thrown.
  */
 #include "check.hpp"
 #include <stdexcept>
@@ -36,7 +36,7 @@ static void buffers(hd::runtime &runtime, hd::lane_ref lane)
         hd::buffer<float> &same = a;
         a = std::move(same);
         CHECK(a.size() == 10);
-        a = hd::alloc<float>(lane, 20); /* frees the one before */
+        a = hd::alloc<float>(lane, 20); /* frees the previous buffer */
         hd::buffer_ref<float> view = a; /* frees nothing */
         CHECK(view.size() == 20 && view.get() == a.get());
     }
@@ -48,7 +48,7 @@ static void buffers(hd::runtime &runtime, hd::lane_ref lane)
     kept.reset(made(lane).release());
     kept.close();
     CHECK(!kept && live_buffers(runtime) == 0);
-    kept = hd::buffer<float>(handle); /* one that was freed before: its destructor reports nothing */
+    kept = hd::buffer<float>(handle); /* freed already: its destructor reports nothing */
     CHECK_FAILS(HD_ERROR_HANDLE, kept.close());
 
     try {
@@ -96,13 +96,13 @@ static void mappings(hd::runtime &runtime, hd::lane_ref lane)
     CHECK(b.load(3) == 5 && hd::read(b.span(3, 1))[0] == 5);
     hd::mapping<int> written = b.map_for_writing();
     written[0] = 9;
-    b.reset(); /* frees it while it is mapped; unmapping does nothing then */
+    b.reset(); /* frees it while it is mapped; unmapping then does nothing */
     CHECK(live_buffers(runtime) == 0);
 }
 
 static void lanes(hd::runtime &runtime)
 {
-    /* many more than a device has: each is given back */
+    /* many more than a device allows, so each must be given back */
     for (int i = 0; i < 600; i++) {
         hd::lane lane = runtime.create_lane(0);
         CHECK(lane.device() == 0 && lane.number() >= 0);

@@ -1,7 +1,7 @@
-/* test_memory.cpp - callbacks live as long as their objects, and let nothing be thrown into the library. Figures, reports, holds, peers,
- * options, kernel files and entry points of the driver are there in C++.
+/* test_memory.cpp - callbacks live as long as their objects, and no exception enters the library.
+ * Also figures, reports, holds, peers, options, kernel files and driver entry points in C++.
  *
- * Promise: C++ callbacks run while their objects live, and what they throw never passes through the library.
+ * Promise: C++ callbacks run while their objects live; their exceptions never enter the library.
  */
 #include "check.hpp"
 #include <stdexcept>
@@ -24,9 +24,66 @@ static void figures(hd::runtime &runtime, hd::lane_ref lane)
     CHECK(runtime.info().device_count == runtime.device_count());
     CHECK(runtime.options().size() > 20 && hd::runtime_ref().options().size() == runtime.options().size());
     if (std::strcmp(runtime.info().placement, "process") == 0) {
-        runtime.restart(0); /* nothing happens: it is not lost */
+        runtime.restart(0); /* no effect: the device is not lost */
     } else {
         CHECK_FAILS(HD_ERROR_UNSUPPORTED, runtime.restart(0));
+    }
+}
+
+/* Functions on pages of their own, each of which allocates in one way. */
+#define CALLER __attribute__((noinline, aligned(4096))) static
+CALLER hd::buffer<float> plain(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::alloc<float>(lane, 1000);
+}
+CALLER hd::buffer<float> same_again(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::alloc<float>(lane, 1000);
+}
+CALLER hd::buffer<float> labelled(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::alloc<float>(lane, 1000, "label");
+}
+CALLER hd::buffer<float> pinned(hd::runtime_ref runtime, hd::lane_ref)
+{
+    return hd::alloc_host<float>(runtime, 1000);
+}
+CALLER hd::buffer<float> unified(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::alloc_unified<float>(lane, 1000);
+}
+CALLER hd::buffer<float> piece(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::alloc_piece<float>(lane, 1000);
+}
+alignas(64) static float outside[1000];
+CALLER hd::buffer<float> imported(hd::runtime_ref runtime, hd::lane_ref)
+{
+    return hd::import_host(runtime, outside, 1000);
+}
+CALLER hd::buffer<float> of_tensor(hd::runtime_ref, hd::lane_ref lane)
+{
+    return hd::buffer<float>(hd::alloc_tensor<float>(lane, {10, 100}).release().buffer);
+}
+
+/* The call site of an allocation is a place in the program: two functions differ. */
+static void call_sites(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    using function = hd::buffer<float> (*)(hd::runtime_ref, hd::lane_ref);
+    static const function callers[] = {plain, same_again, labelled, pinned, unified, piece, imported, of_tensor};
+    for (const function &caller : callers) {
+        if (caller == imported && std::strcmp(runtime.info().placement, "process") == 0) {
+            continue; /* other processes drive the devices there, and lack this memory */
+        }
+        const hd::buffer<float> b = caller(runtime, lane);
+        const std::vector<hd_memory_block> blocks = runtime.memory_blocks();
+        CHECK(blocks.size() == 1);
+        const auto site = reinterpret_cast<std::uintptr_t>(blocks.at(0).call_site);
+        const bool is_there = (site & ~std::uintptr_t(4095)) == reinterpret_cast<std::uintptr_t>(caller);
+        CHECK(is_there);
+        if (!is_there) {
+            std::printf("caller %d is not the call site\n", static_cast<int>(&caller - callers));
+        }
     }
 }
 
@@ -41,7 +98,7 @@ static void holds(hd::runtime &runtime, hd::lane_ref lane)
     CHECK(runtime.memory_blocks().empty());
 }
 
-/* Memory for one buffer only, so that the next one asks the callback. */
+/* Leaves memory for one buffer only, so that the next one calls the callback. */
 static void reclaims()
 {
     hd::runtime runtime = hd::open("host_devices=1 host_memory=64M memory_limit=32M memory_timeout=100");
@@ -76,7 +133,7 @@ static void reclaims()
 static void findings()
 {
     std::vector<hd_finding> found;
-    hd::callback keep; /* before the runtime, for what its end finds */
+    hd::callback keep; /* outlives the runtime, and gets the findings at its end */
     hd_buffer *leaked = nullptr;
     {
         hd::runtime runtime = hd::open("host_devices=1 memory_debug=on");
@@ -135,6 +192,7 @@ static void test()
         hd::runtime runtime = hd::open(small_machine);
         hd::lane_ref lane = runtime.default_lane(0);
         figures(runtime, lane);
+        call_sites(runtime, lane);
         holds(runtime, lane);
         peers(runtime);
         CHECK(live_buffers(runtime) == 0);

@@ -1,6 +1,7 @@
-/* test_tensor.cpp - tensors of C++ have the elements, extents and strides of their views, and move and multiply them; strides are in elements.
+/* test_tensor.cpp - C++ tensors know the elements, extents and strides of their views, and move and
+ * multiply them; strides count elements.
  *
- * Promise: C++ tensors view, copy and multiply the elements that their extents and strides name, in every element type.
+ * Promise: C++ tensors view, copy and multiply exactly the elements they name, of every type.
  */
 #include "check.hpp"
 

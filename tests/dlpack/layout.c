@@ -1,7 +1,9 @@
-/* layout.c - compares src/dlpack/layout.h with DLPack's own header, at compile time, and includes it in front of heddle.h or behind it.
+/* layout.c - compares src/dlpack/layout.h with DLPack's own header, at compile time, and includes
+ * it before or after heddle.h.
  *
- * test_layout.sh compiles it with every such header that is installed, as C and as C++. HEDDLE_FIRST: heddle.h comes first.
- * Checked: every number, the size of every type, the offset of every member.
+ * test_layout.sh compiles it with every installed DLPack header, as C and as C++. HEDDLE_FIRST:
+ * heddle.h comes first. It checks every number, the size of every type, and the offset of every
+ * member.
  */
 #ifdef HEDDLE_FIRST
 #include <heddle.h>
@@ -11,7 +13,7 @@
 #include <heddle.h>
 #endif
 
-/* What a program does with both headers. */
+/* A typical use of both headers. */
 int64_t give(const hd_tensor *t);
 int64_t give(const hd_tensor *t)
 {

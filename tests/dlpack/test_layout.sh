@@ -6,21 +6,25 @@
 # Where no header is installed (tools/install-deps --ci installs both) there is nothing to compare.
 set -u
 source=$1
+. "$source/tests/support/installed.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 tried=0
 flags=(-Wall -Wextra -Werror -fsyntax-only "-I$source/include" "-I$source/src")
 
-# with FOLDER: the header is FOLDER/dlpack/dlpack.h
+# with FOLDER WHOSE: the header is FOLDER/dlpack/dlpack.h
 with() {
     local order compiler
-    [ -e "$1/dlpack/dlpack.h" ] || return 0
+    [ -e "$1/dlpack/dlpack.h" ] || {
+        without "DLPack's header: $2"
+        return 0
+    }
     tried=$((tried + 1))
     for order in HEDDLE_FIRST HEDDLE_LAST; do
         "${CC:-cc}" -std=c11 "${flags[@]}" -isystem "$1" "-D$order" "$source/tests/dlpack/layout.c" || failed=1
         for compiler in g++ clang++; do
-            command -v $compiler >/dev/null || continue
+            installed "$compiler" || continue
             $compiler -std=c++17 -x c++ "${flags[@]}" -isystem "$1" "-D$order" "$source/tests/dlpack/layout.c" || failed=1
         done
     done
@@ -29,8 +33,8 @@ with() {
 
 mkdir "$work/debian"
 [ ! -e /usr/include/dlpack/dlpack.h ] || ln -s /usr/include/dlpack "$work/debian/dlpack"
-with "$work/debian"
-with "$("$source/tools/install-deps" --where)/torch_header"
+with "$work/debian" "the system's"
+with "$("$source/tools/install-deps" --where)/torch_header" "that of PyTorch"
 
 # The comparison finds a difference.
 if [ $tried -gt 0 ]; then

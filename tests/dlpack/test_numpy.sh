@@ -6,13 +6,18 @@
 # Where no NumPy is installed (tools/install-deps --ci installs both) nothing is exchanged.
 set -u
 source=$1
+. "$source/tests/support/installed.sh"
 library=$2/libheddle.so
 failed=0
 tried=0
 
 # with PYTHON FOLDER: FOLDER has its packages
 with() {
-    command -v "$1" >/dev/null && PYTHONPATH=$2 "$1" -s -c 'import numpy' 2>/dev/null || return 0
+    installed "$1" || return 0
+    PYTHONPATH=$2 "$1" -s -c 'import numpy' 2>/dev/null || {
+        without "NumPy: for $1${2:+, in $2}"
+        return 0
+    }
     tried=$((tried + 1))
     for placement in thread inline process; do
         HEDDLE_DRIVER=host HEDDLE_PLACEMENT=$placement HEDDLE_WORKER=${library%/*}/heddle-worker PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$2 \

@@ -1,6 +1,10 @@
-/* mistakes.c - makes each mistake of the last table of docs/kernels.md, and prints what the library reports, a line each.
+/* mistakes.c - makes each mistake of the last table of docs/kernels.md, and prints the library's
+ * report, a line each.
  *
- * usage: mistakes      (in a folder that has scale.c, and scale.hdk, half.hdk and far.hdk with kernels of the same parameters)
+ * usage: mistakes
+ *
+ * Run it in a folder that contains scale.c, and the kernel files scale.hdk, half.hdk and far.hdk,
+ * whose kernels take the same parameters.
  *
  * Threads: the main one. Locks: none. Always: a mistake that passes is an error of this program.
  */
@@ -20,7 +24,7 @@ static void must(hd_status status)
     }
 }
 
-/* Prints the message of a call that has to fail. */
+/* Prints the message of a call that must fail. */
 static void wrong(hd_status status)
 {
     if (status == HD_OK) {
@@ -77,7 +81,7 @@ static void launch_wrongly(hd_kernel *scale)
     must(hd_alloc(lane, 1024, &y));
 }
 
-/* Launches a kernel that costs the device, and brings that back. */
+/* Launches a kernel that ends the device, and restarts it. */
 static void lose(const char *name, uint64_t n)
 {
     char file[32];

@@ -1,7 +1,9 @@
-/* prelude.h - what the fragments of the guides find there: a runtime on host devices, and something in every buffer they name.
+/* prelude.h - the context of the guides' fragments: a runtime on host devices, and data in every
+ * buffer that they name.
  *
- * test_examples.sh makes a function of each fragment, in a program of its own. Threads: the main one. Locks: none.
- * Always: a call of a fragment that fails leaves its message, and so fails the fragment.
+ * test_examples.sh makes a function of each fragment, in a program of its own. Threads: the main
+ * one. Locks: none.
+ * Always: a failed call of a fragment leaves its message, which fails the fragment.
  */
 #include <heddle.h>
 #include <poll.h>
@@ -52,7 +54,8 @@ static size_t drop_oldest(void *cache, size_t wanted)
     return 0;
 }
 
-/* With a kernel file, or NULL. The fragments about opening open the runtime themselves. */
+/* Opens a runtime with a kernel file, or NULL. The fragments about opening open the runtime
+ * themselves. */
 static void docs_begin(const char *kernels, int open)
 {
     hd_options options = {.size = sizeof options, .settings = "driver=host host_devices=2"};

@@ -1,4 +1,5 @@
-/* sum.c - runs a kernel of docs/kernels.md that sums, and looks at what it makes. Threads: the main one. Locks: none. */
+/* sum.c - runs a kernel of docs/kernels.md that sums, and checks its result. Threads: the main one.
+ * Locks: none. */
 #include "prelude.h"
 
 int main(int argc, char **argv)
@@ -21,7 +22,8 @@ int main(int argc, char **argv)
     docs_need(hd_kernel_get(module, argc > 2 ? argv[2] : "sum", &kernel));
     hd_arg args[] = {hd_inout(dt), hd_in(dx), hd_u64(N)};
     hd_dims grid = {(N + 255) / 256, 1, 1}, block = {256, 1, 1};
-    docs_need(hd_launch(docs_lane(0), kernel, grid, block, 8 * sizeof(float), args, 3, NULL)); /* one for each warp */
+    /* one float for each warp */
+    docs_need(hd_launch(docs_lane(0), kernel, grid, block, 8 * sizeof(float), args, 3, NULL));
     docs_need(hd_read(dt, 0, &total, sizeof total));
     if ((double)total != wanted) {
         printf("the sum is %g, not %g\n", (double)total, wanted);

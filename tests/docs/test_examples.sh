@@ -8,6 +8,7 @@
 set -u
 source=$1
 build=$2
+. "$source/tests/support/installed.sh"
 [ -x "$build/heddle" ] || {
     echo "skipped: $build/heddle is not built"
     exit 77
@@ -28,12 +29,14 @@ compile() {
 }
 
 # DOCUMENT-LINE.c for each block
-for document in README.md docs/using.md docs/kernels.md docs/from-cuda.md; do
-    awk -v at="$work/$(basename $document .md)" '
+# docs/guide/first-program.md has a test of its own
+for document in "$source"/README.md "$source"/docs/guide/*.md "$source"/docs/kernels.md "$source"/docs/from-cuda.md; do
+    [ "${document##*/}" != first-program.md ] || continue
+    awk -v at="$work/$(basename "$document" .md)" '
         /^```c$/ { file = sprintf("%s-%04d.c", at, FNR + 1); next }
         /^```cuda$/ { file = sprintf("%s-%04d.cu", at, FNR + 1); next }
         /^```/ { file = "" }
-        file { if ($0 ~ /^ *\.\.\.( |$)/) sub(/\.\.\./, ""); print >file }' "$source/$document"
+        file { if ($0 ~ /^ *\.\.\.( |$)/) sub(/\.\.\./, ""); print >file }' "$document"
 done
 [ "$(find "$work" -name '*.c' | wc -l)" -ge 30 ] && [ "$(find "$work" -name '*.cu' | wc -l)" -ge 4 ] || fail "found too few blocks"
 
@@ -48,13 +51,17 @@ declaration() {
 }
 
 kernels=()
+clang=no
+if installed clang; then
+    clang --print-targets 2>/dev/null | grep -q nvptx64 && clang=yes || without "clang: with code for NVIDIA's GPUs"
+fi
 for block in "$work"/*-*.c; do
     grep -q 'include <heddle/kernel.h>' "$block" || continue
     name=$(sed -nE 's/^HD_KERNEL(_BOUNDS)?\(([a-z_]+),.*/\2/p' "$block")
     cp "$block" "$work/$name.c"
     "$build/heddle" cc --no-gpu -Wall -Wextra -Werror -o "$work/$name.hdk" "$work/$name.c" 2>"$work/messages" ||
         fail "$(basename "$block"): $(cat "$work/messages")"
-    if command -v clang >/dev/null && clang --print-targets 2>/dev/null | grep -q nvptx64; then
+    if [ $clang = yes ]; then
         "$build/heddle" cc --no-cpu -o "$work/gpu.hdk" "$work/$name.c" 2>"$work/messages" ||
             fail "$(basename "$block"), for GPUs: $(cat "$work/messages")"
     fi
@@ -68,6 +75,8 @@ if nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
     for block in "$work"/*.cu; do
         "$nvcc" -Werror all-warnings -c -o "$work/cuda.o" "$block" >"$work/messages" 2>&1 || fail "$(basename "$block"): $(cat "$work/messages")"
     done
+else
+    without nvcc
 fi
 
 : >"$work/functions.h"
@@ -114,13 +123,13 @@ for block in "$work"/*-*.c; do
 done
 
 # programs of C++
-for block in $(awk '/^```cpp$/ { print FNR }' "$source/docs/using.md"); do
-    command -v "${CXX:-c++}" >/dev/null || continue
-    awk -v first="$block" 'FNR > first && /^```/ { exit } FNR > first' "$source/docs/using.md" >"$work/plus.cpp"
+while IFS=: read -r page block _; do
+    installed "${CXX:-c++}" || continue
+    awk -v first="$block" 'FNR > first && /^```/ { exit } FNR > first' "$page" >"$work/plus.cpp"
     "${CXX:-c++}" -std=c++17 -Wall -Wextra -Wconversion -Wpedantic -Werror "-I$source/include" -o "$work/plus" "$work/plus.cpp" -L"$build" -lheddle \
-        >"$work/messages" 2>&1 || fail "using.md:$block: $(cat "$work/messages")"
-    "$work/plus" >"$work/out" 2>&1 || fail "using.md:$block ends with $?: $(cat "$work/out")"
-done
+        >"$work/messages" 2>&1 || fail "$page:$block: $(cat "$work/messages")"
+    "$work/plus" >"$work/out" 2>&1 || fail "$page:$block ends with $?: $(cat "$work/out")"
+done < <(grep -Hn '^```cpp$' "$source"/docs/guide/*.md)
 
 compile "$work/sums" "$source/tests/docs/sum.c" || fail "sum.c: $(cat "$work/messages")"
 for name in sum total block_sum; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test_lines.sh - the examples that exist in C, in C++ and in plain CUDA take fewer lines in C and in C++ than in CUDA, and docs/using.md has the
-# figures. The CUDA compiles, where there is an nvcc. What is counted is looked at with sources whose lines are plain to see.
+# test_lines.sh - the examples that exist in C, in C++ and in plain CUDA take fewer lines in C and in C++ than in CUDA, and docs/guide/cpp.md
+# has the figures. The CUDA compiles, where there is an nvcc. What is counted is looked at with sources whose lines are plain to see.
 #
 # Promise: The examples take fewer lines in C and C++ than in plain CUDA, and the documents have the figures.
 set -u
 source=$1
+. "$source/tests/support/installed.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -16,7 +17,7 @@ fail() {
 "$source/tools/count-lines" "$source" >"$work/counts" || fail "some take as many lines as in CUDA: $(cat "$work/counts")"
 [ "$(wc -l <"$work/counts")" -eq 3 ] || fail "not three examples: $(cat "$work/counts")"
 while read -r name c cpp cuda; do
-    grep -qE "^\| \`$name\`.* \| $c \| $cpp \| $cuda \|\$" "$source/docs/using.md" || fail "docs/using.md has other figures for $name than $c, $cpp, $cuda"
+    grep -qE "^\| \`$name\`.* \| $c \| $cpp \| $cuda \|\$" "$source/docs/guide/cpp.md" || fail "docs/guide/cpp.md has other figures for $name than $c, $cpp, $cuda"
 done <"$work/counts"
 
 # lines with code: 3 in C, 2 in C++, 4 in CUDA; of the kernel file 1
@@ -33,7 +34,7 @@ rm "$work/tree/examples/cpp/wave.cpp"
 "$source/tools/count-lines" "$work/tree" >/dev/null 2>&1
 [ $? -eq 2 ] || fail "an example that is missing"
 
-if command -v nvcc >/dev/null; then
+if installed nvcc; then
     for example in "$source"/examples/cuda/*.cu; do
         [ "${example##*/}" != forum.cu ] || printf '#include <cublas_v2.h>\n' | nvcc -x cu -E -o /dev/null - 2>/dev/null || continue
         nvcc -std=c++17 -c -o "$work/example.o" "$example" >"$work/messages" 2>&1 || fail "$example: $(cat "$work/messages")"

@@ -7,6 +7,7 @@
 set -u
 source=$1
 build=$2
+. "$source/tests/support/installed.sh"
 [ -x "$build/heddle" ] || {
     echo "skipped: $build/heddle is not built"
     exit 77
@@ -83,17 +84,21 @@ check_rows() {
 
 found=0
 for compiler in gcc clang; do
-    command -v $compiler >/dev/null && found=1 && CC=$compiler check_rows 1 25 --no-gpu
+    installed "$compiler" && found=1 && CC=$compiler check_rows 1 25 --no-gpu
 done
 [ $found -eq 1 ] || check_rows 1 25 --no-gpu
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_INOUT(float, y)) { y[0] = 1; }\n' >good.c
 if "$build/heddle" cc good.c 2>err; then
     check_rows 2 5
 else
-    echo "the GPU's part is not tested: $(head -n 1 err)"
+    without "clang: $(head -n 1 err)"
 fi
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-[ -z "$nvcc" ] || NVCC=$nvcc check_rows 2 5
+if [ -n "$nvcc" ]; then
+    NVCC=$nvcc check_rows 2 5
+else
+    without nvcc
+fi
 
 # what programs get
 for name in scale:'y[hd_global_x()] *= factor; (void)n;' half:'if (hd_thread_x() < 16) { y[n] = hd_warp_reduce_add_f32(factor); } hd_barrier();' \

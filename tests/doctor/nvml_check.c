@@ -1,8 +1,10 @@
-/* nvml_check.c - compares cli/doctor/nvml.h with NVIDIA's own nvml.h, at compile time. Compiles to nothing where there is none, or one older than CUDA 12.
+/* nvml_check.c - compares cli/doctor/nvml.h with NVIDIA's own nvml.h, at compile time. Compiles to
+ * nothing without that file, or with one older than CUDA 12.
  *
- * Checked:
+ * It checks:
  *   - every number, the size of every structure, the offset and the size of every member
- *   - that each function that is opened by its name is declared, and takes our arguments, pointers where ours are pointers
+ *   - that each function opened by name is declared, and accepts our arguments, with pointers for
+ *     our pointers
  */
 #if defined(__has_include)
 #if __has_include(<nvml.h>)
@@ -37,11 +39,13 @@ _Static_assert(NVML_LINKS_MAX >= NVML_NVLINK_MAX_LINKS, "a device may have more 
 SAME(NVML_ASK_VOLATILE, NVML_VOLATILE_ECC);
 SAME(NVML_ASK_UNCORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED);
 SAME(NVML_ASK_SM, NVML_CLOCK_SM);
+SAME(NVML_ASK_MEMORY, NVML_CLOCK_MEM);
 SAME(NVML_ASK_CORE, NVML_TEMPERATURE_GPU);
 SAME(NVML_ASK_READ, NVML_P2P_CAPS_INDEX_READ);
 SAME(NVML_ASK_WRITE, NVML_P2P_CAPS_INDEX_WRITE);
 SAME(NVML_ASK_ATOMICS, NVML_P2P_CAPS_INDEX_ATOMICS);
 
+SAME(NVML_SLOW_IDLE, nvmlClocksThrottleReasonGpuIdle);
 SAME(NVML_SLOW_SETTING, nvmlClocksThrottleReasonApplicationsClocksSetting);
 SAME(NVML_SLOW_POWER_CAP, nvmlClocksThrottleReasonSwPowerCap);
 SAME(NVML_SLOW_HARDWARE, nvmlClocksThrottleReasonHwSlowdown);
@@ -54,7 +58,7 @@ SAME(NVML_FABRIC_NOT_STARTED, NVML_GPU_FABRIC_STATE_NOT_STARTED);
 SAME(NVML_FABRIC_IN_PROGRESS, NVML_GPU_FABRIC_STATE_IN_PROGRESS);
 SAME(NVML_FABRIC_COMPLETED, NVML_GPU_FABRIC_STATE_COMPLETED);
 
-/* Tables of nvml.c, which are indexed with these. */
+/* These numbers index tables of nvml.c. */
 SAME(0, NVML_COMPUTEMODE_DEFAULT);
 SAME(1, NVML_COMPUTEMODE_EXCLUSIVE_THREAD);
 SAME(2, NVML_COMPUTEMODE_PROHIBITED);
@@ -102,16 +106,18 @@ SAME_MEMBER(nvml_confidential, tools, nvmlSystemConfComputeSettings_v1_t, devToo
 SAME_MEMBER(nvml_confidential, multi_gpu, nvmlSystemConfComputeSettings_v1_t, multiGpuMode);
 SAME(NVML_CONFIDENTIAL_VERSION, nvmlSystemConfComputeSettings_v1);
 
-/* What ours take or point to as an int. */
+/* Types that our declarations pass or point to as an int. */
 _Static_assert(sizeof(nvmlReturn_t) == sizeof(int) && sizeof(nvmlEnableState_t) == sizeof(int) &&
                    sizeof(nvmlComputeMode_t) == sizeof(int) && sizeof(nvmlGpuVirtualizationMode_t) == sizeof(int) &&
                    sizeof(nvmlTemperatureSensors_t) == sizeof(int) && sizeof(nvmlClockType_t) == sizeof(int) &&
                    sizeof(nvmlMemoryErrorType_t) == sizeof(int) && sizeof(nvmlEccCounterType_t) == sizeof(int) &&
-                   sizeof(nvmlGpuP2PCapsIndex_t) == sizeof(int) && sizeof(nvmlGpuP2PStatus_t) == sizeof(int),
+                   sizeof(nvmlPstates_t) == sizeof(int) && sizeof(nvmlGpuP2PCapsIndex_t) == sizeof(int) &&
+                   sizeof(nvmlGpuP2PStatus_t) == sizeof(int),
                "an enumeration is no int");
 _Static_assert(sizeof(nvmlDevice_t) == sizeof(nvml_device), "a handle has another size");
 
-/* A call of theirs and of ours with the same arguments: `p` for what is a pointer, `u` for a number. Nothing is called. */
+/* A call to NVIDIA's function and ours with the same arguments: `p` for pointers, `u` for numbers.
+ * It never runs. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #define CHECK_NONE(name)                                                                                               \
     static inline size_t check_##name(void *p, unsigned u)                                                             \
@@ -148,6 +154,7 @@ CHECK(nvmlDeviceGetPowerManagementLimit, p, p)
 CHECK(nvmlDeviceGetPowerManagementDefaultLimit, p, p)
 CHECK(nvmlDeviceGetClockInfo, p, u, p)
 CHECK(nvmlDeviceGetMaxClockInfo, p, u, p)
+CHECK(nvmlDeviceGetPerformanceState, p, p)
 CHECK(nvmlDeviceGetApplicationsClock, p, u, p)
 CHECK(nvmlDeviceGetDefaultApplicationsClock, p, u, p)
 CHECK(nvmlDeviceGetTotalEccErrors, p, u, u, p)
@@ -160,11 +167,11 @@ CHECK(nvmlDeviceGetNvLinkState, p, u, p)
 CHECK(nvmlDeviceGetNvLinkRemotePciInfo_v2, p, u, p)
 CHECK(nvmlDeviceGetP2PStatus, p, p, u, p)
 
-/* A function that has no line above does not compile here. */
+/* A function without a line above does not compile here. */
 #define CHECKED(name, parameters) check_##name,
 extern size_t (*const hdi_check_nvml[])(void *, unsigned);
 size_t (*const hdi_check_nvml[])(void *, unsigned) = {NVML_ENTRIES(CHECKED)};
 
 #else
-typedef int hdi_no_nvml; /* a file of nothing is no file of C */
+typedef int hdi_no_nvml; /* an empty file is not valid C */
 #endif

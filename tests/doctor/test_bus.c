@@ -1,6 +1,6 @@
-/* test_bus.c - facts of devices and of the system from trees of /sys, /proc and /dev that are made up.
+/* test_bus.c - facts of devices and of the system, from made-up trees of /sys, /proc and /dev.
  *
- * Promise: Facts about devices and the system are what /sys, /proc and /dev have, and one that is missing costs itself alone.
+ * Promise: Facts about devices and system match /sys, /proc and /dev; a missing one costs itself.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -73,7 +73,7 @@ static void put_link(const char *name, const char *target)
     assert_int_equal(symlink(target, path), 0);
 }
 
-/* A file of a device at its place below /sys/devices. */
+/* Makes a file of a device below /sys/devices. */
 static void put_at(const char *place, const char *file, const char *text)
 {
     char name[512];
@@ -125,8 +125,8 @@ static void nothing_is_found_on_an_empty_system(void **state)
     expect(&s, "process.memory_nodes", NULL);
     static const char *const unknown[] = {"system.container", "system.infiniband", "system.ptrace_scope", "mps.server",
                                           "module.nvidia",    "module.nouveau",    "fabric.manager"};
-    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0];
-         i++) { /* what cannot be looked at is not taken for absent */
+    /* unreadable facts do not count as absent */
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         expect(&s, unknown[i], NULL);
         assert_non_null(doctor_find(&s, unknown[i]));
     }
@@ -150,7 +150,7 @@ static void reads_devices(void **state)
     put_device(PORT "/0000:1c:00.0", "0x030200\n");
     put_device(PORT "/0000:1b:00.0", "0x030000\n");
     put_device("pci0000:17/0000:17:05.0", "0x068000\n");
-    put_device(PORT "/0000:1b:00.4", "0x030200\n"); /* a part that is for a virtual machine is no device either */
+    put_device(PORT "/0000:1b:00.4", "0x030200\n"); /* a virtual function is no device either */
     put_link("/sys/devices/" PORT "/0000:1b:00.4/physfn", "../0000:1b:00.0");
     put_links(PORT "/0000:1b:00.0", "8\n", "16\n");
     put_links(PORT "/0000:1c:00.0", "255\n", "16\n");
@@ -188,8 +188,89 @@ static void reads_devices(void **state)
     doctor_release(&s);
 }
 
-/* Files of devices: one that may be opened, one that is missing, and one that may not be opened. The driver lacks the fourth
- * device. */
+/* Two devices with a bridge above the second. The log lists each in the formats of several
+ * kernels. */
+static void read_the_log(const char *log, doctor_snapshot *s)
+{
+    static bool there;
+    doctor_buses buses = {.n = 0};
+    if (!there) {
+        put_device(PORT, "0x060400\n");
+        put_device(PORT "/0000:1c:00.0", "0x030200\n");
+        put_device("pci0000:00/0000:0b:00.0", "0x030200\n");
+        put_device("pci0001:00/0001:0b:00.0", "0x030200\n");
+    }
+    there = true;
+    put("/dev/kmsg", log);
+    doctor_read_bus(root, &buses, s);
+    assert_int_equal(buses.n, 3);
+}
+
+static void reads_the_kernel_log(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *key, *value;
+    } lines[] = {
+        {"DMAR: [DMA Write] Request device [0b:00.0] fault addr ffff000 [fault reason 05] x", "gpu.0.iommu_faults",
+         "1"},
+        {"DMAR: [DMA Read NO_PASID] Request device [1c:00.0] fault addr 0xff [fault reason 0x06]", "gpu.1.iommu_faults",
+         "1"},
+        {"DMAR: [DMA Read] Request device [1c:00.1] fault addr 0xff", "gpu.1.iommu_faults", "0"},
+        {"DMAR: [DMA Read] Request device [0b:00.0] fault addr 0xff", "gpu.2.iommu_faults", "0"},
+        {"AMD-Vi: Event logged [IO_PAGE_FAULT device=0b:00.0 domain=0x000f address=0x0 flags=0x0020]",
+         "gpu.0.iommu_faults", "1"},
+        {"nvidia 0001:0b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f address=0x0]", "gpu.2.iommu_faults",
+         "1"},
+        {"nvidia 0001:0b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f address=0x0]", "gpu.0.iommu_faults",
+         "0"},
+        {"pci 0000:0b:00.0: BAR 1: no space for [mem size 0x800000000 64bit pref]", "gpu.0.window_failed",
+         "pci 0000:0b:00.0: BAR 1: no space for [mem size 0x800000000 64bit pref]"},
+        {"pci 0000:1c:00.0: BAR 1 [mem size 0x10000000 64bit pref]: can't assign; no space", "gpu.1.window_failed",
+         "pci 0000:1c:00.0: BAR 1 [mem size 0x10000000 64bit pref]: can't assign; no space"},
+        {"pci 0000:0b:00.0: BAR 6: no space for [mem size 0x00080000 pref]", "gpu.0.window_failed", "no"},
+        {"pci 0000:0b:00.0: BAR 5: no space for [io  size 0x0080]", "gpu.0.window_failed", "no"},
+        {"pci 0000:0b:00.0: VF BAR 0 [mem size 0x10000000]: can't assign; no space", "gpu.0.window_failed", "no"},
+        {"pci 0000:17:01.0: BAR 15: no space for [mem size 0x1000 64bit pref]", "gpu.1.window_failed",
+         "pci 0000:17:01.0: BAR 15: no space for [mem size 0x1000 64bit pref]"},
+        {"pci 0000:17:01.0: bridge window [mem size 0x1000 64bit pref]: can't assign; no space", "gpu.0.window_failed",
+         "no"},
+        {"pci 0000:17:01.0: bridge window [mem size 0x1000 64bit pref]: can't assign; no space\n"
+         "6,1,2,-;pci 0000:17:01.0: bridge window [mem 0x1000-0x1fff 64bit pref]: assigned",
+         "gpu.1.window_failed", "no"},
+        {"pci 0000:0b:00.0: BAR 1: no space for [mem size 0x1000 64bit pref]\n"
+         "6,1,2,-;pci 0000:0b:00.0: BAR 1: failed to assign [mem size 0x1000 64bit pref]\n"
+         "6,1,2,-;pci 0000:0b:00.0: BAR 1: assigned [mem 0x1000-0x1fff 64bit pref]",
+         "gpu.0.window_failed", "no"},
+        {"pci 0000:0b:00.0: BAR 1: no space for [mem size 0x1000 64bit pref]\n"
+         "6,1,2,-;pci 0000:0b:00.0: BAR 3: assigned [mem 0x1000-0x1fff 64bit pref]",
+         "gpu.0.window_failed", "pci 0000:0b:00.0: BAR 1: no space for [mem size 0x1000 64bit pref]"},
+        {"NVRM: GPU 0000:0b:00.0: RmInitAdapter failed! (0x24:0x65:1459)", "gpu.0.driver_log",
+         "GPU 0000:0b:00.0: RmInitAdapter failed! (0x24:0x65:1459)"},
+        {"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\\x0aNVRM: BAR1 is 0M @ 0x0 "
+         "(PCI:0000:1c:00.0)",
+         "gpu.1.driver_log",
+         "This PCI I/O region assigned to your NVIDIA device is invalid: BAR1 is 0M @ 0x0 (PCI:0000:1c:00.0)"},
+        {"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", "driver.log", "none"},
+        {"NVRM: GPU at PCI:0000:0b:00: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "gpu.0.driver_log", "none"},
+        {"NVRM: API mismatch: the client has the version 570.1, but", "driver.log",
+         "API mismatch: the client has the version 570.1, but"},
+        {"NVRM: Xid (PCI:0000:0b:00): 13, pid=7, name=secret, failed", "gpu.0.driver_log", "none"},
+        {"NVRM: nvAssertFailedNoLog: Assertion failed: x", "driver.log", "none"},
+        {"usb 1-1: device descriptor read failed", "driver.log", "none"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        doctor_snapshot s = {0};
+        char log[512];
+        snprintf(log, sizeof log, "6,1,2,-;NVRM: loading\n3,2,3,-;%s\n SUBSYSTEM=pci\n", lines[i].line);
+        read_the_log(log, &s);
+        expect(&s, lines[i].key, lines[i].value);
+        doctor_release(&s);
+    }
+}
+
+/* Device files: one that can be opened, one that is missing, and one that cannot be opened. The
+ * driver lacks the fourth device. */
 static void reads_whether_devices_may_be_opened(void **state)
 {
     (void)state;
@@ -249,7 +330,8 @@ static bool is_found(const doctor_findings *f, const char *id)
     return false;
 }
 
-/* Of two devices below one switch, the second is on a riser, far from the processors of this process. */
+/* Two devices below one switch; the second is on a riser, far from the processors of this
+ * process. */
 static void put_causes(void)
 {
     unsigned char bridge[4096] = {0};
@@ -288,7 +370,8 @@ static void put_causes(void)
     put("/dev/nvidiactl", "");
 }
 
-/* What files show is found, and a tree without the cause has the same rules answered without it (see test_rules.c). */
+/* The causes that files show are found. In a tree without them, the same rules are answered (see
+ * test_rules.c). */
 static void causes_are_found_in_files(void **state)
 {
     (void)state;
@@ -361,7 +444,79 @@ static void reads_the_system(void **state)
     doctor_release(&s);
 }
 
-/* What is looked at and not there is off. */
+/* The group of this process and the mounts, of both versions. The smallest limit of all groups
+ * above counts. */
+static void reads_control_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *of, *cpu, *memory;
+        const char *files[4][2];
+    } groups[] = {
+        {"0::/\n", "2500", "512", {{"cpu.max", "250000 100000\n"}, {"memory.max", "536870912\n"}}},
+        {"0::/a/b\n",
+         "1000",
+         "1024",
+         {{"a/cpu.max", "50000 50000\n"}, {"a/b/cpu.max", "max 100000\n"}, {"a/b/memory.max", "1073741824\n"}}},
+        {"0::/not/mounted\n", "500", "none", {{"cpu.max", "50000 100000\n"}, {"memory.max", "max\n"}}},
+        {"0::/\n", "none", "none", {{"cpu.max", "max 100000\n"}, {"memory.max", "max\n"}}},
+        {"0::/\n", "none", "none", {{"cpu.max", "nonsense\n"}, {"memory.max", "\n"}}},
+        {"5:cpu,cpuacct:/d\n4:memory:/d\n",
+         "1500",
+         "256",
+         {{"cpu/d/cpu.cfs_quota_us", "150000\n"},
+          {"cpu/cpu.cfs_quota_us", "-1\n"},
+          {"memory/d/memory.limit_in_bytes", "268435456\n"},
+          {"memory/memory.limit_in_bytes", "9223372036854771712\n"}}},
+        {"", NULL, NULL, {{"cpu.max", "1 1\n"}}},
+    };
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        doctor_snapshot s = {0};
+        put("/proc/self/cgroup", groups[i].of);
+        if (groups[i].of[0] != '5') {
+            put("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+        }
+        for (int k = 0; k < 4 && groups[i].files[k][0]; k++) {
+            char name[128];
+            snprintf(name, sizeof name, "/sys/fs/cgroup/%s", groups[i].files[k][0]);
+            put(name, groups[i].files[k][1]);
+        }
+        doctor_read_cgroup(root, &s);
+        expect(&s, "process.cpu_limit_milli", groups[i].cpu);
+        expect(&s, "process.memory_limit_mib", groups[i].memory);
+        doctor_release(&s);
+        remove_root(NULL);
+        assert_int_equal(mkdir(root, 0755), 0);
+    }
+}
+
+/* A report lists a name only if it is similar to an option. */
+static void names_variables_that_are_no_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *fact;
+    } variables[] = {
+        {"HEDDLE_MEMORY_LIMT", "HEDDLE_MEMORY_LIMT (did you mean HEDDLE_MEMORY_LIMIT?)"},
+        {"HEDDLE_ALICE_SECRET_PROJECT", "(another name)"},
+        {"HEDDLE_PEERS", "none"},
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        doctor_snapshot s = {0};
+        assert_int_equal(setenv(variables[i].name, "verify", 1), 0);
+        doctor_read_environment(&s);
+        expect(&s, "env.unknown", variables[i].fact);
+        doctor_release(&s);
+        assert_int_equal(setenv("HEDDLE_ENVIRONMENT_CHECK", "off", 1), 0);
+        doctor_read_environment(&s);
+        expect(&s, "env.unknown", NULL);
+        doctor_release(&s);
+        assert_int_equal(unsetenv("HEDDLE_ENVIRONMENT_CHECK"), 0);
+        assert_int_equal(unsetenv(variables[i].name), 0);
+    }
+}
+
+/* A setting that can be read but is missing counts as off. */
 static void reads_what_is_off(void **state)
 {
     (void)state;
@@ -424,7 +579,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_is_found_on_an_empty_system, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_devices, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(reads_the_kernel_log, make_root, remove_root),
         cmocka_unit_test_setup_teardown(reads_whether_devices_may_be_opened, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(reads_control_groups, make_root, remove_root),
+        cmocka_unit_test(names_variables_that_are_no_options),
         cmocka_unit_test_setup_teardown(reads_what_is_off, make_root, remove_root),
         cmocka_unit_test_setup_teardown(keeps_known_values_of_variables, make_root, remove_root),
         cmocka_unit_test_setup_teardown(what_only_root_can_read_is_marked, make_root, remove_root),

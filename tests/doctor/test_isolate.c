@@ -1,6 +1,7 @@
-/* test_isolate.c - a source of facts in a child process: what it finds, and what becomes of one that crashes, hangs or ends.
+/* test_isolate.c - a source of facts in a child process: its facts, and a source that crashes,
+ * hangs or ends.
  *
- * Promise: A source that crashes or hangs costs its own facts alone, which is a fact. What it has started ends with it.
+ * Promise: A source that crashes or hangs loses only its facts, and its processes end with it.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -18,7 +19,7 @@ static void find(void *context, doctor_snapshot *s)
     printf("a library prints\n");
     doctor_put_number(s, *(int *)context, "found");
     doctor_miss(s, "no reason", "lost");
-    for (int i = 0; i < 20000; i++) { /* more than a pipe holds */
+    for (int i = 0; i < 20000; i++) { /* more than fits into a pipe */
         doctor_put_number(s, i, "n.%d", i);
     }
 }
@@ -45,7 +46,8 @@ static void hang(void *context, doctor_snapshot *s)
     }
 }
 
-/* What the source does when it has started a process, which keeps all its descriptors, also the pipe's. That process ends with `kept[1]`. */
+/* The source first starts a process that keeps all descriptors, including the pipe; it ends with
+ * `kept[1]`. Then the source runs `then`. */
 typedef struct family {
     int kept[2];
     doctor_source then;
@@ -94,7 +96,8 @@ static void says_how_it_ended(void **unused)
     expect_end(hang, NULL, 1, "no answer within 1 s");
 }
 
-/* An ended child is not waited for until the limit, though a process of its own holds the pipe open. */
+/* After the child's end, doctor_isolate does not wait for the limit, although a process of the
+ * child holds the pipe open. */
 static void what_it_has_started_ends_with_it(void **unused)
 {
     (void)unused;
@@ -104,7 +107,7 @@ static void what_it_has_started_ends_with_it(void **unused)
         int limit_s;
     } cases[] = {
         {find, "ordinary", AMPLE_S}, {leave, "ended with status 7", AMPLE_S}, {hang, "no answer within 1 s", 1}};
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what is left becomes a child of this process */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* the orphan becomes a child of this process */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int status = 0;
         family f = {.then = cases[i].then};
@@ -122,7 +125,7 @@ static void what_it_has_started_ends_with_it(void **unused)
     prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-/* The terminal shows what is waited for. */
+/* The terminal shows the reason for the wait. */
 static void a_long_wait_is_announced(void **unused)
 {
     (void)unused;

@@ -1,7 +1,7 @@
-/* test_machines.c - snapshots of machines of public reports (machines/NAME.json): what is found on each.
+/* test_machines.c - the findings on snapshots of machines from public reports (machines/NAME.json).
  *
- * A file has its source, what it is about, and the ids that are expected.
- * Promise: For each machine of a public report exactly the expected causes are found, and a machine without one has none.
+ * A file states its source, its subject, and the expected ids.
+ * Promise: Each machine of a public report has exactly the expected findings, a clean one none.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -38,7 +38,7 @@ static bool is_expected(const hdi_json_value *expected, const char *id)
     return false;
 }
 
-/* The number of differences. */
+/* Returns the number of differences. */
 static int compare(const char *name, const hdi_json_value *expected, const doctor_findings *found)
 {
     int wrong = 0;

@@ -1,6 +1,7 @@
-/* test_nvml.c - facts from an NVML that the test plays: values, entries that are missing, failures, a device that is lost, and nonsense.
+/* test_nvml.c - facts from an NVML that the test plays: values, missing entries, failures, a lost
+ * device, and nonsense.
  *
- * Promise: What NVML reports becomes facts, and an entry that is missing or fails costs its own facts alone.
+ * Promise: Reports of NVML become facts; an entry that is missing or fails costs only its own.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -16,7 +17,7 @@ static struct {
     unsigned mig[DEVICES];
     unsigned long long reasons[DEVICES];
     int p2p;
-    bool endless; /* texts have no end */
+    bool endless; /* texts without a terminating zero */
 } plan;
 
 static const char *const buses[DEVICES] = {"00000000:1B:00.0", "00000000:1C:00.0", "00000000:9C:00.0"};
@@ -240,8 +241,8 @@ static void a_lost_device_is_found(void **unused)
 static void a_device_that_is_not_opened_is_found(void **unused)
 {
     (void)unused;
-    for (int others = 0; others <= 1;
-         others++) { /* with another that is not opened, the codes are of no known device */
+    /* if two devices fail to open, the codes belong to no known device */
+    for (int others = 0; others <= 1; others++) {
         doctor_buses known = {.id = {"0000:1b:00.0", "0000:1c:00.0", "0000:9c:00.0"}, .n = 3};
         doctor_snapshot s = {0};
         nvml n = library();
@@ -257,7 +258,8 @@ static void a_device_that_is_not_opened_is_found(void **unused)
     }
 }
 
-/* Without a list of the bus, nothing else names a device that is not opened. One that belongs to others is no defect. */
+/* Without a list of the bus, nothing else names a device that cannot be opened. A device that
+ * belongs to others is no defect. */
 static void an_unnamed_device_is_found(void **unused)
 {
     (void)unused;
@@ -284,7 +286,7 @@ static void an_unnamed_device_is_found(void **unused)
     }
 }
 
-/* As a batch system gives a job a part of the devices. */
+/* As if a batch system gave a job some of the devices. */
 static void what_belongs_to_others_is_no_defect(void **unused)
 {
     (void)unused;
@@ -316,7 +318,7 @@ static void a_library_of_another_version_is_found(void **unused)
     doctor_release(&s);
 }
 
-/* What is no text, and no number that there is, becomes no more than a fact. */
+/* Invalid texts and impossible numbers become facts and nothing more. */
 static void nonsense_is_survived(void **unused)
 {
     (void)unused;
@@ -329,7 +331,7 @@ static void nonsense_is_survived(void **unused)
     plan.mig[0] = 4000000000u;
     plan.reasons[0] = ~0ull;
     doctor_nvml_read(&n, &known, &s);
-    expect(&s, "gpus", "1"); /* all have one bus id */
+    expect(&s, "gpus", "1"); /* all use one bus id */
     assert_int_equal(strlen(doctor_find(&s, "driver.module")->value), NVML_TEXT - 1);
     assert_int_equal(doctor_find(&s, "gpu.0.name")->value[0], '?');
     finds(&s, "mig");

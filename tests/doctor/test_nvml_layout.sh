@@ -6,6 +6,7 @@
 # Where no header is installed (tools/install-deps --ci installs two) there is nothing to compare.
 set -u
 source=$1
+. "$source/tests/support/installed.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -48,5 +49,8 @@ with "${CUDA_PATH:-${CUDA_HOME:-/usr/local/cuda}}/include"
 while IFS= read -r header; do
     with "${header%/nvml.h}"
 done < <(find "$("$source/tools/install-deps" --where)/nvml_header" -name nvml.h 2>/dev/null)
-[ $tried -gt 0 ] || exit 77
+[ $tried -gt 0 ] || {
+    without "NVML's header"
+    exit 77
+}
 exit $failed

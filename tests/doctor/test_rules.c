@@ -1,8 +1,12 @@
-/* test_rules.c - each rule of the tables: the least facts for which it finds something, and the one change that makes it find nothing.
+/* test_rules.c - each rule of the tables: the fewest facts for which it finds something, and the
+ * one change that makes it find nothing.
  *
- * Two more tables have facts that answer a rule, and the fact that a rule lacks which is not answered.
- * Facts are "key=value;key=value", or "key=?reason" for what is missing. The twin has the same, but for the change in the third column, which comes first and so stays.
- * Promise: Every rule finds its planted cause, with evidence, and nothing in the twin. A check that is not made names the missing fact.
+ * A second table lists facts that answer a rule without a finding, a third the missing fact of an
+ * unanswered rule.
+ * Facts are "key=value;key=value", or "key=?reason" for a missing one. The twin has the same facts
+ * after the change in the third column; the change comes first, and the first value of a key
+ * counts.
+ * Promise: Each rule finds its planted cause with evidence, its twin nothing; gaps name the fact.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -11,8 +15,19 @@
 #include "cli/doctor/findings.h"
 
 #define PAIR "gpus=2;pair.0.1.read=ok;pair.1.0.read=ok;"
+#define CORRUPT PAIR "pair.0.1.verdict=corrupt;pair.1.0.verdict=corrupt;"
+#define BARE                                                                                                           \
+    CORRUPT                                                                                                            \
+    "system.hypervisor=no;driver.kind=open;driver.registry=none;gpu.0.iommu=identity;gpu.1.iommu=off;"                 \
+    "gpu.0.acs=none;gpu.1.acs=none;gpu.0.name=GeForce;gpu.1.name=GeForce;gpu.0.window_mib=9;gpu.0.memory_mib=8;"       \
+    "gpu.1.window_mib=9;gpu.1.memory_mib=8"
+#define THREE                                                                                                          \
+    "gpus=3;pair.0.1.verdict=corrupt;pair.1.0.verdict=corrupt;pair.0.2.verdict=corrupt;pair.2.0.verdict=corrupt;"      \
+    "pair.1.2.verdict=usable;pair.2.1.verdict=usable;"
 #define SLOW PAIR "pair.0.1.verdict=slow;pair.1.0.verdict=usable;pair.0.1.path=same switch;"
 #define ABSENT "gpus=1;gpu.0.nvml=absent;nvml.state=ok;gpu.0.kernel_driver=nvidia;"
+#define MEMORY_CLOCK "gpus=1;gpu.0.memory_clock_mhz=1593;gpu.0.memory_clock_max_mhz=2619;"
+#define FEWER "gpus=2;expected.devices=2;"
 #define SINGLE "gpus=1;gpu.0.graphics_processes=1;"
 #define NO_DEVICE "gpus=1;driver.init=100 (no device);"
 
@@ -42,6 +57,17 @@ static const struct {
     {"driver-init", "gpus=0;module.nvidia=yes;driver.init=100 (no device)", "module.nvidia=no"},
     {"driver-init", "gpus=0;module.nvidia=no;system.wsl=yes;driver.init=100 (no device)", "system.wsl=no"},
     {"driver-init", "gpus=0;module.nvidia=no;system.bus=?no /sys;driver.init=999 (x)", "driver.init=100 (no device)"},
+    {"devices-fewer", "gpus=8;expected.devices=8;driver.init=0 (ok);driver.devices=7", "driver.devices=8"},
+    {"devices-fewer", "gpus=7;expected.devices=8", "gpus=8"},
+    {"devices-fewer", FEWER "gpu.1.nvml=the device is lost", "gpu.1.nvml=ok"},
+    {"devices-fewer", "gpus=2;expected.devices=2;gpu.1.config=gone", "gpu.1.config=ok"},
+    {"devices-fewer", "gpus=2;expected.devices=1;driver.init=999 (x)", "driver.init=0 (ok)"},
+    {"no-devices", "gpus=0;module.nvidia=yes", "gpus=1"},
+    {"no-devices", "gpus=0;module.nvidia=yes", "module.nvidia=no"},
+    {"bus-hidden", "gpus=0;system.bus=?/sys cannot be read", "gpus=1"},
+    {"host-devices", "env.HEDDLE_DRIVER=(not set);driver.library=cannot be opened", "env.HEDDLE_DRIVER=nvidia"},
+    {"host-devices", "env.HEDDLE_DRIVER=auto;driver.init=100 (no device)", "driver.init=0 (ok)"},
+    {"host-devices", "env.HEDDLE_DRIVER=(not set);driver.init=0 (ok);driver.devices=0", "driver.devices=1"},
     {"driver-count", "driver.init=0 (ok);driver.devices=2000000000", "driver.devices=2"},
     {"driver-count", "driver.init=0 (ok);driver.devices=-1", "driver.init=100 (no device)"},
     {"libcuda-missing", "gpus=1;module.nvidia=yes;driver.library=cannot be opened", "module.nvidia=no"},
@@ -92,6 +118,11 @@ static const struct {
      "gpus=1;gpu.0.clock_reasons=2;gpu.0.clock_application_mhz=1980;gpu.0.clock_application_default_mhz=1980;"
      "gpu.0.clock_mhz=500",
      "gpu.0.clock_reasons=3"},
+    {"clocks-memory", MEMORY_CLOCK "gpu.0.pstate=0", "gpu.0.memory_clock_mhz=2619"},
+    {"clocks-memory", MEMORY_CLOCK "gpu.0.pstate=0", "gpu.0.pstate=8"},
+    {"clocks-memory", MEMORY_CLOCK "gpu.0.pstate=2", "gpu.0.clock_reasons=32"},
+    {"clocks-memory", MEMORY_CLOCK "gpu.0.clock_reasons=0;gpu.0.utilization=90", "gpu.0.utilization=10"},
+    {"clocks-memory", MEMORY_CLOCK "gpu.0.clock_reasons=0;gpu.0.utilization=90", "gpu.0.clock_reasons=1"},
     {"mig", "gpus=1;gpu.0.mig=yes", "gpu.0.mig=no"},
     {"mig-pending", "gpus=1;gpu.0.mig=no;gpu.0.mig_pending=yes", "gpu.0.mig_pending=no"},
     {"shared", "gpus=1;gpu.0.compute_processes=2", "mps.server=yes"},
@@ -103,6 +134,13 @@ static const struct {
     {"graphics", "gpus=2;gpu.0.display=yes", "gpus=1"},
     {"graphics", SINGLE "gpu.0.display=no", "gpu.0.display=yes"},
     {"pair-corrupt", PAIR "pair.0.1.verdict=corrupt", "pair.0.1.verdict=usable"},
+    {"iommu-fault", "gpus=1;gpu.0.iommu_faults=3;gpu.0.iommu=DMA", "gpu.0.iommu_faults=0"},
+    {"iommu-fault", "gpus=1;gpu.0.iommu_faults=3;gpu.0.iommu=DMA", "gpu.0.iommu=identity"},
+    {"window-failed", "gpus=1;gpu.0.window_failed=no space", "gpu.0.window_failed=no"},
+    {"window-failed", "gpus=1;gpu.0.window_failed=no space;gpu.0.memory_mib=8", "gpu.0.window_mib=8"},
+    {"device-log", "gpus=1;gpu.0.nvml=absent;gpu.0.driver_log=RmInitAdapter failed!", "gpu.0.nvml=ok"},
+    {"device-log", "gpus=1;gpu.0.kernel_driver=none;gpu.0.driver_log=BAR1 is 0M", "gpu.0.driver_log=none"},
+    {"driver-log", "driver.init=999 (x);driver.log=API mismatch", "driver.init=0 (ok)"},
     {"iommu", PAIR "gpu.0.iommu=DMA-FQ", "gpu.0.iommu=identity"},
     {"iommu", PAIR "gpu.0.iommu=DMA", "pair.0.1.nvlinks=4;pair.1.0.nvlinks=4"},
     {"iommu", PAIR "gpu.0.iommu=DMA", "pair.0.1.verdict=usable;pair.1.0.verdict=usable"},
@@ -116,7 +154,38 @@ static const struct {
     {"vm-peers", PAIR "gpu.0.virtualization=passthrough", "gpu.0.virtualization=none"},
     {"window-small", "gpus=2;gpu.0.window_mib=256;gpu.0.memory_mib=24576;pair.1.0.code=205", "gpu.0.window_mib=32768"},
     {"window-small", "gpus=2;gpu.0.window_mib=256;gpu.0.memory_mib=24576;pair.1.0.code=205", "pair.1.0.code=0"},
-    {"registry", "driver.registry=\"ForceP2P=17\"", "driver.registry=none"},
+    {"window-small", CORRUPT "gpu.1.window_mib=256;gpu.1.memory_mib=24576", "gpu.1.window_mib=32768"},
+    {"window-small", CORRUPT "gpu.1.window_mib=256;gpu.1.memory_mib=24576", "pair.0.1.verdict=usable"},
+    {"window-small", CORRUPT "gpu.1.window_mib=256;gpu.1.memory_mib=24576", "pair.0.1.nvlinks=2"},
+    {"window-sisters", "gpus=2;gpu.0.name=x;gpu.1.name=x;gpu.0.window_mib=256;gpu.1.window_mib=32768", "gpu.1.name=y"},
+    {"window-sisters", "gpus=2;gpu.0.name=x;gpu.1.name=x;gpu.0.window_mib=256;gpu.1.window_mib=32768",
+     "gpu.1.window_mib=256"},
+    {"static-mapping", BARE, "driver.registry=RMForceStaticBar1=1"},
+    {"static-mapping", BARE, "gpu.0.iommu=DMA"},
+    {"static-mapping", BARE, "gpu.1.acs=0000:17:01.0=0x001d"},
+    {"static-mapping", BARE, "system.hypervisor=yes"},
+    {"static-mapping", BARE, "gpu.1.window_mib=4"},
+    {"static-mapping", BARE, "driver.kind=proprietary"},
+    {"static-mapping", BARE, "pair.1.0.verdict=usable"},
+    {"display-peers", THREE "gpu.0.display=yes", "pair.0.1.verdict=usable"},
+    {"display-peers", THREE "gpu.0.display=yes", "pair.1.2.verdict=corrupt"},
+    {"display-peers", THREE "gpu.0.graphics_processes=1", "gpu.0.graphics_processes=0"},
+    {"device-peers", THREE "gpu.0.display=no", "gpu.0.display=yes"},
+    {"device-peers", THREE "gpu.0.display=no", "pair.1.2.verdict=corrupt"},
+    {"registry", PAIR "driver.registry=\"ForceP2P=17\"", "driver.registry=none"},
+    {"registry", PAIR "driver.registry=\"ForceP2P=17\"", "pair.0.1.verdict=usable;pair.1.0.verdict=usable"},
+    {"registry", CORRUPT "driver.registry=\"ForceP2P=17\"", "pair.0.1.verdict=slow;pair.1.0.verdict=usable"},
+    {"registry-works", PAIR "driver.registry=\"ForceP2P=17\";pair.0.1.verdict=usable;pair.1.0.verdict=usable",
+     "pair.0.1.verdict=corrupt"},
+    {"registry-works", PAIR "driver.registry=\"ForceP2P=17\";pair.0.1.verdict=usable;pair.1.0.verdict=usable",
+     "driver.registry=none"},
+    {"nvlink-refused", "gpus=2;pair.0.1.cuda=no;pair.0.1.nvlinks=4", "pair.0.1.nvlinks=0"},
+    {"nvlink-refused", "gpus=2;pair.0.1.read=chipset not supported;pair.0.1.nvlinks=4", "gpu.0.mig=yes"},
+    {"nvlink-refused", "gpus=2;pair.0.1.read=unknown;pair.0.1.nvlinks=4", "pair.0.1.verdict=usable"},
+    {"refused-other", "gpus=2;pair.0.1.cuda=no", "pair.0.1.nvlinks=4"},
+    {"refused-chipset", "gpus=2;pair.0.1.read=chipset not supported", "pair.0.1.nvlinks=4"},
+    {"confidential", "gpus=2;confidential.on=yes;confidential.multi_gpu=none",
+     "pair.0.1.verdict=usable;pair.1.0.verdict=usable"},
     {"refused-registry", "gpus=2;pair.0.1.write=disabled by registry key", "pair.0.1.write=ok"},
     {"refused-chipset", "gpus=2;pair.0.1.read=chipset not supported", "pair.0.1.read=ok"},
     {"refused-topology", "gpus=2;pair.0.1.read=topology not supported", "pair.0.1.read=ok"},
@@ -162,6 +231,13 @@ static const struct {
     {"option-wrong", "env.options=wrong", "env.options=right"},
     {"shm-small", "system.container=yes;system.shm_mib=64", "system.container=no"},
     {"memlock", "process.memlock_kib=64;system.infiniband=1", "process.memlock_kib=unlimited"},
+    {"cpu-limit", "gpus=8;process.cpu_limit_milli=8000", "process.cpu_limit_milli=9000"},
+    {"cpu-limit", "gpus=1;process.cpu_limit_milli=1500", "process.cpu_limit_milli=none"},
+    {"cpu-limit", "gpus=1;process.cpu_limit_milli=1500", "driver.provider=host"},
+    {"memory-limit", "gpus=2;gpu.0.memory_mib=8;gpu.1.memory_mib=81559;process.memory_limit_mib=65536",
+     "process.memory_limit_mib=131072"},
+    {"memory-limit", "gpus=1;gpu.0.memory_mib=81559;process.memory_limit_mib=65536", "process.memory_limit_mib=none"},
+    {"variable-unknown", "env.unknown=HEDDLE_TYPO", "env.unknown=none"},
     {"max-connections", "env.CUDA_DEVICE_MAX_CONNECTIONS=1", "env.CUDA_DEVICE_MAX_CONNECTIONS=(not set)"},
     {"launch-blocking", "env.CUDA_LAUNCH_BLOCKING=1", "env.CUDA_LAUNCH_BLOCKING=0"},
     {"peers-trusted", "env.HEDDLE_PEERS=trust", "env.HEDDLE_PEERS=test"},
@@ -175,7 +251,7 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* Facts that answer a rule, which finds nothing. A value "-" is what the device does not have. */
+/* Facts that answer a rule, which finds nothing. A value "-" means that the device lacks it. */
 static const struct {
     const char *id, *facts;
 } answers[] = {
@@ -217,7 +293,7 @@ static const struct {
     {"device-order", "gpus=1"},
 };
 
-/* What a rule lacks that is not answered, and a part of the reason. */
+/* The missing fact of an unanswered rule, and a part of the reason. */
 static const struct {
     const char *id, *facts, *key, *reason;
 } gaps[] = {
@@ -232,6 +308,9 @@ static const struct {
     {"slot-narrow", "gpus=1;system.bus=?no /sys", "gpu.0.link_width_max", "no /sys"},
     {"driver-count", "driver.init=0 (ok)", "driver.devices", "the driver has it"},
     {"gpu-absent", ABSENT, "gpu.0.file", "the system has it"},
+    {"iommu-fault", "gpus=1;gpu.0.iommu_faults=?" DOCTOR_ROOT, "gpu.0.iommu_faults", DOCTOR_ROOT},
+    {"clocks-memory", "gpus=1;nvml.state=ok", "gpu.0.memory_clock_mhz", "NVML has it"},
+    {"cpu-limit", "process.cpu_limit_milli=?/sys is not there", "process.cpu_limit_milli", "/sys is not there"},
     {"shm-small", "system.container=?/proc is not there", "system.container", "/proc is not there"},
     {"memlock", "system.infiniband=?/sys is not there", "system.infiniband", "/sys is not there"},
     {"mig", "nvml.state=ok", "gpus", "not in the snapshot"},
@@ -271,7 +350,7 @@ static void put_all(doctor_snapshot *s, const char *facts)
     }
 }
 
-/* The finding of that rule in these facts; false: none. */
+/* True if the rule finds something in these facts. */
 static bool finds(const char *id, const char *first, const char *facts)
 {
     doctor_snapshot s = {0};

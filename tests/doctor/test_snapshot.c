@@ -1,6 +1,7 @@
-/* test_snapshot.c - the facts of a snapshot: keys, reasons, UUIDs that are hidden, the JSON both ways, what is refused; and how rules are asked.
+/* test_snapshot.c - the facts of a snapshot: keys, reasons, hidden UUIDs, JSON both ways, refused
+ * texts; and the questions of rules.
  *
- * Promise: A snapshot is read as it was written, has no UUID in it, and what is no snapshot is refused with its line.
+ * Promise: Snapshots read back as written, without UUIDs; other text is refused with its line.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -54,13 +55,14 @@ static void hides_owners(void **unused)
     assert_null(strstr(value, UUID));
     assert_null(strstr(value, "8f5d1a2b"));
     const char *comma = strchr(value, ',');
-    assert_non_null(comma); /* the same one is the same hash */
+    assert_non_null(comma); /* equal UUIDs become equal hashes */
     assert_memory_equal(value, comma + 1, (size_t)(comma - value));
     doctor_put(&s, "8f5d1a2b0c3d4e5fa6b70123456789ab, 8f5d1a2b0c3d4e5fa6b70123456789abcd", "plain");
     assert_int_equal(value_of(&s, "plain")[0], '#');
-    assert_contains(value_of(&s, "plain"), "#, 8f5d1a2b"); /* longer ones are something else */
+    assert_contains(value_of(&s, "plain"), "#, 8f5d1a2b"); /* longer numbers are no UUIDs */
     memset(text, 'x', sizeof text);
-    memcpy(text + DOCTOR_VALUE_BYTES - 30, UUID, sizeof UUID); /* nothing of one that would be cut off */
+    /* no part of a UUID that would be cut off */
+    memcpy(text + DOCTOR_VALUE_BYTES - 30, UUID, sizeof UUID);
     doctor_put(&s, text, "long");
     assert_null(strstr(value_of(&s, "long"), "8f5d1a2b"));
     doctor_put(&s, "a\tb\x1b[2J\n", "control");
@@ -145,7 +147,7 @@ static bool is_found(const doctor_findings *f, const char *id)
     return false;
 }
 
-/* Errors come first; a device has one finding of a rule, with what was read. */
+/* Errors come first; a rule makes one finding per device, with the evidence. */
 static void orders_findings(void **unused)
 {
     (void)unused;
@@ -176,7 +178,7 @@ static void notes_alone_are_no_failure(void **unused)
     (void)unused;
     doctor_snapshot s = {0};
     doctor_findings f;
-    doctor_judge(&s, &f); /* nothing is known of anything */
+    doctor_judge(&s, &f); /* without any facts */
     assert_int_equal(f.n, 0);
     assert_int_equal(f.n_answered, 0);
     assert_int_equal(doctor_status(&f), 0);
@@ -235,7 +237,7 @@ static char *printed(const doctor_snapshot *s, void (*print)(const doctor_snapsh
     return text;
 }
 
-/* A command is about the device that was found, and about no other. */
+/* A command names exactly the device of the finding. */
 static void a_fix_names_its_device(void **unused)
 {
     (void)unused;
@@ -255,7 +257,7 @@ static void a_fix_names_its_device(void **unused)
     text = printed(&s, doctor_print_text);
     assert_contains(text, "nvidia-smi -i 0000:1c:00.0 -c DEFAULT (this is for device 1; so for each)\n");
     free(text);
-    doctor_put(&s, "prohibited", "gpu.0.compute_mode"); /* the first one's bus id is not known */
+    doctor_put(&s, "prohibited", "gpu.0.compute_mode"); /* the first device's bus id is unknown */
     text = printed(&s, doctor_print_text);
     assert_contains(text, "nvidia-smi -i BUS -c DEFAULT\n");
     free(text);
@@ -268,11 +270,12 @@ static void nothing_known_is_not_nothing_wrong(void **unused)
     doctor_snapshot s = {0};
     char *text = printed(&s, doctor_print_text);
     assert_contains(text, "the snapshot does not have their number (gpus)");
-    assert_null(strstr(text, "nothing is wrong"));
+    assert_null(strstr(text, "nothing wrong in what"));
     free(text);
     doctor_put_number(&s, 0, "gpus");
     text = printed(&s, doctor_print_text);
-    assert_contains(text, "nothing is wrong in what was checked\n");
+    assert_contains(text, "0 devices: nothing wrong in what was checked\n");
+    assert_contains(text, "peers        nothing to check\n");
     free(text);
     doctor_release(&s);
 }

@@ -1,10 +1,10 @@
-/* abi_check.c - compares abi.h and entries.h with the real cuda.h, at compile time. Compiles to nothing where there
- * is no cuda.h, or one older than CUDA 13, which does not have all the names.
+/* abi_check.c - compares abi.h and entries.h with the real cuda.h, at compile time. Compiles to
+ * nothing without a cuda.h, or with one older than CUDA 13, which lacks some of the names.
  *
- * Checked:
+ * It checks:
  *   - every number, the size of every type, the offset of every member
- *   - where cudaTypedefs.h has the version that entries.h asks for: the real function takes as many arguments as ours,
- *     with pointers where ours are pointers, and returns a CUresult
+ *   - if cudaTypedefs.h declares the version that entries.h asks for: the real function takes as
+ *     many arguments as ours, with pointers for our pointers, and returns a CUresult
  */
 #if defined(__has_include)
 #if __has_include(<cuda.h>)
@@ -152,8 +152,9 @@ SAME_MEMBER(hdcu_memcpy2d, rows, CUDA_MEMCPY2D, Height);
 #ifdef HAVE_CUDA_TYPEDEFS_H
 #include <cudaTypedefs.h>
 
-/* A call of the real type with our arguments, never made. The compiler refuses another number of arguments, a pointer
- * where we have a number, and a structure where we have another type. Pointers to our own types differ in name only. */
+/* A call of the real type with our arguments, which never runs. The compiler refuses another number
+ * of arguments, a pointer for our number, and a structure for our other type. Pointers to our own
+ * types differ in name only. */
 #pragma GCC diagnostic ignored "-Wincompatible-pointer-types"
 #pragma GCC diagnostic error "-Wint-conversion"
 #define CHECK_ENTRY(name, version, need, parameters, arguments)                                                        \
@@ -167,5 +168,5 @@ HDI_DRIVER_ENTRIES(CHECK_ENTRY)
 
 #endif
 
-/* A translation unit is not empty. */
+/* An empty translation unit is not valid C. */
 typedef int abi_check_done;

@@ -1,9 +1,9 @@
-/* cupti_check.c - compares cupti_abi.h with the real cupti.h, at compile time. Compiles to nothing where there is no cupti.h, or one
- * older than CUDA 13.
+/* cupti_check.c - compares cupti_abi.h with the real cupti.h, at compile time. Compiles to nothing
+ * without a cupti.h, or with one older than CUDA 13.
  *
- * Checked:
+ * It checks:
  *   - every number
- *   - the offset and the size of every member that is used, in an old and the newest form of each record
+ *   - the offset and the size of every used member, in an old and the newest form of each record
  *   - that every entry point takes our parameters
  */
 #if defined(__has_include)
@@ -27,7 +27,7 @@
 #include "driver/cupti_abi.h"
 #include "../support/same.h"
 
-/* Ours may be shorter than a structure of theirs that grows. */
+/* Our structure may be shorter than NVIDIA's structure, which grows. */
 #define MEMBER(ours, our_member, theirs, their_member)                                                                 \
     SAME_MEMBER(ours, our_member, theirs, their_member);                                                               \
     _Static_assert(sizeof(ours) <= sizeof(theirs), #ours " is larger than " #theirs)
@@ -93,7 +93,8 @@ PEER(CUpti_ActivityMemcpyPtoP4);
 FILL(CUpti_ActivityMemset3);
 FILL(CUpti_ActivityMemset4);
 
-/* Pointers and enumerations have our size, and each call takes as many arguments as ours, at the same places. */
+/* Pointers and enumerations match our sizes, and each call takes as many arguments as ours, at the
+ * same places. */
 void hdi_check_cupti(void);
 void hdi_check_cupti(void)
 {
@@ -125,5 +126,5 @@ void hdi_check_cupti(void)
 }
 
 #else
-typedef int hdi_no_cupti; /* a file of nothing is no file of C */
+typedef int hdi_no_cupti; /* an empty file is not valid C */
 #endif

@@ -1,5 +1,5 @@
-/* test_faults.c - the wrapper that fails and delays driver calls: grammar, counts, several users, a sweep without
- * leaks; codes.
+/* test_faults.c - the wrapper that fails and delays driver calls: grammar, counts, several users, a
+ * sweep without leaks; codes.
  *
  * Promise: The wrapper fails and delays exactly the driver calls that its setting names.
  * Threads: one. Locks: none.
@@ -21,7 +21,7 @@ static void the_nth_call_fails(void **state)
 {
     (void)state;
     int count;
-    d = open_fault("fault=3"); /* cuInit is the first */
+    d = open_fault("fault=3"); /* cuInit is the first call */
     OK(d->cuDeviceGetCount(&count));
     assert_int_equal(d->cuDeviceGetCount(&count), HDCU_ERROR_OUT_OF_MEMORY);
     OK(d->cuDeviceGetCount(&count));
@@ -57,7 +57,7 @@ static void a_failed_start_is_told(void **state)
     assert_int_equal(open_with("host_devices=2 host_memory=16M fault=1=100", &t), HD_ERROR_NO_DRIVER);
     assert_null(t);
     assert_non_null(strstr(hd_message(), "CUDA_ERROR_NO_DEVICE"));
-    hdi_driver_close(open_fault("fault=2")); /* nothing is left of the first */
+    hdi_driver_close(open_fault("fault=2")); /* nothing of the first wrapper is left */
     hdi_driver_close(NULL);
 }
 
@@ -119,7 +119,8 @@ static void several_users_share_one_wrapper(void **state)
     hdi_driver_close(open_fault("fault=2"));
 }
 
-/* A scenario that goes on as far as it can, and releases what it has. Returns the number of calls that failed. */
+/* Runs a scenario as far as it gets, and releases everything. Returns the number of failed
+ * calls. */
 static int scenario(void)
 {
     int failed = 0;

@@ -1,5 +1,5 @@
-/* test_nvidia_loader.c - the loader of NVIDIA's driver: complete where libcuda is, a clear failure where it is not, and
- * in a forked child.
+/* test_nvidia_loader.c - the loader of NVIDIA's driver: complete if libcuda exists, a clear failure
+ * otherwise, and in a forked child.
  *
  * Promise: The loader finds every entry point of libcuda, or fails with a message.
  * Threads: one, and a forked child.
@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "driver/driver.h"
 #include "engine/providers.h"
+#include "support/without.h"
 
 static bool have_libcuda;
 
@@ -30,8 +31,8 @@ static hd_status open_driver(const char *settings, const hdi_driver **out)
     return status;
 }
 
-/* The driver reads the variable when it starts, so the variable is set by then. It never replaces a value that was there,
- * and is not set where it has no effect. */
+/* The driver reads the variable when it starts, so it must be set by then. Heddle never replaces an
+ * existing value, and does not set it if it has no effect. */
 static void queues_are_asked_for(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void a_device_answers(void **state)
     hdi_driver_close(d);
 }
 
-/* With NVIDIA's driver where there is one that starts, else with the host provider: the rule is the same. */
+/* Uses NVIDIA's driver if it starts, otherwise the host provider: the rule is the same. */
 static void a_forked_child_is_refused(void **state)
 {
     (void)state;
@@ -166,5 +167,8 @@ int main(void)
         cmocka_unit_test(a_forked_child_is_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed ? failed : have_libcuda ? 0 : 77; /* 77: skipped, there is no driver to load */
+    if (!have_libcuda) {
+        test_without("NVIDIA's driver");
+    }
+    return failed ? failed : have_libcuda ? 0 : 77;
 }

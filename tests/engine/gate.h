@@ -1,7 +1,8 @@
-/* gate.h - a gate inside a wrapped call of the driver, at which an engine is held up, so that there is a backlog.
+/* gate.h - a gate inside a wrapped driver call that holds up an engine, so that a backlog forms.
  *
- * Threads: the test's opens and shuts it, the engine passes it. Locks: its own.
- * Always: after the test's thread has shut it, and await_engine_at_gate has returned, the engine is inside that call.
+ * Threads: the test's thread opens and shuts it, the engine passes it. Locks: the gate's mutex.
+ * Always: after the test shut the gate and await_engine_at_gate returned, the engine is inside that
+ * call.
  */
 #ifndef ENGINE_GATE_H
 #define ENGINE_GATE_H

@@ -1,4 +1,4 @@
-/* lost_device.h - devices without engines, whose channels the tests of losses write as an engine would have.
+/* lost_device.h - devices without engines; tests of losses write their channels as an engine would.
  *
  * Threads: one, unless a test has more. Locks: none.
  */
@@ -50,7 +50,7 @@ static int set_up(void **state)
         }
         atomic_store(&device->lanes_made, LANES);
     }
-    alarm(100); /* a case that hangs ends the program */
+    alarm(100); /* ends a case that hangs */
     *state = f;
     return 0;
 }

@@ -1,4 +1,5 @@
-/* port_kernels.c - kernels for the tests of the local port. Compiled as a shared object with HD_CPU_MODULE defined. */
+/* port_kernels.c - kernels for the tests of the local port. Compiled as a shared object with
+ * HD_CPU_MODULE defined. */
 #include <heddle/kernel.h>
 
 HD_GLOBAL uint32_t total[4] = {11, 22};

@@ -1,10 +1,11 @@
-/* port_tools.h - what the tests of the local port share:
+/* port_tools.h - shared by the tests of the local port:
  *   - the ports of a runtime over the host provider
- *   - a driver between them that fails where a test sets it
+ *   - a driver between them that fails when a test asks for it
  *   - an image to load
  *
- * Threads: begin and end in the main one; the driver in every one, while no call is to fail. Locks: none.
- * Always: each driver call is made with the device's context current; end looks at that.
+ * Threads: begin and end in the main one; the driver in every one, while no call must fail. Locks:
+ * none.
+ * Always: each driver call is made with the device's context current; end checks that.
  */
 #ifndef TEST_ENGINE_PORT_TOOLS_H
 #define TEST_ENGINE_PORT_TOOLS_H
@@ -26,30 +27,32 @@
 
 enum { DEVICES = 3 };
 
-/* ---- the driver under the port: the host provider's, which fails when asked to and looks at the current context ---- */
+/* ---- the driver under the port: the host provider's driver, which fails on demand and checks the
+ * context ---- */
 
 static const hdi_driver *real;
 static struct {
-    long calls, fail_at; /* the call with this number fails, 1 is the next; 0: none */
-    bool for_good;       /* and all behind it */
+    long calls, fail_at; /* the number of the failing call, 1 is the next; 0: none */
+    bool for_good;       /* and all later calls */
     int code;
-    const char *failed, *only; /* which was made to fail; count calls of this entry point, NULL: all */
-    hdcu_context expected;     /* current in each call; NULL: not looked at */
-    int astray;                /* calls in another context */
+    /* entry point that failed; the only one whose calls count, NULL: all */
+    const char *failed, *only;
+    hdcu_context expected; /* must be current in each call; NULL: unchecked */
+    int astray;            /* calls in another context */
 } trap;
 
 static inline hdcu_result before_call(const char *name)
 {
     hdcu_context now = NULL;
     if (strcmp(name, "cuThreadExchangeStreamCaptureMode") == 0) {
-        return HDCU_SUCCESS; /* needs no context, and whether it works changes nothing */
+        return HDCU_SUCCESS; /* needs no context, and its failure changes nothing */
     }
     bool entering = strncmp(name, "cuCtx", 5) == 0;
     if (!entering && trap.expected != NULL && real->cuCtxGetCurrent(&now) == HDCU_SUCCESS && now != trap.expected) {
         trap.astray++;
     }
     if (trap.fail_at == 0 || (trap.only != NULL && strcmp(trap.only, name) != 0)) {
-        return HDCU_SUCCESS; /* nothing is written, so that threads can come by here */
+        return HDCU_SUCCESS; /* writes nothing, so that threads can pass here */
     }
     trap.calls++;
     if (trap.calls < trap.fail_at || (trap.calls > trap.fail_at && !trap.for_good)) {
@@ -59,13 +62,14 @@ static inline hdcu_result before_call(const char *name)
     return trap.code;
 }
 
-#define TRAPPED(name, version, need, parameters, arguments)                                                             \
-    static hdcu_result trapped_##name parameters                                                                        \
-    {                                                                                                                   \
-        hdcu_result code = before_call(#name);                                                                          \
-        /* a release that reports a failure has worked all the same, as where the driver reported an earlier failure */ \
-        hdcu_result result = code == HDCU_SUCCESS || strcmp(#name, "cuMemRelease") == 0 ? real->name arguments : code;  \
-        return code != HDCU_SUCCESS ? code : result;                                                                    \
+#define TRAPPED(name, version, need, parameters, arguments)                                                            \
+    static hdcu_result trapped_##name parameters                                                                       \
+    {                                                                                                                  \
+        hdcu_result code = before_call(#name);                                                                         \
+        /* a release that reports a failure still releases, as after an earlier failure of the \
+         * driver */                       \
+        hdcu_result result = code == HDCU_SUCCESS || strcmp(#name, "cuMemRelease") == 0 ? real->name arguments : code; \
+        return code != HDCU_SUCCESS ? code : result;                                                                   \
     }
 HDI_DRIVER_ENTRIES(TRAPPED)
 
@@ -85,12 +89,12 @@ static inline void set_trap(const char *only, long at, bool for_good, int code)
     trap.only = only;
 }
 
-/* ---- what every test has ---- */
+/* ---- shared by all tests ---- */
 
 static hdi_options options;
 static hdcu_device handles[DEVICES];
 static hdcu_context contexts[DEVICES];
-static hdi_port *ports[DEVICES]; /* of the runtime's devices, which the driver counts from the other end */
+static hdi_port *ports[DEVICES]; /* of the runtime's devices, which the driver counts in reverse */
 static hd_runtime *rt;
 
 #define assert_answer(answer, code, line) assert_answer_at((answer), (code), __FILE__, (line))
@@ -158,7 +162,7 @@ static inline uint64_t memory_free(int i)
     return bytes;
 }
 
-/* Device memory of a host device is the processor's, too. */
+/* The processor can access a host device's memory. */
 static inline uint32_t *words(uint64_t at)
 {
     return (uint32_t *)(uintptr_t)at;

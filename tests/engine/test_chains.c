@@ -1,16 +1,18 @@
-/* test_chains.c - launches that are given to the driver together: how many, where chains end, and what happens to those that the driver
- * refuses. Executables stay within their bound and go when they are not in use.
+/* test_chains.c - launches that go to the driver together: their number, the ends of chains, and
+ * launches that the driver refuses. Executables stay within their bound and are freed when unused.
  *
- * Promise: Chained launches run in order and once each, end where a ticket is awaited, and stay within their bound.
+ * Promise: Chained launches run once, in order; chains end at awaited tickets and stay in bounds.
  *
- * Threads: the main one, the device's engine. Locks: `gate`, which the engine is held up at inside the driver, so that there is a backlog.
- * Always: what is looked at is what the driver was asked for.
+ * Threads: the main one, the device's engine. Locks: `gate`, which holds up the engine inside the
+ * driver, so that a backlog forms.
+ * Always: the tests check only requests to the driver.
  */
 #include "support/check.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include "conformance/short_kernel.h"
 #include "conformance/work.h"
 #include "base/wait.h"
 #include "driver/driver.h"
@@ -20,15 +22,20 @@
 
 enum { BACKLOG = 600, WORDS = 16, ODD = 77, STRAYS = -1 };
 
-static _Atomic uint64_t chains, nodes, singles, executables; /* that were requested; of the last, how many there are */
-static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
-static bool same_again;                                      /* launches are all alike */
-static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
-static _Atomic int refuse_middle;    /* the code for one in a chain of 32, or STRAYS; 0: it was, or is not to be */
-static _Atomic uint32_t middle_grid; /* that one's */
+/* requests to the driver; executables: those that exist */
+static _Atomic uint64_t chains, nodes, singles, executables;
+/* nodes set since the last launch of a chain */
+static _Atomic uint64_t longest, filled;
+static bool same_again; /* all launches are equal */
+/* codes that calls with grid ODD return; 0: none */
+static _Atomic int refuse_set, refuse_launch;
+/* the code for one node in a chain of 32, or STRAYS; 0: done, or none */
+static _Atomic int refuse_middle;
+static _Atomic uint32_t middle_grid; /* the grid of that node */
 
 /* clang-format off */
-/* The same launch, of so many elements, in so many blocks, that it strays out of the device's memory. */
+/* Sets the node to the same launch with so many elements and blocks that it leaves the device's
+ * memory. */
 static hdcu_result set_to_stray(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
 {
     uint64_t arguments[8] = {0};
@@ -37,7 +44,7 @@ static hdcu_result set_to_stray(hdcu_graphexec e, hdcu_graphnode n, const hdcu_k
     void *extra[] = {p->extra[0], arguments, p->extra[2], &bytes, p->extra[4]};
     assert_in_range(bytes, 17, sizeof arguments);
     memcpy(arguments, p->extra[1], bytes);
-    arguments[bytes > 24 ? 3 : 1] = UINT64_MAX; /* of axpy, of fill */
+    arguments[bytes > 24 ? 3 : 1] = UINT64_MAX; /* the element count of axpy or fill */
     strays.extra = extra;
     strays.grid_x = 1 << 20;
     return real->cuGraphExecKernelNodeSetParams(e, n, &strays);
@@ -49,7 +56,7 @@ static hdcu_result set_params(hdcu_graphexec e, hdcu_graphnode n, const hdcu_ker
         return atomic_load(&refuse_set);
     }
     int code = atomic_load(&filled) == HDI_CHAIN_MOST / 2 ? atomic_exchange(&refuse_middle, 0) : 0;
-    if (code) { /* no shorter chain has so many in front of it */
+    if (code) { /* shorter chains set fewer nodes before this one */
         atomic_store(&middle_grid, p->grid_x);
         if (code != STRAYS) {
             return code;
@@ -116,7 +123,8 @@ typedef struct scene {
     hd_buffer *y, *x;
 } scene;
 
-/* Every launch has another size of shared memory, so that no node is set already. */
+/* Submits a launch with another size of shared memory than before, so that no node is set
+ * already. */
 static hd_ticket add_one(const scene *s, uint32_t grid)
 {
     static uint32_t made;
@@ -151,14 +159,16 @@ static scene begin(const char *settings)
     assert_ok(hd_lane_create(s.runtime, 0, &s.lane));
     assert_ok(hd_alloc(s.lane, WORDS * 4, &s.y));
     assert_ok(hd_alloc(s.lane, WORDS * 4, &s.x));
-    assert_ok(hd_fill(s.y, 0, conf_bits(0), WORDS * 4, NULL));
     assert_ok(hd_fill(s.x, 0, conf_bits(1), WORDS * 4, NULL));
-    assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER)); /* the kernel is known from here on */
+    do {
+        assert_ok(hd_fill(s.y, 0, conf_bits(0), WORDS * 4, NULL));
+        assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER));
+    } while (!conf_is_short(s.lane, s.kernels.axpy));
     forget_counts();
     return s;
 }
 
-/* So many launches behind the one that the engine is held up in. */
+/* Submits n launches behind the one that holds up the engine. */
 static hd_ticket pile_up(const scene *s, int n)
 {
     hd_ticket last = {0};
@@ -220,7 +230,8 @@ static void the_option_bounds_them(void **state)
     }
 }
 
-/* A thread waits for one in the middle before it is issued. It does not wait for what comes behind. */
+/* A thread waits for a launch in the middle before it is issued, but not for the launches behind
+ * it. */
 static void a_chain_ends_where_somebody_waits(void **state)
 {
     (void)state;
@@ -235,7 +246,7 @@ static void a_chain_ends_where_somebody_waits(void **state)
             await_engine_at_gate();
         }
     }
-    assert_status(hd_wait(middle, 0), HD_ERROR_TIMEOUT); /* it is asked for from here on */
+    assert_status(hd_wait(middle, 0), HD_ERROR_TIMEOUT); /* marks it as awaited from here on */
     set_gate(false);
     assert_ok(hd_wait(middle, HD_FOREVER));
     assert_ok(hd_wait(last, HD_FOREVER));
@@ -243,7 +254,7 @@ static void a_chain_ends_where_somebody_waits(void **state)
     hd_close(s.runtime);
 }
 
-/* The driver does not take a launch into a chain, but by itself. */
+/* The driver refuses a launch in a chain, but accepts it alone. */
 static void what_a_chain_cannot_hold_is_launched_by_itself(void **state)
 {
     (void)state;
@@ -263,7 +274,9 @@ static void what_a_chain_cannot_hold_is_launched_by_itself(void **state)
     hd_close(s.runtime);
 }
 
-/* Nor by itself: then it alone failed, and what comes behind it in the lane is not done. */
+/* The driver refuses it alone, too: only this launch failed, and the lane does not do later
+
+ * ones. */
 static void a_launch_that_is_refused_fails_by_itself(void **state)
 {
     (void)state;
@@ -286,7 +299,8 @@ static void a_launch_that_is_refused_fails_by_itself(void **state)
     hd_close(s.runtime);
 }
 
-/* Of an unloaded module the executables with its functions go, and no others. What was seen to end counts as seen. */
+/* Unloading a module frees the executables with its functions, and no others. Completions that were
+ * seen stay seen. */
 static void those_of_other_modules_stay(void **state)
 {
     (void)state;
@@ -315,9 +329,11 @@ static void those_of_other_modules_stay(void **state)
 
 /* ---- one in the middle of a chain of 32 ---- */
 
-enum { FIRST_GRID = 100 }; /* of the launches below: each has its own, so that it is known which one was refused */
+/* of the launches below: each has its own grid, which identifies the refused one */
+enum { FIRST_GRID = 100 };
 
-/* Launches of two kernels by turns: what stands beside the one in the middle is of the other kernel. */
+/* Submits launches of two kernels alternately, so that both neighbours of any launch use the other
+ * kernel. */
 static void pile_up_both(const scene *s, hd_buffer *z, hd_ticket tickets[BACKLOG])
 {
     set_gate(true);
@@ -333,13 +349,17 @@ static void pile_up_both(const scene *s, hd_buffer *z, hd_ticket tickets[BACKLOG
     }
 }
 
-/* Makes the driver refuse to set one in the middle of a chain of 32 (or STRAYS: that one strays). Where `singly` is a code, the driver refuses
- * to launch it, too. Returns which one of `tickets` it was; the last one ends as `expected`. */
+/* Makes the driver refuse to set one node in the middle of a chain of 32 (STRAYS: that node
+ * strays). If `singly` is a code, the driver also refuses to launch it. Returns its index in
+ * `tickets`; the last ticket ends as `expected`. */
 static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected, hd_ticket tickets[BACKLOG],
                         hd_buffer **z)
 {
     assert_ok(hd_alloc(s->lane, WORDS * 4, z));
-    assert_ok(conf_fill(s->lane, s->kernels, *z, 0, WORDS, 0, NULL)); /* so that the kernel is known, too */
+    do {
+        assert_ok(conf_fill(s->lane, s->kernels, *z, 0, WORDS, 0, NULL));
+        assert_ok(hd_lane_wait(s->lane, HD_FOREVER));
+    } while (!conf_is_short(s->lane, s->kernels.fill));
     for (;;) {
         assert_ok(hd_fill(s->y, 0, conf_bits(0), WORDS * 4, NULL));
         assert_ok(hd_lane_wait(s->lane, HD_FOREVER));
@@ -349,7 +369,8 @@ static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected
         pile_up_both(s, *z, tickets);
         set_gate(false);
         hd_status status = hd_wait(tickets[BACKLOG - 1], HD_FOREVER);
-        if (atomic_load(&middle_grid) != 0) { /* chains are shorter where another lane was at work just before */
+        /* chains are shorter if another lane was just active */
+        if (atomic_load(&middle_grid) != 0) {
             assert_int_equal(status, expected);
             return atomic_load(&middle_grid) - FIRST_GRID;
         }
@@ -357,7 +378,7 @@ static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected
     }
 }
 
-/* What is reported of one of them. */
+/* Checks that the failure of `asked` names `culprit` and its kernel. */
 static void names(hd_ticket asked, hd_ticket culprit, bool is_fill)
 {
     char text[64];
@@ -380,11 +401,12 @@ static void one_in_the_middle_fails_and_is_named(void **state)
     hd_buffer *z = NULL;
     scene s = begin("");
     uint32_t culprit = hit_one(&s, HDCU_ERROR_INVALID_VALUE, HDCU_ERROR_INVALID_VALUE, HD_ERROR_FAILED, tickets, &z);
-    assert_in_range(atomic_load(&singles), 1, HDI_CHAIN_MOST); /* by themselves: at most its chain */
+    /* launched alone: at most the launches of its chain */
+    assert_in_range(atomic_load(&singles), 1, HDI_CHAIN_MOST);
     for (uint32_t i = 0; i < BACKLOG; i++) {
         if (i < culprit) {
             assert_ok(hd_wait(tickets[i], HD_FOREVER));
-        } else { /* the lane goes no further */
+        } else { /* the lane stops here */
             names(tickets[i], tickets[culprit], culprit % 2);
         }
     }
@@ -411,7 +433,8 @@ static void one_in_the_middle_is_launched_by_itself(void **state)
     hd_close(s.runtime);
 }
 
-/* Kernels that ended before may be anywhere in a chain, so it is one of those that were not seen to end. */
+/* Kernels that already ended may be anywhere in a chain, so the message names those not seen to
+ * end. */
 static void one_in_the_middle_strays_and_is_among_those_named(void **state)
 {
     (void)state;
@@ -433,7 +456,8 @@ static void one_in_the_middle_strays_and_is_among_those_named(void **state)
 static void executables_are_bounded_and_go(void **state)
 {
     (void)state;
-    enum { LANES = 40, FIT = 2 * 4 * 6 }; /* four lanes' worth of all sizes, no more than 1.6 MiB each */
+    /* four lanes with executables of all sizes, at most 1.6 MiB each */
+    enum { LANES = 40, FIT = 2 * 4 * 6 };
     scene s = begin("chain_memory=4M");
     scene lanes[LANES];
     for (int i = 0; i < LANES; i++) {
@@ -450,7 +474,7 @@ static void executables_are_bounded_and_go(void **state)
         assert_in_range(atomic_load(&executables), 1, FIT);
     }
     while (atomic_load(&executables) > 0) {
-        conf_sleep_ms(1); /* they are not in use */
+        conf_sleep_ms(1); /* until they are unused */
     }
     assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER));
     holds(&s, 2);
@@ -458,7 +482,8 @@ static void executables_are_bounded_and_go(void **state)
     assert_int_equal(atomic_load(&executables), 0);
 }
 
-/* A node that was set to the same launch before is not set again. To another launch it is, also where only its arguments are others. */
+/* A node that already holds the same launch is not set again. It is set for another launch, even if
+ * only the arguments differ. */
 static void what_is_the_same_again_is_not_set(void **state)
 {
     (void)state;
@@ -471,7 +496,8 @@ static void what_is_the_same_again_is_not_set(void **state)
         holds(&s, n);
     }
     uint64_t set = atomic_load(&nodes);
-    assert_in_range(set, 1, 2 * (2 * HDI_CHAIN_MOST - 1)); /* each node of each executable at most once */
+    /* sets each node of each executable at most once */
+    assert_in_range(set, 1, 2 * (2 * HDI_CHAIN_MOST - 1));
     hd_arg twice[] = {hd_inout(s.y), hd_in(s.x), hd_f32(2), hd_u64(WORDS)};
     set_gate(true);
     hd_ticket last = add_one(&s, 1);

@@ -1,4 +1,4 @@
-/* test_channel.c - the shared mapping of a device is the same in all places where it is mapped.
+/* test_channel.c - the shared mapping of a device is the same everywhere it is mapped.
  *
  * Promise: All mappings of a channel show the same content.
  * Threads: one. Locks: none.
@@ -23,14 +23,14 @@ static void another_mapping_shows_the_same(void **state)
     assert_int_equal(atomic_load(&other.lanes[255].head), 77);
     assert_int_equal(hdi_command_at(&other, 255, 2)->op, HDI_OP_FILL);
     hdi_channel_release(&other);
-    /* one of another size is not taken, and its descriptor is closed */
+    /* a mapping of another size is refused, and its descriptor is closed */
     int descriptor = dup(channel.memory.descriptor);
     assert_int_equal(hdi_channel_map(descriptor, 256, false, &other), HD_ERROR_SYSTEM);
     assert_int_equal(close(descriptor), -1);
     hdi_channel_release(&channel);
 }
 
-/* Whether a byte can be written; read() of /dev/zero tries it, so no signal is raised. */
+/* True if the byte is writable. read() of /dev/zero tries it, so no signal is raised. */
 static bool is_writable(void *at)
 {
     int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);

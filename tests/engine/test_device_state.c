@@ -1,8 +1,8 @@
-/* test_device_state.c - the states of a device: every transition, every pair of states without one, and what each state
- * promises.
+/* test_device_state.c - the states of a device: every transition, every pair without one, and the
+ * guarantees of each state.
  *
- * Promise: A device's state changes by the documented transitions only, and each state answers the questions as documented.
- * Threads: one, and those of one case. The cases with a stopped program have a child process.
+ * Promise: A device changes state as documented only, and each state answers as documented.
+ * Threads: one, and those of one case. Cases with a stopped program use a child process.
  */
 #include "lost_device.h"
 
@@ -33,7 +33,7 @@ static bool is_transition(int from, int to)
 static void only_the_documented_transitions_exist(void **state)
 {
     (void)state;
-    for (int from = 0; from <= HDI_DEVICE_STATES; from++) { /* one more than there are */
+    for (int from = 0; from <= HDI_DEVICE_STATES; from++) { /* one more than exist */
         for (int to = 0; to <= HDI_DEVICE_STATES; to++) {
             assert_int_equal(hdi_device_may_change((hdi_device_state)from, (hdi_device_state)to),
                              is_transition(from, to));
@@ -50,7 +50,7 @@ static void every_transition_is_made_once(void **state)
         assert_true(hdi_device_change(device, transitions[i].from, transitions[i].to));
         assert_int_equal(hdi_device_state_of(device), transitions[i].to);
     }
-    /* transition 1 is tried by all that notice */
+    /* every part that notices a failure tries transition 1 */
     atomic_store(&device->state, HDI_DEVICE_UP);
     assert_true(hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING));
     for (int s = HDI_DEVICE_FAILING; s < HDI_DEVICE_STATES; s++) {
@@ -62,16 +62,16 @@ static void every_transition_is_made_once(void **state)
     atomic_store(&device->state, HDI_DEVICE_UP);
 }
 
-/* ---- what is no transition ---- */
+/* ---- pairs that are no transition ---- */
 
-/* In a debug build the program stops. In others nothing is changed. */
+/* A debug build stops the program. Other builds change nothing. */
 static void is_refused(hdi_device *device, int is, int from, int to)
 {
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        signal(SIGABRT, SIG_DFL); /* cmocka has a handler */
+        signal(SIGABRT, SIG_DFL); /* cmocka installs a handler */
         close(2);
         atomic_store(&device->state, (uint32_t)is);
         bool changed = hdi_device_change(device, (hdi_device_state)from, (hdi_device_state)to);
@@ -97,11 +97,11 @@ static void what_is_no_transition_is_refused(void **state)
             }
         }
     }
-    /* a transition from where the device is not */
+    /* transitions that start from a state in which the device is not */
     is_refused(&f->devices[0], HDI_DEVICE_UP, HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING);
     is_refused(&f->devices[0], HDI_DEVICE_DRAINING, HDI_DEVICE_LOST, HDI_DEVICE_STARTING);
     is_refused(&f->devices[0], HDI_DEVICE_UP, HDI_DEVICE_RESTORING, HDI_DEVICE_UP);
-    /* a value that a stray write has left */
+    /* a value from a stray write */
     is_refused(&f->devices[0], 77, HDI_DEVICE_DRAINING, HDI_DEVICE_LOST);
     is_refused(&f->devices[0], 77, 77, HDI_DEVICE_UP);
 }
@@ -141,20 +141,20 @@ static void lives(fixture *f, uint64_t losses)
     hdi_device_lose(device, HDI_GONE_CORRUPTED);
     answers(device, HDI_DEVICE_DRAINING, true, true, false);
     assert_int_equal(atomic_load(&device->losses), losses);
-    assert_true(hdi_device_drain(device)); /* the other device has not done its part */
+    assert_true(hdi_device_drain(device)); /* the other device still works on its part */
     assert_false(hdi_device_is_drained(device));
     atomic_store(&other->shared->done, other->head);
     answers(device, HDI_DEVICE_DRAINING, true, true, false);
     assert_false(hdi_device_drain(device));
     assert_true(hdi_device_is_drained(device));
     answers(device, HDI_DEVICE_LOST, true, true, false);
-    hdi_device_lose(device, HDI_GONE_CLOSED); /* a lost device is not lost again */
+    hdi_device_lose(device, HDI_GONE_CLOSED); /* a lost device cannot be lost again */
     answers(device, HDI_DEVICE_LOST, true, true, false);
     assert_true(hdi_device_change(device, HDI_DEVICE_LOST, HDI_DEVICE_STARTING));
     answers(device, HDI_DEVICE_STARTING, true, true, false);
     assert_true(hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING));
     answers(device, HDI_DEVICE_RESTORING, true, true, true);
-    hdi_device_lose(device, HDI_GONE_CLOSED); /* the fresh worker has ended: the restart fails */
+    hdi_device_lose(device, HDI_GONE_CLOSED); /* the new worker has ended, so the restart fails */
     answers(device, HDI_DEVICE_RESTORING, true, true, true);
     assert_true(hdi_device_change(device, HDI_DEVICE_RESTORING, HDI_DEVICE_LOST));
     assert_int_equal(atomic_load(&device->losses), losses);

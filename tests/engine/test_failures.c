@@ -1,7 +1,8 @@
-/* test_failures.c - a lane's failures are found by position, however many there are, and are never joined over what succeeded. That holds in the
- * log, in the archive, and while one becomes the other.
+/* test_failures.c - failures of a lane are found by position, in any number, and never merge across
+ * an operation that succeeded. This holds in the log, in the archive, and while failures move
+ * between them.
  *
- * Promise: A lane's failures are found by position, however many, and never cover an operation that succeeded.
+ * Promise: Failures of a lane are found by position, in any number, and cover no success.
  * Threads: two in one case, else one.
  */
 #include "support/check.h"
@@ -97,7 +98,8 @@ static void a_position_finds_its_failure(void **state)
     assert_int_equal(end, 10);
 }
 
-/* A failure that another lane's brings about may be noticed after failures behind it, which keep their own cause. */
+/* A failure inherited from another lane may be noticed after later failures, which keep their own
+ * cause. */
 static void a_late_failure_covers_what_has_none(void **state)
 {
     fixture *f = *state;
@@ -108,7 +110,7 @@ static void a_late_failure_covers_what_has_none(void **state)
     for (uint64_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         assert_int_equal(code_at(f, 7 + i), expected[i]);
     }
-    add(f, 9, 15, 4); /* all of it has a cause already */
+    add(f, 9, 15, 4); /* every position has a cause already */
     assert_int_equal(code_at(f, 9), 3);
     assert_int_equal(code_at(f, 15), 2);
     add(f, 1, 9, 5);
@@ -134,7 +136,7 @@ static void a_record_without_end_is_closed(void **state)
 {
     fixture *f = *state;
     const hdi_channel *channel = &f->device.channel;
-    hdi_failure_close(channel, 0, 5); /* there is none */
+    hdi_failure_close(channel, 0, 5); /* no record is open */
     add(f, 3, UINT64_MAX, 1);
     assert_int_equal(code_at(f, UINT64_MAX), 1);
     hdi_failure_close(channel, 0, 7);
@@ -142,16 +144,16 @@ static void a_record_without_end_is_closed(void **state)
     assert_int_equal(code_at(f, 7), 1);
     assert_int_equal(code_at(f, 8), 0);
     assert_int_equal(code_at(f, UINT64_MAX), 0);
-    hdi_failure_close(channel, 0, 9); /* it has an end already */
+    hdi_failure_close(channel, 0, 9); /* the record is closed already */
     assert_int_equal(code_at(f, 9), 0);
-    /* nothing was unfinished: it covers nothing, and so not what comes next */
+    /* nothing was unfinished: the record covers nothing, and no later operation */
     add(f, 20, UINT64_MAX, 2);
     hdi_failure_close(channel, 0, 19);
     assert_int_equal(code_at(f, 19), 0);
     assert_int_equal(code_at(f, 20), 0);
 }
 
-/* Every third operation fails, far more of them than the log holds. */
+/* Every third operation fails, and far more fail than the log holds. */
 static void no_failure_is_lost_and_none_is_made_up(void **state)
 {
     fixture *f = *state;
@@ -176,7 +178,7 @@ static void no_failure_is_lost_and_none_is_made_up(void **state)
     assert_int_equal(end, 3 * FAILURES);
 }
 
-/* Everything that has failed, into the archive. */
+/* Moves all failures to the archive. */
 static void archive(fixture *f, uint64_t to)
 {
     uint32_t lane;
@@ -206,7 +208,8 @@ static void what_fails_for_ever_takes_one_entry(void **state)
     }
 }
 
-/* Against a list of all records: lengths, distances, causes and what is to blame change now and then, each by itself. */
+/* Compares with a list of all records. Lengths, distances, causes and culprits change now and then,
+ * independently. */
 static void an_entry_gives_exactly_what_went_in(void **state)
 {
     fixture *f = *state;
@@ -255,7 +258,7 @@ static void an_entry_gives_exactly_what_went_in(void **state)
         }
         for (; position <= all[i].to; position++) {
             assert_true(hdi_failure_find(&f->runtime, 0, position, &found));
-            /* neighbours of the same cause are one record already in the log */
+            /* the log already joins neighbours with the same cause */
             assert_true(found.from <= all[i].from && found.to >= all[i].to);
             assert_true(found.position == all[i].position && found.driver_code == all[i].driver_code &&
                         found.kernel == all[i].kernel && found.inherited == all[i].inherited &&
@@ -264,7 +267,7 @@ static void an_entry_gives_exactly_what_went_in(void **state)
     }
 }
 
-/* An engine that has not come to a wait yet may still look for the failure there. */
+/* An engine that has not reached a wait may still look up the failure there. */
 static void the_log_keeps_what_somebody_may_look_for(void **state)
 {
     fixture *f = *state;
@@ -278,7 +281,7 @@ static void the_log_keeps_what_somebody_may_look_for(void **state)
     assert_int_equal(lane, 1);
     assert_int_equal(position, 8);
     assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 4, &found), HDI_LOGGED_YES);
-    /* What fails and is submitted later changes nothing about that. */
+    /* Later failures and submissions do not change that. */
     reach(f, 0, 20, 20);
     add(f, 15, 15, 2);
     reach(f, 1, 30, 8);
@@ -287,7 +290,7 @@ static void the_log_keeps_what_somebody_may_look_for(void **state)
     assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 15, &found), HDI_LOGGED_YES);
     assert_int_equal(code_at(f, 4), 1);
     assert_int_equal(code_at(f, 15), 2);
-    /* A lane that is lost has no end until it comes back. */
+    /* The failure of a lost lane is open until the lane comes back. */
     add(f, 21, UINT64_MAX, 3);
     reach(f, 1, 30, 30);
     assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);

@@ -1,4 +1,5 @@
-/* test_kernel_time.c - how long kernels take, as seen from an engine that has other lanes to visit. The device and the engine are played here.
+/* test_kernel_time.c - how long kernels take, as measured by an engine that also visits other
+ * lanes. The test simulates device and engine.
  *
  * Promise: The estimate of a kernel's time follows the device, whatever else the engine visits.
  *
@@ -15,19 +16,19 @@ enum { LANES_MOST = 16, BURST = 256, ROUNDS = 40, CHAIN_MOST = 16 };
 typedef struct lane {
     hdi_kernel_time timing;
     hdi_kernel_time_signal signal;
-    uint32_t left;   /* launches of the burst that the device was not given */
-    uint32_t grown;  /* launches of the chain before, twice */
-    int64_t free_at; /* when the device has finished what it was given */
-    int64_t end;     /* when the signal has been passed; 0: there is none */
+    uint32_t left;   /* launches of the burst not yet given to the device */
+    uint32_t grown;  /* twice the launches of the previous chain */
+    int64_t free_at; /* when the device finishes its work */
+    int64_t end;     /* when the signal is passed; 0: no signal */
     int rounds;
 } lane;
 
 typedef struct play {
     lane lanes[LANES_MOST];
     uint32_t count, turn;
-    int64_t now, kernel_ns, set_ns; /* the last: to fill a node */
+    int64_t now, kernel_ns, set_ns; /* set_ns: time to fill a node */
     uint64_t launches;
-    int64_t longest; /* chain, on the device, in the second half of the rounds */
+    int64_t longest; /* longest time of a chain on the device, in the second half of the rounds */
 } play;
 
 static uint32_t length_of(const lane *l)
@@ -39,7 +40,7 @@ static uint32_t length_of(const lane *l)
     return (uint32_t)1 << (31 - __builtin_clz(most));
 }
 
-/* A chain of the lane. */
+/* Gives a chain of the lane to the device. */
 static void give(play *p, lane *l)
 {
     uint32_t n = length_of(l);
@@ -62,7 +63,7 @@ static void give(play *p, lane *l)
     }
 }
 
-/* The next lane that has something to issue. */
+/* Visits the next lane that has launches to issue. */
 static void visit(play *p)
 {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -105,8 +106,8 @@ static play run(uint32_t lanes, int64_t kernel_ns, int64_t set_ns)
     return p;
 }
 
-/* However many lanes an engine visits: its visits of other lanes do not look like slow kernels.
- * Nor do the last launches of a burst, behind longer chains. */
+/* An engine's visits of other lanes never look like slow kernels, whatever their number. Nor do the
+ * last launches of a burst, behind longer chains. */
 static void kernels_take_what_they_take(void **state)
 {
     (void)state;
@@ -128,7 +129,8 @@ static void kernels_take_what_they_take(void **state)
     }
 }
 
-/* An engine that is slow by itself, so that lanes wait long for their turns, does not become slower still by short chains. */
+/* If the engine itself is slow and lanes wait long for their turns, chains stay long, or it would
+ * be slower still. */
 static void a_slow_engine_keeps_chains_long(void **state)
 {
     (void)state;
@@ -142,7 +144,7 @@ static void a_slow_engine_keeps_chains_long(void **state)
     }
 }
 
-/* Kernels that take longer than those before are noticed within a few bursts, shorter ones some time later. */
+/* The estimate follows slower kernels within a few bursts, faster ones some time later. */
 static void it_follows_the_kernels(void **state)
 {
     (void)state;
@@ -163,7 +165,8 @@ static void it_follows_the_kernels(void **state)
     assert_true(p.lanes[0].timing.kernel_ns < 3000);
 }
 
-/* A signal behind something else than launches does not count, and no stretch begins in front of it. */
+/* A signal behind other work than launches does not count, and no measurement starts in front of
+ * it. */
 static void only_launches_count(void **state)
 {
     (void)state;

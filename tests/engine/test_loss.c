@@ -1,20 +1,20 @@
-/* test_loss.c - what a loss leaves in a device's channel:
+/* test_loss.c - a device's channel after a loss:
  *   - a half-written failure record holds up no thread
  *   - a lane with nothing unfinished keeps no record
- *   - what was unfinished stays lost
+ *   - unfinished operations stay lost
  *   - a reactivated lane has waited for no thread
  *
- * Threads: one. One case has a second thread, which reads records under the order lock. There is no engine: the cases write what one
- * would have written.
+ * Threads: one. One case uses a second thread, which reads records under the order lock. No engine
+ * runs: the cases write to the channel instead.
  *
- * Promise: After a loss unfinished operations stay lost, and half-written records hold up no reader.
+ * Promise: After a loss unfinished operations stay lost; half-written records hold up no reader.
  */
 #include "lost_device.h"
 
 #include <pthread.h>
 #include <time.h>
 
-/* So many operations of one slot more, of which the engine has finished the first ones. */
+/* Submits `count` operations of one slot, and marks the first `finished` of all as finished. */
 static void submit(hd_lane *lane, uint64_t count, uint64_t finished)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -52,7 +52,7 @@ static void short_sleep(void)
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* Waits until the reader makes no more rounds: then it has the lock, and will not give it back. */
+/* Waits until the reader stops: then it holds the lock and will not release it. */
 static void settle(reader *r)
 {
     unsigned before = atomic_load(&r->rounds);
@@ -76,7 +76,7 @@ static void a_half_written_record_does_not_hold_up_a_loss(void **state)
     while (atomic_load(&r.rounds) == 0) {
         short_sleep();
     }
-    atomic_fetch_add(&lane->shared->failure_changes, 1); /* here the worker was killed */
+    atomic_fetch_add(&lane->shared->failure_changes, 1); /* as if the worker was killed here */
     settle(&r);
     hdi_device_lose(&f->devices[0], HDI_GONE_SIGNAL - 9);
     atomic_store(&r.stop, true);

@@ -1,4 +1,5 @@
-/* test_port.c - the local port over the host provider: facts, memory, sharing it, pinning, modules and kernels.
+/* test_port.c - the local port over the host provider: facts, memory, sharing it, pinning, modules
+ * and kernels.
  *
  * Promise: The local port does each request with its device's context current.
  *
@@ -61,6 +62,40 @@ static void tells_the_drivers_facts(void **unused)
 
 /* ---- memory ---- */
 
+/* Mappings that are made, moved and ended together, with their memory. */
+static void moves_mappings(void **unused)
+{
+    (void)unused;
+    begin("");
+    hdi_port *p = ports[0];
+    trap.expected = contexts[0];
+    uint64_t a, all = memory_free(0);
+    OK(p->calls->reserve(p, 0, 16 * GRANULE, &a));
+    OK(p->calls->map_each(p, a, 4 * GRANULE, GRANULE));
+    assert_int_equal(memory_free(0), all - 4 * GRANULE);
+    for (uint32_t i = 0; i < 4; i++) {
+        words(a)[i * GRANULE / 4] = i + 1;
+    }
+    assert_answer(p->calls->map_each(p, a + 4 * GRANULE, 3 * GRANULE, 2 * GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__);
+    assert_answer(p->calls->map_each(p, a + 3 * GRANULE, 2 * GRANULE, GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__);
+    assert_answer(p->calls->move(p, a + 3 * GRANULE, a + 8 * GRANULE, 2 * GRANULE), HDCU_ERROR_NOT_MAPPED, __LINE__);
+    OK(p->calls->move(p, a + GRANULE, a + 8 * GRANULE, 3 * GRANULE));
+    assert_int_equal(memory_free(0), all - 4 * GRANULE);
+    assert_int_equal(words(a)[0], 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(words(a)[(8 + i) * GRANULE / 4], i + 2);
+    }
+    /* onto an existing mapping: the memory that was to move is given back */
+    assert_answer(p->calls->move(p, a + 9 * GRANULE, a + 7 * GRANULE, 2 * GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__);
+    assert_int_equal(memory_free(0), all - 2 * GRANULE);
+    OK(p->calls->map_each(p, a + 9 * GRANULE, 6 * GRANULE, 2 * GRANULE));
+    OK(p->calls->unmap(p, a + 8 * GRANULE, 7 * GRANULE));
+    assert_int_equal(memory_free(0), all - GRANULE);
+    OK(p->calls->unreserve(p, a, 16 * GRANULE));
+    assert_int_equal(memory_free(0), all);
+    end();
+}
+
 static void maps_and_unmaps(void **unused)
 {
     (void)unused;
@@ -78,10 +113,12 @@ static void maps_and_unmaps(void **unused)
     words(a)[GRANULE / 4] = 2;
     words(b)[0] = 3;
 
-    assert_answer(p->calls->map(p, a, GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__); /* taken */
+    /* the range is mapped already */
+    assert_answer(p->calls->map(p, a, GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__);
     assert_answer(p->calls->map(p, 12345 * GRANULE, GRANULE), HDCU_ERROR_INVALID_VALUE, __LINE__);
     assert_answer(p->calls->map(p, a + 3 * GRANULE, 64 << 20), HDCU_ERROR_OUT_OF_MEMORY, __LINE__);
-    assert_answer(p->calls->unmap(p, a + GRANULE, GRANULE), HDCU_ERROR_NOT_MAPPED, __LINE__); /* half of it */
+    /* half of a mapping */
+    assert_answer(p->calls->unmap(p, a + GRANULE, GRANULE), HDCU_ERROR_NOT_MAPPED, __LINE__);
     assert_int_equal(memory_free(0), all - 4 * GRANULE);
 
     OK(p->calls->unmap(p, a + GRANULE, 2 * GRANULE));
@@ -89,7 +126,7 @@ static void maps_and_unmaps(void **unused)
     assert_int_equal(memory_free(0), all - 2 * GRANULE);
     assert_int_equal(words(a)[GRANULE / 4 - 1], 1);
     OK(p->calls->map(p, a + GRANULE, GRANULE));
-    assert_int_equal(words(a)[GRANULE / 4], 0); /* other memory */
+    assert_int_equal(words(a)[GRANULE / 4], 0); /* new memory */
 
     OK(p->calls->unreserve(p, a, 4 * GRANULE));
     assert_int_equal(memory_free(0), all - GRANULE);
@@ -98,7 +135,7 @@ static void maps_and_unmaps(void **unused)
     OK(p->calls->unreserve(p, b, 4 * GRANULE));
     assert_int_equal(memory_free(0), all);
 
-    /* the place that was just free is as good as any */
+    /* any address range may follow, also the one just freed */
     uint64_t again = 0;
     OK(p->calls->reserve(p, b, 4 * GRANULE, &again));
     assert_true(again != 0 && again % GRANULE == 0);
@@ -162,7 +199,7 @@ static void hands_memory_over(void **unused)
     assert_int_equal(words(a)[5], 18);
     assert_int_equal(memory_free(1), free_other); /* charged to its owner */
 
-    /* it lives as long as one port has it */
+    /* it lives until both ports have unmapped it */
     OK(owner->calls->unmap(owner, a, GRANULE));
     assert_int_equal(words(b + GRANULE)[5], 18);
     OK(other->calls->unmap(other, b + GRANULE, GRANULE));
@@ -199,7 +236,7 @@ static void pins_and_unpins(void **unused)
     set_trap("cuMemHostGetDevicePointer", 1, false, HDCU_ERROR_UNKNOWN);
     assert_answer(p->calls->pin(p, shm.base, shm.bytes, shm.descriptor, &address), HDCU_ERROR_UNKNOWN, __LINE__);
     assert_answer(p->calls->unpin(p, shm.base, shm.bytes), HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, __LINE__);
-    /* without its context, too */
+    /* also without a context */
     OK(p->calls->pin(p, shm.base, shm.bytes, shm.descriptor, &address));
     trap.expected = NULL;
     set_trap("cuCtxGetCurrent", 1, false, HDCU_ERROR_UNKNOWN);
@@ -229,7 +266,9 @@ static void makes_lanes_of_its_engine(void **unused)
     device->context = contexts[2];
     engine->device = device;
     assert_ok(hdi_channel_create(64, &device->channel));
-    atomic_store(&device->channel.lanes[7].done, 41); /* by an engine before this one */
+    engine->shared = device->channel.engine;
+    atomic_store(&device->channel.lanes[7].done, 41); /* by an earlier engine */
+    atomic_store(&device->channel.lanes[7].head, 43);
     hdi_port *p = ports[2];
     trap.expected = contexts[2];
     hdi_local_port_set_engine(p, engine);
@@ -241,6 +280,11 @@ static void makes_lanes_of_its_engine(void **unused)
     assert_true(engine->streams[7].sticky_failure);
     assert_int_equal(engine->streams[7].issued, 41);
     assert_false(atomic_load(&engine->streams[8].made));
+    /* rung for the commands left in the lane */
+    assert_int_equal(atomic_load(&engine->shared->doorbell), 1);
+    OK(p->calls->lane(p, 8, true));
+    assert_int_equal(atomic_load(&engine->shared->doorbell), 1);
+    assert_int_equal(real->cuStreamDestroy(engine->streams[8].handle), 0);
     assert_int_equal(real->cuStreamDestroy(engine->streams[7].handle), 0);
     hdi_channel_release(&device->channel);
     free(engine);
@@ -250,7 +294,7 @@ static void makes_lanes_of_its_engine(void **unused)
 
 /* ---- code ---- */
 
-/* Runs add(y, 3, 8) by the function that the table has for the kernel's number. */
+/* Runs add(y, 3, 8) with the table's function for this kernel number. */
 static void run_add(int device, uint32_t number, uint64_t y)
 {
     uint32_t value = 3, n = 8;
@@ -271,20 +315,23 @@ static void loads_code_and_finds_kernels(void **unused)
     hdi_code code = read_image();
     hdi_port *p = ports[1];
     trap.expected = contexts[1];
-    const uint32_t number = 3 * HDI_KERNEL_CHUNK + 2; /* in a chunk that was not made */
+    const uint32_t number = 3 * HDI_KERNEL_CHUNK + 2; /* in a chunk that does not exist yet */
     static char log[HDI_CODE_LOG_BYTES];
     static hdi_kernel_facts k;
     uint64_t module = 0;
     OK(p->calls->load(p, &code, &module, log));
     assert_true(module != 0);
 
-    OK(p->calls->kernel(p, module, "add", number, &k));
+    OK(p->calls->kernel(p, module, "add", number, true, &k));
     assert_int_equal(k.max_threads, 1024);
     assert_int_equal(k.static_shared, 0);
     assert_int_equal(k.n_params, 3);
     assert_int_equal(k.params[1].offset, 8);
     assert_int_equal(k.params[1].size, 4);
     assert_int_equal(k.params[2].offset, 12);
+    OK(p->calls->kernel(p, module, "add", number, false, &k));
+    assert_int_equal(k.max_threads, 1024);
+    assert_int_equal(k.n_params, UINT32_MAX);
     assert_null(hdi_kernel_at(rt, number)->function[0]);
     uint64_t y;
     OK(p->calls->reserve(p, 0, GRANULE, &y));
@@ -295,16 +342,16 @@ static void loads_code_and_finds_kernels(void **unused)
 
     hdcu_function before = hdi_kernel_at(rt, number)->function[1];
     k.n_params = 77;
-    assert_answer(p->calls->kernel(p, module, "subtract", number, &k), HDCU_ERROR_NOT_FOUND, __LINE__);
+    assert_answer(p->calls->kernel(p, module, "subtract", number, true, &k), HDCU_ERROR_NOT_FOUND, __LINE__);
     assert_int_equal(k.n_params, 77);
     assert_ptr_equal(hdi_kernel_at(rt, number)->function[1], before);
     trapping.cuFuncGetParamInfo = NULL;
-    hdi_answer answer = p->calls->kernel(p, module, "bounded", number + 1, &k);
+    hdi_answer answer = p->calls->kernel(p, module, "bounded", number + 1, true, &k);
     trapping.cuFuncGetParamInfo = trapped_cuFuncGetParamInfo;
     OK(answer);
     assert_int_equal(k.max_threads, 32);
     assert_int_equal(k.n_params, UINT32_MAX);
-    assert_answer(p->calls->kernel(p, module, "add", HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS, &k),
+    assert_answer(p->calls->kernel(p, module, "add", HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS, true, &k),
                   HDCU_ERROR_OUT_OF_MEMORY, __LINE__);
 
     OK(p->calls->kernel_shared(p, number, 64 << 10));
@@ -323,7 +370,7 @@ static void loads_code_and_finds_kernels(void **unused)
 
     OK(p->calls->unload(p, module));
     assert_answer(p->calls->unload(p, module), HDCU_ERROR_INVALID_HANDLE, __LINE__);
-    image[18] = 0x7f; /* not for this processor any more */
+    image[18] = 0x7f; /* makes it an image for another processor */
     uint64_t none = 5;
     assert_answer(p->calls->load(p, &code, &none, log), HDCU_ERROR_INVALID_IMAGE, __LINE__);
     assert_contains(log, "not a shared object for this processor");
@@ -363,13 +410,10 @@ static void threads_make_one_table(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_the_drivers_facts),
-        cmocka_unit_test(maps_and_unmaps),
-        cmocka_unit_test(grants_to_the_runtimes_devices),
-        cmocka_unit_test(hands_memory_over),
-        cmocka_unit_test(pins_and_unpins),
-        cmocka_unit_test(makes_lanes_of_its_engine),
-        cmocka_unit_test(loads_code_and_finds_kernels),
+        cmocka_unit_test(tells_the_drivers_facts),   cmocka_unit_test(moves_mappings),
+        cmocka_unit_test(maps_and_unmaps),           cmocka_unit_test(grants_to_the_runtimes_devices),
+        cmocka_unit_test(hands_memory_over),         cmocka_unit_test(pins_and_unpins),
+        cmocka_unit_test(makes_lanes_of_its_engine), cmocka_unit_test(loads_code_and_finds_kernels),
         cmocka_unit_test(threads_make_one_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

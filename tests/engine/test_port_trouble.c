@@ -1,23 +1,23 @@
-/* test_port_trouble.c - the local port when the driver fails: each call in turn, and what then cannot be undone; and threads that share
- * a port.
+/* test_port_trouble.c - the local port when the driver fails: each call in turn, failures to undo,
+ * and threads that share a port.
  *
  * Promise: A failed port request leaves nothing behind, and the next request works.
  *
  * Threads: the main one, and those of the last case. Locks: none.
- * Always: a failed call leaves nothing behind that is not kept in mind, and the next one works.
+ * Always: the port remembers whatever a failed call leaves behind, and the next call works.
  */
 #include "port_tools.h"
 
 /* ---- failures ---- */
 
-/* What one use of everything got hold of. */
+/* The resources that use_everything got. */
 typedef struct uses {
     uint64_t at, there, module;
     int file;
     bool pinned;
 } uses;
 
-/* One use of everything, until something fails: the answer of that. */
+/* Uses every call once until one fails, and returns its answer. */
 static hdi_answer use_everything(const hdi_shm *shm, const hdi_code *code, uses *u)
 {
     static char log[HDI_CODE_LOG_BYTES];
@@ -41,7 +41,7 @@ static hdi_answer use_everything(const hdi_shm *shm, const hdi_code *code, uses 
     NEXT(other->calls->reserve(other, 0, GRANULE, &u->there))
     NEXT(other->calls->import(other, u->file, u->there, GRANULE))
     NEXT(p->calls->load(p, code, &u->module, log))
-    NEXT(p->calls->kernel(p, u->module, "add", 1, &k))
+    NEXT(p->calls->kernel(p, u->module, "add", 1, true, &k))
     NEXT(p->calls->kernel_shared(p, 1, 1000))
     NEXT(p->calls->global(p, u->module, "total", &place))
     NEXT(p->calls->unmap(p, u->at + GRANULE, GRANULE))
@@ -50,7 +50,7 @@ static hdi_answer use_everything(const hdi_shm *shm, const hdi_code *code, uses 
     return answer;
 }
 
-/* Gives all of it back, now that the driver works. */
+/* Gives everything back, once the driver works again. */
 static void give_back(const hdi_shm *shm, const uses *u)
 {
     hdi_port *p = ports[0], *other = ports[1];
@@ -86,12 +86,12 @@ static void any_call_may_fail(void **unused)
             bool hit = trap.failed != NULL;
             set_trap(NULL, 0, false, 0);
             if (for_good) {
-                assert_int_equal(real->cuCtxSetCurrent(NULL), 0); /* which the port could not do */
+                assert_int_equal(real->cuCtxSetCurrent(NULL), 0); /* the port could not do it */
             }
             assert_true(hdi_answered(answer) || (hit && answer.code == HDCU_ERROR_ILLEGAL_ADDRESS));
             assert_true(hdi_answered(answer) || strncmp(answer.call, "cu", 2) == 0);
             give_back(&shm, &u);
-            /* whatever could not be undone is, before anything more is mapped */
+            /* the port undoes the rest before it maps anything more */
             for (int i = 0; i < 2; i++) {
                 uint64_t at;
                 OK(ports[i]->calls->reserve(ports[i], 0, GRANULE, &at));
@@ -122,14 +122,14 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     assert_answer(p->calls->unmap(p, at, GRANULE), HDCU_ERROR_UNKNOWN, __LINE__);
     int file = -1;
     assert_answer(p->calls->export(p, at, GRANULE, &file), HDCU_ERROR_NOT_MAPPED, __LINE__);
-    /* nothing is mapped before it is gone */
+    /* nothing is mapped while the failed mapping remains */
     assert_answer(p->calls->map(p, at + GRANULE, GRANULE), HDCU_ERROR_UNKNOWN, __LINE__);
     assert_int_equal(memory_free(0), all - GRANULE);
     set_trap(NULL, 0, false, 0);
     OK(p->calls->map(p, at, GRANULE));
     assert_int_equal(memory_free(0), all - GRANULE);
 
-    /* a repeated unmap does it, too */
+    /* repeating the unmap also removes it */
     set_trap("cuMemUnmap", 1, false, HDCU_ERROR_UNKNOWN);
     assert_answer(p->calls->unmap(p, at, GRANULE), HDCU_ERROR_UNKNOWN, __LINE__);
     assert_int_equal(memory_free(0), all - GRANULE);
@@ -144,7 +144,7 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     assert_string_equal(answer.call, "cuMemRelease");
     assert_int_equal(memory_free(0), all);
 
-    /* and so does giving the range back */
+    /* so does giving the range back */
     set_trap("cuMemSetAccess", 1, false, HDCU_ERROR_UNKNOWN);
     assert_answer(p->calls->map(p, at, GRANULE), HDCU_ERROR_UNKNOWN, __LINE__);
     assert_int_equal(memory_free(0), all);
@@ -157,7 +157,7 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     OK(p->calls->unreserve(p, at, 2 * GRANULE));
     assert_int_equal(memory_free(0), all);
 
-    /* giving back goes on past failures and returns the first one */
+    /* giving back continues after failures and returns the first one */
     OK(p->calls->reserve(p, 0, 3 * GRANULE, &at));
     for (uint64_t i = 0; i < 3; i++) {
         OK(p->calls->map(p, at + i * GRANULE, GRANULE));

@@ -1,6 +1,7 @@
-/* test_registry.c - a visitor of a runtime does not hold up calls on another runtime, and hd_close waits for it.
+/* test_registry.c - a visitor of a runtime does not delay calls on other runtimes, and hd_close
+ * waits for it.
  *
- * Promise: Visiting a runtime delays no other runtime, and hd_close waits for the visitor. Asking whether one is open takes no lock.
+ * Promise: Visiting a runtime delays no other, hd_close waits for it; asking if open takes no lock.
  * Threads: two.
  */
 #include "support/check.h"
@@ -48,7 +49,7 @@ static hd_runtime *opened(void)
     return rt;
 }
 
-/* Returns when the visitor is inside. */
+/* Returns once the visitor is inside. */
 static void begin(visit *v, hd_runtime *rt)
 {
     v->runtime = rt;
@@ -93,7 +94,7 @@ static void nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-/* Lets the visitor go once the runtime can no longer be found. */
+/* Lets the visitor go once the runtime is out of the registry. */
 static void *lets_go(void *context)
 {
     visit *v = context;
@@ -120,7 +121,8 @@ static void removing_waits_for_visitors(void **state)
     free(rt);
 }
 
-/* ---- a thread that asks while the registry is locked: the library's handler of fork() locks it, and comes before this program's ---- */
+/* ---- a thread that asks while the registry is locked: the library's fork handler locks it before
+ * this program's handler runs ---- */
 
 typedef struct question {
     hd_runtime *open, *closed;
@@ -128,7 +130,7 @@ typedef struct question {
     bool found[3];
 } question;
 
-static question *at_fork; /* NULL: nothing is asked */
+static question *at_fork; /* NULL: ask nothing */
 
 static void *answers(void *context)
 {
@@ -152,7 +154,7 @@ static void before_fork(void)
     sem_post(&at_fork->asked);
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += 60; /* only where there is no answer */
+    limit.tv_sec += 60; /* reached only without an answer */
     has_answer = sem_timedwait(&at_fork->answered, &limit) == 0;
 }
 
@@ -160,7 +162,7 @@ static void asking_takes_no_lock(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    skip(); /* there no other thread goes on while a process is forked */
+    skip(); /* it stops all other threads during a fork */
 #endif
     question q = {.open = opened(), .closed = opened()};
     assert_true(hdi_runtime_remove(q.closed));
@@ -188,7 +190,8 @@ static void asking_takes_no_lock(void **state)
 
 int main(void)
 {
-    pthread_atfork(before_fork, NULL, NULL); /* before the library's */
+    /* registered before the library's handler, so it runs after that */
+    pthread_atfork(before_fork, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_visit_holds_nobody_up),
         cmocka_unit_test(removing_waits_for_visitors),

@@ -1,10 +1,12 @@
-/* test_schedule.c - lanes with little to do come before lanes with much, and no lane starves. Counted are the launches of flooding lanes that
- * are given to the driver between a launch of another lane and its own turn.
+/* test_schedule.c - lanes with little work go before lanes with much, and no lane starves. The test
+ * counts launches of flooding lanes that the driver gets between another lane's launch and its
+ * turn.
  *
- * Promise: A lane with little to do waits for a bounded number of other launches, and no lane starves.
+ * Promise: A lane with little to do waits for a bounded number of launches, and no lane starves.
  *
- * Threads: the main one, the device's engine, one that always waits. Locks: `gate`, which the engine is held up at inside the driver.
- * Always: nothing is timed; what is counted is what the engine does while it is known to be busy.
+ * Threads: the main one, the device's engine, one that always waits. Locks: `gate`, which holds up
+ * the engine inside the driver.
+ * Always: nothing is timed; the test counts the engine's calls while it is known to be busy.
  */
 #include "support/check.h"
 
@@ -18,9 +20,10 @@
 enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 40 };
 
 static _Atomic uint64_t floods, bystanders,
-    floods_before; /* given to the driver; of the former, before the last of the latter */
+    /* launches given to the driver; floods_before: floods before the last bystander */
+    floods_before;
 
-/* A kernel is about to be given to the driver: the size of its grid shows whose it is. */
+/* Counts a kernel that the driver is about to get. Its grid shows which lane it belongs to. */
 static void given(unsigned grid)
 {
     if (grid == BYSTANDER) {
@@ -75,7 +78,8 @@ static void make(lane *l)
 
 static hd_ticket launch(const lane *l, uint32_t grid)
 {
-    static _Atomic uint32_t value; /* another one in each launch, so that every node of a chain has to be set */
+    /* differs in each launch, so that every node of a chain must be set */
+    static _Atomic uint32_t value;
     hd_ticket ticket;
     hd_arg args[] = {hd_out(l->y), hd_u64(16), hd_u32(value++)};
     assert_ok(hd_launch(l->lane, kernels.fill, conf_dims(grid, 1, 1), conf_dims(1, 1, 1), 0, args, 3, &ticket));
@@ -102,7 +106,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* `n` lanes have more than a visit's worth each, and the engine is held up in the first launch of one of them. Then comes the other lane. */
+/* Gives `n` lanes more work than one visit each, and holds up the engine in the first launch of
+ * one. Then the other lane submits. */
 static uint64_t floods_between(int n)
 {
     set_gate(true);
@@ -131,7 +136,7 @@ static void a_lane_with_little_to_do_waits_for_one_visit(void **state)
         for (int round = 0; round < ROUNDS; round++) {
             uint64_t between = floods_between(counts[c]);
             if (between > BOUND) {
-                fail_msg("%d flooding lanes: %llu launches of theirs before the other lane's", counts[c],
+                fail_msg("%d flooding lanes: %llu of their launches before the one of the other lane", counts[c],
                          (unsigned long long)between);
             }
         }
@@ -149,7 +154,8 @@ static void *wait_for_ever(void *unused)
     return NULL;
 }
 
-/* There are full lanes, of which a thread waits for one all the time. Another lane always has one launch and a thread that waits for it. */
+/* A thread always waits for one of several full lanes. Another lane always has one launch, and a
+ * thread that waits for it. */
 static void no_lane_starves(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_suspects.c - which operations a loss is attributed to: those that may have been under way, kernels first, through waits. Also what
- * becomes of each unfinished operation's ticket.
+/* test_suspects.c - the operations that a loss blames: those that may have been under way, kernels
+ * first, through waits. Also the tickets of all unfinished operations.
  *
  * Promise: A loss names exactly the operations that may have been under way.
  * Threads: one. Locks: none.
  *
- * Always: there is no engine, so the cases define exactly how far each lane was.
+ * Always: no engine runs, so the cases define exactly how far each lane is.
  */
 #include "lost_device.h"
 
@@ -28,7 +28,7 @@ static void await(hd_lane *lane, const hd_lane *other, uint64_t position)
     hdi_lane_push(lane, &c);
 }
 
-/* The engine has given so much to the driver, and seen so much end. */
+/* Sets the positions up to which the driver got the lane's work, and the engine saw it end. */
 static void is_at(hd_lane *lane, uint64_t issued, uint64_t done)
 {
     atomic_store(&lane->shared->issued, issued);
@@ -36,7 +36,7 @@ static void is_at(hd_lane *lane, uint64_t issued, uint64_t done)
     atomic_store(&lane->device->channel.flags[lane->number].position, (uint32_t)done);
 }
 
-/* The failure of a position: which operation it blames, and words that its message must have. */
+/* Checks the failure of a position: the operation that it blames, and words of its message. */
 static void told(fixture *f, const hd_lane *of, uint64_t position, const hd_lane *lane, uint64_t ticket,
                  const char *operation, const char *text)
 {
@@ -71,7 +71,12 @@ static void the_only_kernel_is_named_and_no_copy(void **state)
     not_told("copy");
     told(f, b, 2, b, 1, "launch", "; this operation came behind it");
     told(f, a, 1, b, 1, "launch", "; this operation was under way, too");
-    told(f, a, 9, b, 1, "launch", "; this operation was never started"); /* what is submitted later */
+    told(f, a, 9, b, 1, "launch", "; this operation was never started"); /* submitted later */
+    /* a refused call is no operation */
+    for (int i = 0; i < 2; i++) {
+        assert_status(hdi_lane_refuses(&f->lanes[0][i]), HD_ERROR_DEVICE_LOST);
+        not_told("this operation");
+    }
 }
 
 static void what_was_seen_to_end_is_not_named(void **state)
@@ -84,7 +89,8 @@ static void what_was_seen_to_end_is_not_named(void **state)
     }
     is_at(a, 4, 1);
     is_at(b, 4, 4);
-    atomic_store(&f->devices[0].channel.flags[0].position, 2); /* set by the device, and the engine had not looked */
+    /* set by the device, not yet read by the engine */
+    atomic_store(&f->devices[0].channel.flags[0].position, 2);
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
     told(f, a, 4, a, 3, "launch", "it is one of the 2 launches under way there: kernel '?' (lane 0, ticket 3), kernel");
     not_told("lane 1");
@@ -100,7 +106,7 @@ static void what_had_not_begun_is_not_named(void **state)
         launch(a, i);
     }
     is_at(a, 4, 0);
-    atomic_store(&a->shared->begun, 2); /* a point stands there that was not passed */
+    atomic_store(&a->shared->begun, 2); /* the point at this position was not passed */
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
     told(f, a, 2, a, 1, "launch", "it is one of the 2 launches");
     not_told("never started");
@@ -127,7 +133,7 @@ static void lanes_that_wait_in_turn_come_to_an_end(void **state)
 {
     fixture *f = *state;
     hd_lane *a = &f->lanes[0][0], *b = &f->lanes[0][1];
-    await(a, b, 2); /* no application writes this, a worker that writes anywhere may */
+    await(a, b, 2); /* no application writes this, but a worker with stray writes may */
     launch(a, 1);
     await(b, a, 2);
     launch(b, 2);
@@ -153,7 +159,7 @@ static void more_kernels_than_there_is_room_for_are_counted(void **state)
     told(f, a, 20, a, 1, "launch", "it is one of the 22 launches under way there: kernel '?' (lane 0, ticket 1), ");
     assert_message_has(" more");
     told(f, b, 2, b, 1, "launch",
-         "under way there: kernel '?' (lane 1, "); /* its own comes first, whatever else there is */
+         "under way there: kernel '?' (lane 1, "); /* its own launch comes first, in any case */
 }
 
 static void the_watchdog_knows_which_it_was(void **state)

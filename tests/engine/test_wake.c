@@ -1,9 +1,10 @@
-/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted. It is done all the same, without a
- * waiting thread, which would notify the engine again.
+/* test_wake.c - an engine falls asleep, or takes a lane off, just as something is submitted. It
+ * still does the work, although no thread waits and notifies it again.
  *
  * Promise: Work submitted while its engine falls asleep is done without a further call.
  *
- * Played here is a processor whose store becomes visible late. What a submitter stored into `head` is there when the engine's barrier is over.
+ * The test simulates a processor whose store becomes visible late: a submitter's store to `head`
+ * appears after the engine's barrier.
  *
  * Threads: the main one, a submitter, the device's engine. Locks: order locks.
  * Always: nothing is timed.
@@ -23,7 +24,8 @@ enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
 
 #define TIMEOUT_NS ((int64_t)20000000000)
 
-static _Atomic(hd_lane *) unseen; /* a command was put into its ring: it is not visible before the barrier */
+/* its ring contains a command that is invisible before the barrier */
+static _Atomic(hd_lane *) unseen;
 static _Atomic uint64_t unseen_head;
 
 void __real_hdi_biased_barrier(void);
@@ -38,15 +40,15 @@ void __wrap_hdi_biased_barrier(void)
 }
 
 typedef struct submitter {
-    hd_lane *lane, *inside; /* as the program has it, and what it leads to */
+    hd_lane *lane, *inside; /* the handle, and the lane behind it */
     hd_buffer *y;
     const conf_kernels *kernels;
     uint32_t seed;
-    int lost; /* launches that were not done in time */
+    int lost; /* launches that did not finish in time */
     int refused;
 } submitter;
 
-/* From nothing to some microseconds: about as long as the engine needs until it sleeps. */
+/* Pauses up to some microseconds: about as long as the engine needs to fall asleep. */
 static void pause_a_little(submitter *s)
 {
     s->seed = s->seed * 1664525 + 1013904223;
@@ -65,7 +67,7 @@ static void *submit(void *argument)
             return NULL;
         }
         int64_t end = hdi_clock_ns() + TIMEOUT_NS;
-        /* hd_wait would notify the engine; this only looks */
+        /* only looks, since hd_wait would notify the engine */
         while (atomic_load_explicit(&s->inside->shared->done, memory_order_acquire) < ticket.sequence) {
             hdi_spin_turn();
             if (hdi_clock_ns() > end) {
@@ -102,8 +104,8 @@ static void run(const char *settings, bool engine_fences)
     hd_close(rt);
 }
 
-/* Puts a command into the lane's ring that is not visible to other threads yet. A lane that was taken off before, since this thread had no processor
- * for long, is made active again, as every submitter does. */
+/* Puts a command into the lane's ring that other threads cannot see yet. If the lane was taken off,
+ * because this thread got no processor for long, activates it again, as every submitter does. */
 static void submit_unseen(hd_lane *lane)
 {
     hdi_engine_shared *engine = lane->device->channel.engine;
@@ -113,14 +115,14 @@ static void submit_unseen(hd_lane *lane)
     lane->head++;
     atomic_store(&lane->submitted, lane->head);
     atomic_store(&unseen_head, lane->head);
-    atomic_store(&unseen, lane); /* from here on it may be seen */
+    atomic_store(&unseen, lane); /* visible from here on, after a barrier */
     if (!(atomic_load(&engine->active[lane->number / 64]) & bit)) {
         hdi_engine_notify(engine, lane->number);
     }
     hdi_lock_release(&lane->device->order);
 }
 
-/* The submitter found the lane active and the engine awake, and does not notify it again. */
+/* The submitter found the lane active and the engine awake, so it does not notify the engine. */
 static void becomes_visible(const char *settings, bool rings)
 {
     hd_runtime *rt;
@@ -131,13 +133,14 @@ static void becomes_visible(const char *settings, bool rings)
     hd_buffer *y;
     assert_ok(hd_alloc(lane, 64, &y));
     for (int i = 0; i < 20; i++) {
-        /* The lane is active. */
+        /* This makes the lane active. */
         hd_arg args[] = {hd_out(y), hd_u64(16), hd_u32(1)};
         assert_ok(hd_launch(lane, kernels.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, NULL));
         assert_ok(hd_lane_wait(lane, HD_FOREVER));
         submit_unseen(inside);
         if (rings) {
-            hdi_engine_ring(inside->device->channel.engine); /* it was asleep already: it is to fall asleep anew */
+            /* wakes an engine that already slept, so that it falls asleep again */
+            hdi_engine_ring(inside->device->channel.engine);
         }
         int64_t end = hdi_clock_ns() + TIMEOUT_NS;
         while (atomic_load(&inside->shared->done) < inside->head) {
@@ -152,12 +155,12 @@ static void what_is_seen_at_the_barrier_is_done(void **state)
 {
     (void)state;
     if (hdi_biased_fenced()) {
-        skip(); /* submitters fence here, and there is no barrier */
+        skip(); /* submitters fence here, so there is no barrier */
     }
     becomes_visible("driver=host placement=thread host_devices=1 chains=0 spin_us=0", true);
 }
 
-/* While the engine does not sleep. */
+/* The engine stays awake. */
 static void what_is_seen_when_a_lane_is_taken_off_is_done(void **state)
 {
     (void)state;

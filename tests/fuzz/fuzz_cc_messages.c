@@ -1,7 +1,9 @@
-/* fuzz_cc_messages.c - output of compilers and linkers, and PTX that they made, on the way into the messages of `heddle cc`.
+/* fuzz_cc_messages.c - passes output of compilers and linkers, and their PTX, through the code that
+ * makes the messages of `heddle cc`.
  *
- * An input: two bytes for the length of a source, the source, and the output about it. The output is looked at as PTX, too. What is printed goes into
- * a file, of which every line of the tool's own has to be in order.
+ * An input: two bytes for the length of a source, the source, and the output about it. The output
+ * also serves as PTX. The printed text goes into a file, and each of the tool's own lines in it is
+ * checked.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -12,7 +14,7 @@
 #include <unistd.h>
 #include "cli/cc_messages.h"
 
-static int taken, terminal; /* descriptors: what takes stderr in, and what it was before */
+static int taken, terminal; /* descriptors: the file that replaces stderr, and the original */
 
 static void take_in(void)
 {
@@ -25,7 +27,7 @@ static void take_in(void)
     fuzz_check(dup2(taken, STDERR_FILENO) == STDERR_FILENO);
 }
 
-/* What was printed; to be freed. */
+/* Returns the printed text. The caller frees it. */
 static char *let_go(size_t *bytes)
 {
     fflush(stderr);
@@ -42,7 +44,7 @@ static char *let_go(size_t *bytes)
     return text;
 }
 
-/* Whole lines, no more of them than a program of a screen or two has where the cause is known. */
+/* Checks that the text consists of whole lines, and contains some if the cause is known. */
 static void check_printed(const char *text, size_t bytes, bool known)
 {
     fuzz_check(bytes == 0 || text[bytes - 1] == '\n');
@@ -62,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/source.c", fuzz_folder());
     char *said = fuzz_text(in.at, in.left);
-    void *ptx = fuzz_copy(in.at, in.left); /* without an end */
+    void *ptx = fuzz_copy(in.at, in.left); /* without a terminating zero */
     take_in();
     const char *const sources[] = {path, NULL};
     bool wrong = false;

@@ -1,4 +1,5 @@
-/* fuzz_devices.c - the option devices: what is accepted names devices that there are, each once; the rest is refused.
+/* fuzz_devices.c - the option devices: an accepted list names existing devices, each once; other
+ * lists are refused.
  *
  * An input: a byte for the number of devices, then the list.
  * Threads: one. Locks: none.
@@ -10,13 +11,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     fuzz_input in = {input, bytes};
-    int count = (int)fuzz_take(&in, 1) * 5, n = 0, ordinals[HDI_DEVICES_MAX]; /* also more than can be named */
+    /* also more devices than can be named */
+    int count = (int)fuzz_take(&in, 1) * 5, n = 0, ordinals[HDI_DEVICES_MAX];
     char *list = fuzz_text(in.at, in.left);
     hd_status status = hdi_devices_choose(list, count, ordinals, &n);
     if (status != HD_OK) {
         fuzz_check_failure(status, HD_ERROR_OPTION, HD_ERROR_NO_DEVICE);
     } else {
-        bool all = strcmp(list, "all") == 0; /* which may be none */
+        bool all = strcmp(list, "all") == 0; /* accepts no devices, too */
         fuzz_check(n <= HDI_DEVICES_MAX && (n > 0 || (all && count == 0)));
         for (int i = 0; i < n; i++) {
             fuzz_check(ordinals[i] >= 0 && ordinals[i] < count);

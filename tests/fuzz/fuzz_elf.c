@@ -1,4 +1,4 @@
-/* fuzz_elf.c - CPU code: whether a file is a shared object, and which kernels it describes.
+/* fuzz_elf.c - CPU code: detects shared objects, and lists the kernels that they describe.
  *
  * Threads: one. Locks: none.
  */

@@ -1,6 +1,7 @@
-/* fuzz_facts.c - files of /sys and /proc, which another kernel or driver may write otherwise: facts about devices and the paths between.
+/* fuzz_facts.c - files of /sys and /proc, which other kernels or drivers may write differently:
+ * facts about devices and the paths between.
  *
- * An input: files, each as a byte for which one, two bytes for its length, and its content.
+ * An input: files, each with one byte for its index, two for its length, and its content.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -38,7 +39,7 @@ static void link_to(const char *target, const char *name)
     fuzz_check(symlink(target, path) == 0);
 }
 
-/* Two devices below one bridge. */
+/* Makes two devices below one bridge. */
 static void make_tree(void)
 {
     for (int i = 0; i < FILES; i++) {
@@ -76,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
         fuzz_check(memchr(f->text, 0, sizeof f->text) != NULL && f->text[0] != 0 && p2p_state_text(f->state) != NULL);
     }
     fuzz_check(facts.path[0][1] == facts.path[1][0]);
-    for (int i = 0; i < FILES; i++) { /* the next input finds none of them */
+    for (int i = 0; i < FILES; i++) { /* so that the next input finds none of them */
         if (written[i]) {
             fuzz_write(files[i], "", 0);
         }

@@ -1,9 +1,12 @@
-/* fuzz_handshake.c - the handshake between the application and a worker, both ways. A worker answers PROBE and HELLO, and the application takes the
- * answers. Always: neither side keeps a descriptor.
+/* fuzz_handshake.c - the handshake between the application and a worker, both ways. A worker
+ * answers PROBE and HELLO, and the application reads the answers. Always: neither side leaks a
+ * descriptor.
  *
- * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one reads.
- * An input: a byte that chooses the side. For the worker then messages: each a byte of bits (how), two bytes for the length of what is the
- * input's, and that. For the application one such answer.
+ * Threads: one, which plays both sides: messages wait in the socket until the other side reads
+ * them.
+ * An input: a byte that chooses the side. For the worker, messages follow: each a byte of bits
+ * (how), two bytes for the length, and bytes of that length. For the application, one such answer
+ * follows.
  */
 #include "engine/providers.h"
 #include "fuzz.h"
@@ -12,15 +15,15 @@
 #include <unistd.h>
 #include "engine/engine.h"
 #include "simulator/simulator.h"
-#include "worker/service.c" /* its beginning alone; a good end would be the process's */
-#include "worker/workers.c" /* the handshake alone */
+#include "worker/service.c" /* only its beginning; a successful end would end this process */
+#include "worker/workers.c" /* only the handshake */
 
 enum { MESSAGES_MAX = 3 };
 enum { HELLO = 1, OTHER_LENGTH = 2, OTHER_KIND = 4, NO_DESCRIPTOR = 8, AS_IT_IS = 16 };
 
 static hdi_message m;
 
-/* Overwrites a part of the payload: two bytes are the start. */
+/* Overwrites a part of the payload, from the offset in two bytes of the input. */
 static void change(fuzz_input *in)
 {
     size_t n, at = (size_t)fuzz_take(in, 2) % sizeof m.payload;
@@ -55,7 +58,7 @@ static void make_request(uint64_t how, const hdi_channel *channel)
     }
 }
 
-/* What a worker process leaves to the system. */
+/* Frees what a worker process leaves to the system. */
 static void take_down(service *s)
 {
     hd_runtime *rt = s->rt;
@@ -113,7 +116,7 @@ static void check_worker(fuzz_input *in)
     static service s;
     s = (service){.memory_socket = ends[1], .code_socket = -1};
     bool over = false;
-    while (!begin(&s, &over) && !over) {
+    while (!service_begin(&s, &over) && !over) {
     }
     take_down(&s);
     close(ends[1]);
@@ -131,7 +134,8 @@ static void note_nothing(void *context, uint64_t connection, int code)
     (void)code;
 }
 
-/* As much of a runtime as handshake needs, whose worker has answered already. */
+/* Checks an application with the parts of a runtime that the handshake needs, whose worker already
+ * answered. */
 static void check_application(fuzz_input *in)
 {
     int memory[2], code[2];

@@ -1,6 +1,8 @@
-/* fuzz_json.c - the JSON writer: whatever strings and numbers are written with it are one document, and harmless on a terminal.
+/* fuzz_json.c - the JSON writer: any written strings and numbers form one document, which is
+ * harmless on a terminal.
  *
- * An input is a list of steps: a byte for what to write, a byte for a length, and so many bytes.
+ * An input is a list of steps: a byte for the kind of value, a byte for a length, and bytes of that
+ * length.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -74,7 +76,8 @@ static void write_one(writer *w, fuzz_input *in)
     free(text);
 }
 
-/* Whether bytes are UTF-8: no lone or missing continuations, no more bytes than needed, no surrogates. */
+/* True if the text is UTF-8: no lone or missing continuations, no more bytes than needed, no
+ * surrogates. */
 static bool is_utf8(const char *text)
 {
     for (const unsigned char *s = (const unsigned char *)text; *s != 0;) {

@@ -1,4 +1,5 @@
-/* fuzz_json_read.c - the JSON reader: what it accepts is a document for another reader, too, and is read again as the same once it was written.
+/* fuzz_json_read.c - the JSON reader: an accepted text is a document for another reader, too, and
+ * reads back the same after writing it.
  *
  * Threads: one. Locks: none.
  */
@@ -11,7 +12,7 @@
 
 enum { WRITER_DEPTH = 32 };
 
-/* Writes the value with what is in it; false: it nests deeper than the writer goes. */
+/* Writes the value with all its parts. Returns false if it nests deeper than the writer can. */
 static bool write_value(hdi_json *j, const hdi_json_value *v, int depth)
 {
     bool good = true;
@@ -46,7 +47,7 @@ static bool write_value(hdi_json *j, const hdi_json_value *v, int depth)
     return good;
 }
 
-/* The same, but for digits of a number beyond those that are written. */
+/* True if both are the same, except for digits beyond those that the writer writes. */
 static bool is_same(const hdi_json_value *a, const hdi_json_value *b)
 {
     bool same = a->kind == b->kind && a->count == b->count && (a->key == NULL) == (b->key == NULL) &&
@@ -72,7 +73,7 @@ static void check_round_trip(const hdi_json_value *root)
     fuzz_check(fclose(file) == 0);
     hdi_json_tree again;
     if (written) {
-        /* the greatest numbers may be rounded up to one that does not exist */
+        /* writing may round up the largest numbers beyond the range */
         fuzz_check(hdi_json_read(text, length, &again) || strstr(again.error, "too large"));
         fuzz_check(!again.root || is_same(root, again.root));
         hdi_json_release(&again);
@@ -83,7 +84,8 @@ static void check_round_trip(const hdi_json_value *root)
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     hdi_json_tree tree;
-    char *text = fuzz_text(input, bytes), *copy = fuzz_copy(input, bytes); /* the copy ends where its memory ends */
+    /* the copy ends with its memory */
+    char *text = fuzz_text(input, bytes), *copy = fuzz_copy(input, bytes);
     bool good = hdi_json_read(copy, bytes, &tree);
     free(copy);
     fuzz_check(good == (tree.root != NULL) && good == (tree.memory != NULL) && good == (tree.error[0] == 0));

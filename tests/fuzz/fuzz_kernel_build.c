@@ -1,6 +1,8 @@
-/* fuzz_kernel_build.c - hd_kernel_file_build: parts of a kernel file made by any compiler. What it makes can be loaded.
+/* fuzz_kernel_build.c - hd_kernel_file_build: parts of a kernel file from any compiler. The built
+ * file can be loaded.
  *
- * An input: a byte of flags, two bytes for the length of the PTX, the PTX, and an ELF file. The latter is code and descriptions alike.
+ * An input: a byte of flags, two bytes for the length of the PTX, the PTX, and an ELF file. This
+ * file serves as code and descriptions.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"

@@ -1,6 +1,8 @@
-/* fuzz_kernel_file.c - kernel files: what is accepted is inside the image, can be written again, and is loaded as its head describes it.
+/* fuzz_kernel_file.c - kernel files: everything in an accepted file lies inside the image, can be
+ * written again, and loads as its head describes it.
  *
- * Head, size and checksum are put right first, so that what is behind them is reached; an input as it is, is tried as well.
+ * Head, size and checksum are corrected first, so that the parser reaches the rest; the unchanged
+ * input is tried as well.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -15,7 +17,7 @@ static void put(unsigned char *at, size_t width, uint64_t value)
     }
 }
 
-/* Head, version, size, and the checksum of it all (file.h). */
+/* Corrects head, version, size, and the checksum of the whole image (file.h). */
 static void put_right(unsigned char *image, size_t bytes)
 {
     if (bytes < 32) {
@@ -60,7 +62,7 @@ static void check_views(const hdi_kernel_file *f, const void *image, size_t byte
     }
 }
 
-/* What was parsed, written and parsed again is the same. */
+/* Checks that a parsed file, written and parsed again, is the same. */
 static void check_round_trip(const hdi_kernel_file *f)
 {
     void *written;

@@ -7,7 +7,7 @@
 #include "kernel/describe_image.h"
 #include "kernel/names.h"
 
-/* A name is found by itself, and the parameters of a kernel lie inside its arguments. */
+/* Checks that a name finds itself, and that a kernel's parameters lie inside its arguments. */
 static void check_listed(const hdi_listed_names *names, const hdi_listed *k)
 {
     fuzz_check(strlen(k->symbol) > 0);
@@ -43,7 +43,7 @@ static void check_image(const void *bytes, size_t n)
     hdi_image_release(&image);
 }
 
-/* A name that a program asks for: any text at all, with the input as the list. */
+/* Looks up any text as a name, with the input as the list. */
 static void check_names(const uint8_t *input, size_t bytes)
 {
     fuzz_input in = {input, bytes};

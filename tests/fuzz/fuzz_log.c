@@ -1,4 +1,5 @@
-/* fuzz_log.c - recorded logs of allocations, and the file recorded.jsonl beside them: what is accepted can be replayed without checks.
+/* fuzz_log.c - recorded logs of allocations, and the file recorded.jsonl beside them: accepted logs
+ * can be replayed without checks.
  *
  * An input: two bytes for the length of the log, the log, and recorded.jsonl.
  * Threads: one. Locks: none.
@@ -8,7 +9,8 @@
 #include <limits.h>
 #include "bench/alloc_parts.h"
 
-/* Every slot is allocated while it is free and freed while it is live; sizes add up to the peak. */
+/* Checks that every slot is allocated while free and freed while live, and that sizes add up to the
+ * peak. */
 static void check_log(const alloc_log *log)
 {
     uint64_t *live = calloc(log->slots + (size_t)1, sizeof *live), now = 0, peak = 0;

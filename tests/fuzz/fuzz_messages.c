@@ -1,10 +1,11 @@
-/* fuzz_messages.c - messages between the application and its workers, both ways. The worker answers every request. The application takes every
- * reply for one, or for the end of the line. Always: neither side keeps a descriptor.
+/* fuzz_messages.c - messages between the application and its workers, both ways. The worker answers
+ * every request. The application treats each reply as a reply, or as the end of the line. Always:
+ * neither side leaks a descriptor.
  *
- * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one reads. So every run of an input is
- * the same.
- * An input: a byte that chooses the side, then messages. A message is a kind, a byte of bits (how), two bytes for the length of the payload,
- * and the payload.
+ * Threads: one, which plays both sides: messages wait in the socket until the other side reads
+ * them. So each run of an input is the same.
+ * An input: a byte that chooses the side, then messages. A message is a kind, a byte of bits (how),
+ * two bytes for the length of the payload, and the payload.
  */
 #include "fuzz.h"
 
@@ -22,9 +23,10 @@ enum { ANY_KIND = 1, OTHER_LENGTH = 2, OTHER_MAGIC = 4, OTHER_DESCRIPTORS = 8, W
 
 static fake_port fake;
 static fake_things things;
-static hdi_message m; /* 66 KB: not for a stack */
+static hdi_message m; /* 66 KB: too large for a stack */
 
-/* The payload of the message is the input's; with WHOLE so is its head. What would be mapped stays where nothing else lies. */
+/* Fills the payload from the input; with WHOLE, also the head. Ranges to map stay in a window that
+ * nothing else uses. */
 static void fill(fuzz_input *in, uint64_t how)
 {
     size_t n;
@@ -47,7 +49,7 @@ static size_t length_of(uint64_t how, fuzz_input *in)
     return how & OTHER_LENGTH ? 1 + fuzz_take(in, 2) % sizeof m : bytes;
 }
 
-/* The message, with descriptors. False: the socket takes no more. */
+/* Sends the message with descriptors. Returns false if the socket is full or closed. */
 static bool send_message(int socket, size_t bytes, uint64_t how, bool usual, fuzz_input *in)
 {
     const int descriptors[] = {things.file.descriptor, fake.memory, socket};
@@ -92,7 +94,7 @@ static void check_worker(fuzz_input *in)
     close(ends[1]);
     check_replies(ends[0], sent);
     close(ends[0]);
-    munmap(things.base, WINDOW); /* pins that were not taken back */
+    munmap(things.base, WINDOW); /* pins that no message unpinned */
 }
 
 /* ---- to the application ---- */
@@ -107,7 +109,8 @@ static void note_broken(void *context, uint64_t connection, int code)
     fuzz_check(code == HDI_GONE_UNANSWERED || code == HDI_GONE_CLOSED || code > 0);
 }
 
-/* Puts replies into the sockets of both lines; what is to be asked for them, in order. */
+/* Puts replies into the sockets of both lines. Returns their number, and the matching requests in
+ * order. */
 static int put_replies(fuzz_input *in, const int sockets[2], int *asked)
 {
     uint64_t serials[2] = {0, 0};
@@ -138,7 +141,7 @@ static void check_application(fuzz_input *in)
     hdi_remote_port_connect(port, memory[0], code[0]);
     const int sockets[2] = {memory[1], code[1]};
     int n = put_replies(in, sockets, asked);
-    bool gone[2] = {false, false}; /* what has once gone stays so */
+    bool gone[2] = {false, false}; /* a broken line stays broken */
     for (int i = 0; i < n; i++) {
         bool *line = &gone[asked[i] >= FAKE_LOAD];
         hdi_answer answer = fake_ask(port, asked[i], &things);

@@ -1,5 +1,5 @@
-/* fuzz_options.c - settings: what is accepted can be written down for a worker and read again as the same. Also faults, delays, spoilt pairs,
- * lists of processors, and names that are no options.
+/* fuzz_options.c - settings: accepted ones can be formatted for a worker and read back the same.
+ * Also faults, delays, spoilt pairs, lists of processors, and names that are no options.
  *
  * Threads: one. Locks: none.
  */
@@ -12,7 +12,7 @@
 #include "simulator/simulator.h"
 #include "worker/message.h"
 
-/* The path of the worker is not passed to workers. */
+/* Compares all options except the worker's path, which workers do not get. */
 static void check_same(const hdi_options *a, const hdi_options *b)
 {
     const hdi_option_row *row;
@@ -23,7 +23,7 @@ static void check_same(const hdi_options *a, const hdi_options *b)
 
 static void check_faults(const hdi_options *o)
 {
-    static hdi_driver driver; /* of no entries */
+    static hdi_driver driver; /* without entries */
     const hdi_driver *wrapped;
     hd_status status = hdi_faults_wrap(&driver, o, &wrapped);
     if (status == HD_OK) {
@@ -53,7 +53,7 @@ static void check_settings(const char *text)
     hdi_options_release(&o);
 }
 
-/* The text as the value of one option, which has a grammar of its own. */
+/* Tries the text as the value of each option with its own grammar. */
 static void check_values(char *text)
 {
     hdi_options o;
@@ -83,7 +83,8 @@ static void check_names(char *text)
 {
     hdi_options o;
     char setting[128];
-    snprintf(setting, sizeof setting, "%.100s=1", text); /* where it is no option, the failure names the nearest one */
+    /* if this is no option, the failure names the nearest one */
+    snprintf(setting, sizeof setting, "%.100s=1", text);
     if (hdi_options_parse_settings(setting, &o) == HD_OK) {
         hdi_options_release(&o);
     }

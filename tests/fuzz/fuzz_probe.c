@@ -1,7 +1,8 @@
-/* fuzz_probe.c - what heddle-probe reports of pairs of devices: whatever it is, a verdict with a reason comes of it.
+/* fuzz_probe.c - reports of heddle-probe about pairs of devices: any report leads to a verdict with
+ * a reason.
  *
- * An input: how the program ends (two bytes), and records of 12 bytes each, which decide what is in a real one's fields. A record whose
- * eighth byte is 255 is followed by a real one.
+ * An input: how the program ends (two bytes), then records of 12 bytes, which determine the fields
+ * of a real record. If a record's eighth byte is 255, a real one follows.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"

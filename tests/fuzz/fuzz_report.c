@@ -1,7 +1,8 @@
-/* fuzz_report.c - the pages with which programs report their memory to others: whatever is in one, a report is in order, or there is none.
+/* fuzz_report.c - the pages with which programs report their memory to others: any page leads to a
+ * valid report, or to none.
  *
- * An input is a list of changes to a good page. A change has a byte for the part of the page, two for the place in it, one for the length, and
- * the bytes.
+ * An input is a list of changes to a good page. A change is a byte for the part of the page, two
+ * for the offset in it, one for the length, and the bytes.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -11,7 +12,7 @@
 #include "stats/page.h"
 #include "support/json.h"
 
-static hdi_page *page; /* of a file in memory, which is found by its name */
+static hdi_page *page; /* in a memory file, which is found by its name */
 
 static void make_page(void)
 {
@@ -21,7 +22,7 @@ static void make_page(void)
     fuzz_check(page != MAP_FAILED);
 }
 
-/* A good page, of a program with pinned memory and one device. */
+/* Makes a good page, of a program with pinned memory and one device. */
 static void fill_page(void)
 {
     memset(page, 0, sizeof *page);

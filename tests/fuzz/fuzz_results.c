@@ -1,6 +1,8 @@
-/* fuzz_results.c - files of results about pairs of devices: what is read was written for this key, and is read again as the same.
+/* fuzz_results.c - files of results about pairs of devices: an accepted file was written for this
+ * key, and reads back the same.
  *
- * An input is what follows the key in such a file. It is also tried as it is: as a whole file, and as the parts of a key.
+ * An input is the text after the key in such a file. It is also tried as a whole file, and as the
+ * parts of a key.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -12,7 +14,7 @@ static hdi_result_key key;
 static char *head; /* of the key's file, up to the result */
 static size_t head_bytes;
 
-/* A file that was saved has the bytes with which files begin. */
+/* Takes the first bytes of a file from one that was saved. */
 static void make_head(void)
 {
     static const uint8_t uuid[16] = {1, 2, 3};
@@ -40,7 +42,7 @@ static bool is_result(const hd_peer_info *info)
            info->direct_bytes_per_s >= 0 && info->staged_bytes_per_s >= 0;
 }
 
-/* What is kept in a file of the key. */
+/* Checks a file of the key with this content. */
 static void check_file(const void *content, size_t bytes)
 {
     hd_peer_info info, again;
@@ -49,11 +51,12 @@ static void check_file(const void *content, size_t bytes)
         return;
     }
     fuzz_check(bytes < HDI_RESULT_BYTES && memcmp(content, head, head_bytes) == 0 && is_result(&info));
-    /* A rate beyond 2^53 need not be the same in the next file, and one beyond LONG_MAX none. */
+    /* Rates beyond 2^53 may change in the next file, and rates beyond LONG_MAX may be missing. */
     if (info.direct_bytes_per_s < 1e15 && info.staged_bytes_per_s < 1e15) {
         fuzz_write(key.name, "", 0);
         hdi_result_save(fuzz_folder(), &key, &info);
-        if (hdi_result_load(fuzz_folder(), &key, &again)) { /* a refusal that depends on others is not kept */
+        /* a refusal that depends on other processes is not saved */
+        if (hdi_result_load(fuzz_folder(), &key, &again)) {
             fuzz_check(again.verdict == info.verdict && again.driver_code == info.driver_code);
             fuzz_check(again.direct_bytes_per_s == info.direct_bytes_per_s && strcmp(again.reason, info.reason) == 0);
         } else {

@@ -1,4 +1,5 @@
-/* fuzz_snapshot.c - snapshots of machines, which come with bug reports: what is read is written and read again as the same, and is judged.
+/* fuzz_snapshot.c - snapshots of machines, which come with bug reports: an accepted one reads back
+ * the same after writing it, and is judged.
  *
  * Threads: one. Locks: none.
  */

@@ -1,6 +1,7 @@
-/* fuzz_trace.c - trace files: whatever bytes they have, the analysis ends, devices' windows split without rest, and all outputs are written.
+/* fuzz_trace.c - trace files: with any bytes, the analysis ends, devices' windows split completely,
+ * and all outputs are written.
  *
- * An input is records; a first byte of 1 puts a sound TRACE record in front of them.
+ * An input is a list of records; a first byte of 1 puts a valid TRACE record in front of them.
  * Threads: one. Locks: none.
  */
 #include "fuzz.h"
@@ -37,7 +38,7 @@ static void check_split(const trace_device *d)
     fuzz_check(d->compute + d->transfer + d->idle == d->end - d->begin);
 }
 
-/* Indices lead to rows that are there, and times have an order. */
+/* Checks that indices lead to existing rows, and that times are in order. */
 static void check_tables(void)
 {
     for (size_t i = 0; i < t.n_ops; i++) {
@@ -64,7 +65,7 @@ static void check_tables(void)
     }
 }
 
-/* Of a buffer's rows that count, the first one adds what the next one takes away. */
+/* For each buffer's rows that count, checks that the second removes what the first adds. */
 static void check_memory(void)
 {
     for (size_t i = 0; i < t.n_memory; i++) {

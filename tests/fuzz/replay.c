@@ -1,7 +1,8 @@
-/* replay.c - runs a fuzz target on inputs that are kept: usage: fuzz_NAME FILE|FOLDER...
+/* replay.c - runs a fuzz target on stored inputs: usage: fuzz_NAME FILE|FOLDER...
  *
- * Threads: one. Locks: none. Every input's name is printed before it runs, so the last one is the one that failed. What is not there has no inputs. None
- * at all is a failure: a test without inputs would never fail.
+ * Threads: one. Locks: none. Prints every input's name before it runs, so the last one failed. A
+ * missing folder contains no inputs. No inputs at all is a failure, since a test without inputs
+ * would never fail.
  */
 #include "fuzz.h"
 
@@ -30,7 +31,7 @@ static bool run_file(const char *path)
     return whole;
 }
 
-/* All files of a folder, by name; *n counts them. */
+/* Runs all files of a folder, by name; *n counts them. */
 static bool run_folder(const char *folder, int *n)
 {
     struct dirent **entries;

@@ -1,6 +1,8 @@
-/* busy.c - a runtime that is busy on a thread of its own, for programs in other languages that do something of their own beside it.
+/* busy.c - keeps a runtime busy on a thread of its own, beside other work of programs in other
+ * languages.
  *
- * Built as a shared object by tests/gpu/torch_captures.py. Threads: busy_start makes one, busy_stop ends it.
+ * Built as a shared object by tests/gpu/torch_captures.py. Threads: busy_start makes one, busy_stop
+ * ends it.
  */
 #include <heddle.h>
 #include <pthread.h>
@@ -83,7 +85,7 @@ long busy_rounds(void)
     return failure[0] ? -1 : atomic_load(&rounds);
 }
 
-/* What went wrong, "" if nothing did. */
+/* Returns the failure, or "". */
 const char *busy_stop(void)
 {
     atomic_store(&stop, true);

@@ -1,18 +1,22 @@
-/* foreign_libraries.cu - random graphs of Heddle's work among that of other libraries on GPUs, compared with a model that does the same in sequence.
+/* foreign_libraries.cu - random graphs of Heddle's work mixed with other GPU libraries' work,
+ * compared with a model that runs the same in sequence.
  *
- * usage: foreign_libraries thread|inline [GRAPHS [SEED]]      (1000 and 1 if not given)
+ * usage: foreign_libraries thread|inline [GRAPHS [SEED]]      (defaults: 1000 and 1)
  *
- * There are launches, fills and copies of Heddle, host calls and claims. Kernels of the CUDA runtime run on streams of the program's own
- * under claims, and in lane calls. Transforms of cuFFT run in lane calls, and so do sums over all devices by NCCL (libnccl.so.2).
- * It is built by the part foreign of tools/gpu-run. It also registers a buffer of one piece with NCCL.
- * Exit status: 0 when every graph was right, 1 otherwise.
+ * The work includes launches, fills and copies of Heddle, host calls and claims. Kernels of the
+ * CUDA runtime run on the program's own streams under claims, and in lane calls. Lane calls also
+ * run transforms of cuFFT, and sums over all devices by NCCL (libnccl.so.2).
+ * The part foreign of tools/gpu-run builds it. It also registers a buffer of one piece with NCCL.
+ * Exit status: 0 if every graph was right, 1 otherwise.
  *
- * Numbers are whole and small. So each sum is exact in any order, and a transform and its inverse give the same numbers once rounded.
+ * Numbers are whole and small. So each sum is exact in any order, and a transform and its inverse
+ * give the same numbers once rounded.
  *
- * Threads: the main one submits. Heddle's run the functions that it submits.
+ * Threads: the main one submits. Heddle's threads run the functions that it submits.
  * Locks: none.
- * Always: the model holds what the buffers hold once all that was submitted is done. All calls of a communicator are in one lane per device,
- * in the same order everywhere, as NCCL wants it. Each kernel has run once before NCCL's first, since loading one may wait for the device.
+ * Always: the model equals the buffers once all submitted work is done. All calls of a communicator
+ * are in one lane per device, in the same order everywhere, as NCCL requires. Each kernel has run
+ * once before NCCL's first, since loading one may wait for the device.
  */
 #include <cuda_runtime.h>
 #include <cufft.h>
@@ -32,13 +36,13 @@
 #endif
 
 enum { words = 1 << 14, per_device = 5, pinned = 3, operations = 48, transform = 1024, batch = 4, devices_most = 16 };
-static const float limit = 1 << 20; /* of a number; sums of all devices stay exact */
+static const float limit = 1 << 20; /* of a number; sums over all devices stay exact */
 
 struct Device {
-    int ordinal; /* CUDA's */
+    int ordinal; /* CUDA's number */
     hd_lane *lanes[2];
-    hd_lane *collective;     /* all that NCCL does */
-    cudaStream_t streams[2]; /* of the program's own */
+    hd_lane *collective;     /* for all NCCL work */
+    cudaStream_t streams[2]; /* the program's own */
     cufftHandle plan;
     hd_buffer *scratch; /* `batch` transforms, then the plan's work area */
     cufftComplex *scratch_at;
@@ -48,7 +52,7 @@ struct Device {
 struct Item {
     hd_buffer *buffer;
     int device; /* -1: pinned */
-    float *at;  /* as devices address it */
+    float *at;  /* the address for devices */
     std::vector<float> model;
 };
 
@@ -57,7 +61,7 @@ static hd_kernel *axpy, *copy;
 static int n_devices;
 static Device devices[devices_most];
 static std::vector<Item> items;
-static hd_ticket last; /* of the latest operation that has one */
+static hd_ticket last; /* of the latest operation that returns one */
 static std::mt19937_64 generator;
 static std::vector<std::string> steps; /* of this graph */
 
@@ -94,9 +98,9 @@ static int below(int n)
     return (int)(generator() % (uint64_t)n);
 }
 
-/* ------------------------------------------------------------------------------------------- kernels and the CPU -- */
+/* ---- kernels and the CPU ---- */
 
-/* A whole number, brought to -512..511. */
+/* Maps a whole number to -512..511. */
 __host__ __device__ static float wrapped(float x)
 {
     return (float)((((int)x + 512) & 1023) - 512);
@@ -135,7 +139,8 @@ __global__ static void narrow(float *to, const cufftComplex *from, int n)
     }
 }
 
-/* Every second frequency times -1: moves each number by half of the transform's length. */
+/* Multiplies every second frequency by -1, which moves each number by half of the transform's
+ * length. */
 __global__ static void turn(cufftComplex *x, int n)
 {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -157,7 +162,7 @@ static void transform_model(float *x)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- choices -- */
+/* ---- choices ---- */
 
 struct Range {
     int item, from, n;
@@ -191,7 +196,8 @@ static int some_item(int device) /* -1: pinned */
     return device < 0 ? n_devices * per_device + below(pinned) : device * per_device + below(per_device);
 }
 
-/* Two ranges of one length: y on the device, x there or pinned. False: they are of one buffer. */
+/* Picks two ranges of one length: y on the device, x there or pinned. False: both are in one
+ * buffer. */
 static bool some_pair(int device, Range *y, Range *x)
 {
     const int n = some_length();
@@ -221,9 +227,10 @@ static bool within_limit(const float *x, int n)
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------- Heddle's own work -- */
+/* ---- Heddle's own work ---- */
 
-/* Each submits one operation that has to do with the device, and does it on the model. False: this choice cannot be done. */
+/* Each function submits one operation that involves the device, and does it on the model. It
+ * returns false if this choice is impossible. */
 
 static bool do_axpy(int device)
 {
@@ -282,7 +289,7 @@ static bool do_fill(int device)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------- work of the program on the CPU -- */
+/* ---- work of the program on the CPU ---- */
 
 struct Combine {
     float *y;
@@ -314,7 +321,7 @@ static bool do_host_call(int)
     return true;
 }
 
-/* The bytes are the program's: adds, and ends the claim. */
+/* The bytes belong to the program now: adds, and ends the claim. */
 static void on_ready(hd_claim *claim, hd_status status, void *context)
 {
     const std::unique_ptr<Combine> c((Combine *)context);
@@ -344,7 +351,7 @@ static bool do_claim(int)
     return true;
 }
 
-/* --------------------------------------------------------------------------------- streams of the program, and libraries -- */
+/* ---- streams of the program, and libraries ---- */
 
 static bool do_stream(int device)
 {
@@ -390,7 +397,7 @@ static bool do_lane_kernel(int device)
     return true;
 }
 
-/* The plan belongs to the device's engine: it calls for one lane after the other. */
+/* The plan belongs to the device's engine, which calls for one lane after the other. */
 static hd_status lane_transform(void *stream, void *context)
 {
     const std::unique_ptr<Combine> c((Combine *)context);
@@ -434,8 +441,9 @@ static hd_status nothing(void *const *, void *)
     return HD_OK;
 }
 
-/* NCCL's kernels wait for each other, which no buffer shows, and a lane may wait for more of another one than it has to. So the CPU waits for
- * all bytes at first. Then none of these kernels is behind something that waits for another one. */
+/* NCCL's kernels wait for each other, which no buffer shows, and a lane may wait for more of
+ * another lane than needed. Therefore the CPU first waits for all bytes. Then none of these kernels
+ * is behind something that waits for another one. */
 static void meet(const std::vector<Range> &parts)
 {
     std::vector<hd_arg> uses;
@@ -480,7 +488,7 @@ static bool do_after(int device)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------------------------- graphs -- */
+/* ---- graphs ---- */
 
 static struct Kind {
     const char *name;
@@ -498,7 +506,7 @@ static struct Kind {
     {"kernel in a lane", do_lane_kernel, 12, 0},
     {"cuFFT", do_transform, 8, 0},
     {"after", do_after, 4, 0},
-    {"NCCL", do_all_reduce, 8, 0}, /* the last one */
+    {"NCCL", do_all_reduce, 8, 0}, /* must be the last */
 };
 enum { n_kinds = sizeof kinds / sizeof *kinds };
 
@@ -516,7 +524,7 @@ static Kind *some_kind()
     return k;
 }
 
-/* Whether all buffers hold what the model holds. */
+/* True if all buffers equal the model. */
 static bool compare(long graph)
 {
     std::vector<float> found(words);
@@ -558,7 +566,8 @@ static bool run_graph(long graph)
     return compare(graph);
 }
 
-/* Each kind on each device once and more, NCCL at last and alone: what loads code or takes memory does so here. */
+/* Runs each kind at least once on each device, NCCL last and alone, so that code is loaded and
+ * memory allocated here. */
 static bool warm_up()
 {
     begin_graph();
@@ -573,7 +582,7 @@ static bool warm_up()
     return compare(-1);
 }
 
-/* ------------------------------------------------------------------------------------------------------ begin and end -- */
+/* ---- begin and end ---- */
 
 static void load(void *library, const char *name, void *function)
 {
@@ -656,7 +665,7 @@ static void open_all(const char *placement)
     open_nccl();
 }
 
-/* NCCL takes buffers of one piece, and adds in them. */
+/* NCCL registers buffers of one piece, and adds in them. */
 static bool registered_buffers()
 {
     std::vector<Item> usual;
@@ -705,7 +714,8 @@ int main(int argc, char **argv)
     }
     const long graphs = argc > 2 ? atol(argv[2]) : 1000;
     const unsigned long long seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
-    setenv("NCCL_RUNTIME_CONNECT", "0", 1); /* ncclAllReduce does not wait for the other ranks on the CPU */
+    /* ncclAllReduce does not wait for the other ranks on the CPU */
+    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     generator.seed(seed);
     open_all(argv[1]);
     bool good = warm_up();

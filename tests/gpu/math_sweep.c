@@ -1,18 +1,23 @@
-/* math_sweep.c - mathematics on a GPU: errors over all floats, and speed beside nvcc's.
+/* math_sweep.c - mathematics on a GPU: errors over all floats, and speed compared with nvcc.
  *
  * usage: math_sweep KERNELS.hdk [NVCC.hdk] >RESULTS.json
  *
- * Both files are made of math_sweep_kernels.c, in the root of the tree.
- * The first line takes clang, the second one nvcc:
- *     for l in libdevice libclc; do heddle cc --no-cpu --math $l -I. -o FOLDER/$l.hdk tests/gpu/math_sweep_kernels.c; done
+ * Both files are built from math_sweep_kernels.c, in the root of the tree. The first line uses
+ * clang, the next two nvcc:
+ *
+ *     for l in libdevice libclc; do
+ *         heddle cc --no-cpu --math $l -I. -o FOLDER/$l.hdk tests/gpu/math_sweep_kernels.c
+ *     done
  *     nvcc -x cu -w -O3 -ptx -arch=sm_80 -Iinclude -I. -o NVCC.ptx tests/gpu/math_sweep_kernels.c
  *     heddle cc --no-cpu -I. --ptx NVCC.ptx -o NVCC.hdk tests/gpu/math_sweep_kernels.c
  *     cc -std=gnu11 -O2 -Iinclude -I. -o math_sweep tests/gpu/math_sweep.c -LBUILD -lheddle -lm
+ *
  * `PARTS=math MATH=FOLDER tools/gpu-run OUT` does the rest.
  *
- * Every float function of one argument gets all 2^32 inputs, and is compared with the double one of
- * the same library, rounded. Ratios above 1 are faster than nvcc's.
- * Exits with 1 when a distance is above CUDA's bound, lgamma's left out: between its negative zeros CUDA has none.
+ * Every float function of one argument runs on all 2^32 inputs. Its results are compared with the
+ * rounded results of the same library's double function. Ratios above 1 are faster than nvcc.
+ * Exits with 1 if a distance is above CUDA's bound; lgamma is excluded, since CUDA states none
+ * between its negative zeros.
  * Threads: one.
  */
 #include <heddle.h>
@@ -25,8 +30,8 @@
 #include "tests/kernel/math/functions.h"
 
 enum { ROUNDS = 7, REPEATS = 64 };
-#define COUNT ((uint64_t)1 << 25) /* elements of a launch that is timed */
-#define CHUNK ((uint64_t)1 << 28) /* inputs of a launch that sweeps */
+#define COUNT ((uint64_t)1 << 25) /* elements of a timed launch */
+#define CHUNK ((uint64_t)1 << 28) /* inputs of a sweeping launch */
 
 static hd_lane *lane;
 static hd_buffer *xs, *ys;
@@ -63,7 +68,7 @@ static hd_module *load(hd_runtime *runtime, const char *path)
 
 static const hd_dims grid = {1024, 1, 1}, block = {256, 1, 1};
 
-/* The worst distance in the upper half, and the argument's bits in the lower one. */
+/* Returns the worst distance in the upper half, and the argument's bits in the lower half. */
 static uint64_t sweep(hd_module *module, const char *function)
 {
     char name[64];
@@ -83,11 +88,11 @@ static uint64_t sweep(hd_module *module, const char *function)
     return result;
 }
 
-/* Seconds of a launch. */
+/* Returns the seconds that a launch takes. */
 static double time_once(hd_kernel *kernel, uint32_t repeats, uint64_t count)
 {
     hd_arg arguments[] = {hd_in(xs), hd_out(ys), hd_u64(count), hd_u32(repeats)};
-    hd_dims blocks = {(uint32_t)((count + block.x - 1) / block.x), 1, 1}; /* a thread has one element */
+    hd_dims blocks = {(uint32_t)((count + block.x - 1) / block.x), 1, 1}; /* one element a thread */
     double begin = now();
     check(hd_launch(lane, kernel, blocks, block, 0, arguments, 4, NULL));
     check(hd_lane_wait(lane, -1));
@@ -100,7 +105,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The time by nvcc over the time by ours: the median of rounds in turns, the first left out. */
+/* Returns nvcc's time divided by ours: the median of alternating rounds, without the first. */
 static double ratio(hd_module *ours, hd_module *theirs, const char *name, uint32_t repeats)
 {
     hd_kernel *kernels[2];
@@ -148,7 +153,7 @@ static void print_ratios(hd_module *ours, hd_module *theirs, const char *functio
     fprintf(stderr, "%-16s %6.3f memory-bound %6.3f compute-bound\n", name, memory, compute);
 }
 
-/* Whether the function is within its bound. */
+/* True if the function stays within its bound. */
 static bool print_error(hd_module *ours, hd_module *theirs, const char *function, int bound)
 {
     uint64_t worst = sweep(ours, function), other = theirs != NULL ? sweep(theirs, function) : 0;

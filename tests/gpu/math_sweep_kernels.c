@@ -1,7 +1,9 @@
-/* math_sweep_kernels.c - the kernels of math_sweep.c: for heddle cc with libdevice or libclc, and for nvcc.
+/* math_sweep_kernels.c - the kernels of math_sweep.c: for heddle cc with libdevice or libclc, and
+ * for nvcc.
  *
- * Kernels sweep_NAME find the largest distance of the float function from the double one rounded, over a range of bit patterns.
- * Kernels f32_NAME and f64_NAME call the function so many times for each element: one time is bound by memory, many by the processor.
+ * Kernels sweep_NAME find the largest distance between the float function and the rounded double
+ * function, over a range of bit patterns. Kernels f32_NAME and f64_NAME call the function `repeats`
+ * times for each element: memory bounds a single call, the processor bounds many.
  */
 #include <heddle/kernel.h>
 #include "tests/kernel/math/functions.h"
@@ -24,7 +26,8 @@ HD_DEVICE int64_t place_of(float x)
     either.value = x;
     return either.bits < 0 ? -(int64_t)(either.bits & 0x7fffffff) : either.bits;
 }
-/* `worst` is the distance in the upper half, and the bits of the argument in the lower half. */
+/* `worst` contains the distance in the upper half, and the bits of the argument in the lower
+ * half. */
 HD_DEVICE void record(uint64_t *worst, float got, float expected, uint32_t bits)
 {
     int64_t d = place_of(got) - place_of(expected);
@@ -51,9 +54,10 @@ HD_DEVICE void record(uint64_t *worst, float got, float expected, uint32_t bits)
             record(worst, name##f(x), (float)name((double)x), (uint32_t)(from + i));                                   \
         }                                                                                                              \
     }
-/* The function alone is timed. How a compiler unrolls the loop around it, or counts its turns, is no part of it.
- * So the loop stays one, and its count is opaque to both compilers, by an empty statement that adds no instruction.
- * Nor is a last product that it fuses with a sum of results, so the results are joined as bits. */
+/* Only the function must count, not how a compiler unrolls the loop around it or counts its turns.
+ * So the loop stays a loop, and an empty statement without instructions hides its count from both
+ * compilers. Results are joined as bits, so that no compiler fuses a last product with a sum of
+ * results. */
 #ifdef __clang__
 #define NOT_UNROLLED _Pragma("nounroll")
 #else
@@ -78,7 +82,7 @@ HD_DEVICE uint64_t bits_of_double(double x)
     either.value = x;
     return either.bits;
 }
-/* A thread has one element, as in most kernels, and calls the function at least once. */
+/* A thread handles one element, as in most kernels, and calls the function at least once. */
 #define TIME(type, kernel, call)                                                                                       \
     HD_KERNEL(kernel, HD_IN(type, xs), HD_OUT(type, ys), HD_VALUE(uint64_t, count), HD_VALUE(uint32_t, repeats))       \
     {                                                                                                                  \

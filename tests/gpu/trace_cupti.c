@@ -1,19 +1,23 @@
-/* trace_cupti.c - device times of a trace with trace_detail=full, beside those that CUPTI reports of the same kernels.
+/* trace_cupti.c - device times of a trace with trace_detail=full, beside CUPTI's times of the same
+ * kernels.
  *
- * usage: trace_cupti [ROUNDS]      (200 if not given)
+ * usage: trace_cupti [ROUNDS]      (default: 200)
  *
- * Matrix products of every device are submitted while earlier ones run. Then each is submitted behind the end of the one before. Short kernels
- * go both ways, too. For each of these it prints how far edges of spans are from those of kernels: the median, and the largest of 99 %. It also
- * counts edges within 2 microseconds.
- * CUPTI makes each call of the driver longer, also behind the place where the device gets the kernel. So kernels that note the
- * device's timer themselves come first, without CUPTI. That timer has another zero point: the median of the ends gives it.
- * Built with the headers and the library of the CUDA toolkit: cc trace_cupti.c -Iinclude -Isrc -lheddle -lcupti.
- * Exit status: 0; 1 where a median is above 2 microseconds, or a kernel is missing. Beside CUPTI, begins of kernels that go one by one do not
- * count: the device has begun before the call returns.
+ * The program submits matrix products to every device while earlier ones run, then each after the
+ * end of the one before. Short kernels run both ways, too. For each of these it prints the distance
+ * between edges of spans and kernels: the median, and the largest of 99 %. It also counts edges
+ * within 2 microseconds.
+ * CUPTI makes each driver call longer, also after the point at which the device gets the kernel.
+ * Therefore kernels that note the device's timer themselves run first, without CUPTI. That timer
+ * uses another zero point, which the median of the ends gives.
+ * Built with the headers and the library of the CUDA toolkit: cc trace_cupti.c -Iinclude -Isrc
+ * -lheddle -lcupti.
+ * Exit status: 0, or 1 if a median is above 2 microseconds, or a kernel is missing. With CUPTI,
+ * begins of kernels that run one by one do not count: the device begins before the call returns.
  *
- * Threads: the main one, and CUPTI's.
- * Locks: a mutex for what CUPTI reports.
- * Always: CUPTI takes its times from the trace's clock, so no zero point has to be found for these.
+ * Threads: the main one, and CUPTI's threads.
+ * Locks: a mutex for CUPTI's reports.
+ * Always: CUPTI uses the trace's clock, so its times need no zero point.
  */
 #include <cupti.h>
 #include <heddle.h>
@@ -33,7 +37,7 @@ typedef struct ran {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ran seen[MOST], spans[MOST];
-static double own_end[MOST]; /* of a span, in the device's own time */
+static double own_end[MOST]; /* end of a span, in the device's own time */
 static int n_seen, n_spans;
 
 static void must(hd_status status)
@@ -95,7 +99,8 @@ typedef struct moment {
 static moment moments[DEVICES][1 << 12];
 static int n_moments[DEVICES];
 
-/* The clock at a device's own time: between two comparisons in proportion, beyond them as between the nearest two. */
+/* Converts a device's own time to the clock: interpolates between two comparisons, and extrapolates
+ * from the nearest two. */
 static double clock_of(int device, double own)
 {
     const moment *m = moments[device];
@@ -110,7 +115,8 @@ static double clock_of(int device, double own)
     return m[i].clock + (own - m[i].own) * rate;
 }
 
-static int64_t given[MOST]; /* when each span's operation was given to the driver, and when the call returned */
+/* when the driver got each span's operation, and when the call returned */
+static int64_t given[MOST];
 static int64_t given_end[MOST];
 
 static void read_trace(const char *file)
@@ -129,7 +135,7 @@ static void read_trace(const char *file)
             issues[n_issues++] = r;
         }
     }
-    double rests[DEVICES] = {0}; /* since when each device does */
+    double rests[DEVICES] = {0}; /* since when each device is idle */
     for (int i = 0, from = 0; i < n; i++) {
         int d = kept[i].device;
         double began = kept[i].span.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK ? (double)kept[i].span.began
@@ -142,7 +148,7 @@ static void read_trace(const char *file)
                 given[n_spans] = issue->time;
                 given_end[n_spans] = issue->issue.returned;
                 from += k;
-                /* as heddle trace does: it did not begin before the device had it */
+                /* as in heddle trace: it did not begin before it reached the device */
                 bool at_rest = rests[d] < (double)issue->issue.returned;
                 double least = at_rest ? (double)issue->issue.returned + kept[i].span.way : (double)issue->time;
                 least = least < spans[n_spans].end ? least : spans[n_spans].end;
@@ -181,7 +187,8 @@ static double at_part(double *list, int n, double part)
     return list[(int)((n - 1) * part)];
 }
 
-/* Finds of each span the kernel of its device that ended nearest. False: too many differ. */
+/* Finds, for each span, the kernel of its device with the nearest end. Returns false if too many
+ * differ. */
 static bool compare(const char *name, bool begins_count)
 {
     static double begins[MOST], ends[MOST], off_begin[MOST], off_end[MOST], calls[MOST], returns[MOST];
@@ -254,7 +261,8 @@ static void launch_stamp(const device *d, uint32_t i, bool small, hd_ticket *tic
     must(hd_launch(d->lane, stamp, (hd_dims){1, 1, 1}, (hd_dims){1, 1, 1}, 0, arguments, 3, ticket));
 }
 
-/* What the kernels noted becomes what was seen, by the trace's clock. Spans are in the order of their launches. */
+/* Converts the times that kernels noted to the trace's clock, as if seen by CUPTI. Spans are in the
+ * order of their launches. */
 static void read_stamps(const device *devices, int n, int rounds)
 {
     static uint64_t at[2 * MOST];

@@ -1,19 +1,24 @@
-/* hot_paths.c - one section per hot path, for tools/count-instructions, which runs it under valgrind's callgrind.
+/* hot_paths.c - one section per hot path, for tools/count-instructions, which runs it under
+ * valgrind's callgrind.
  *
  * usage: hot_paths KERNEL_FILE      (kernels.c, compiled by `heddle cc --no-gpu`)
  *
- * A section does the same operation some times. Each is counted from its call to its return. The thread that asks callgrind to collect is the
- * only one, so what engines and copying threads do meanwhile is not in the count. A dump is named "ROW OPERATIONS". All sections run twice, and
- * only the second time counts: then everything that is made at a first use is there.
+ * A section repeats one operation. Callgrind counts each from its call to its return. Only the
+ * thread that asks callgrind to collect is counted, without engines and copying threads. A dump is
+ * named "ROW OPERATIONS". All sections run twice, and only the second run counts: by then,
+ * everything made at a first use exists.
  *
- * A count must not depend on how far the devices are. So what a row has "before" it is finished, and then the engines are held still
- * while the section runs. Each stands at a gate, awake, inside __wrap_hdi_stream_visit. Nothing that a section submits is issued or finished
- * in it, as on a busy device, and no doorbell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
- * give the same counts but for what the C library's allocator does in the longest rows, 0.1 %.
+ * A count must not depend on the progress of devices. Therefore all work "before" a row finishes
+ * first, and the engines stand still while the section runs. Each stands at a gate, awake, inside
+ * __wrap_hdi_stream_visit. No engine issues or finishes the section's work, as on a busy device,
+ * and no doorbell rings. Rows "behind" submit their earlier work while the engines stand, too. Two
+ * runs give the same counts, except for the C library's allocator in the longest rows, 0.1 %.
  *
- * Rows "traced" are of a runtime of its own that writes a trace. Its trace's writer goes on, and empties the ring of the thread that submits.
+ * Rows "traced" use a runtime of their own that writes a trace. The trace's writer keeps running,
+ * and empties the ring of the submitting thread.
  *
- * Threads: main, and the library's. Locks: none. Always: a section begins with everything finished, and every engine stands at the gate.
+ * Threads: main, and the library's threads. Locks: none. Always: when a section begins, all work is
+ * finished, and every engine stands at the gate.
  */
 #include <heddle.h>
 #include <sched.h>
@@ -28,14 +33,14 @@
 #define KERNELS 3
 #define BUFFERS_MOST 8
 #define LANES_MOST 200
-#define READING_LANES 5 /* more than a use record has room for in itself */
+#define READING_LANES 5 /* more than a use record holds in itself */
 #define MANY_BUFFERS 100000
-#define BYTES ((size_t)1 << 20) /* of a buffer: more than one piece of a transfer */
+#define BYTES ((size_t)1 << 20) /* size of a buffer: more than one piece of a transfer */
 #define SMALL ((size_t)16 << 10)
-#define LIMIT_NS 120000000000 /* for the engines to arrive at the gate */
+#define LIMIT_NS 120000000000 /* limit for the engines to reach the gate */
 
 static hd_runtime *runtime;
-static hd_kernel *kernels[KERNELS]; /* with n_buffers[] buffers */
+static hd_kernel *kernels[KERNELS]; /* kernels with n_buffers[] buffers */
 static const size_t n_buffers[KERNELS] = {1, 3, 8};
 static hd_lane *lane, *other_lane, *gate_lanes[DEVICES], *reading_lanes[READING_LANES];
 static hd_buffer *gate_buffers[DEVICES];
@@ -55,7 +60,8 @@ static void must(hd_status status, const char *call)
 
 static _Atomic int gate_closed, at_gate;
 
-/* The library's own: an engine looks at one lane. Here it stays for as long as the gate is closed. */
+/* The library's function, in which an engine visits one lane. Here the engine stays until the gate
+ * opens. */
 struct hdi_engine;
 struct hdi_stream;
 struct hdi_pass;
@@ -114,12 +120,12 @@ static void open_gate(void)
     }
 }
 
-/* ---- what sections share ---- */
+/* ---- shared by the sections ---- */
 
 typedef struct state {
     hd_buffer *buffers[BUFFERS_MOST];
     size_t n;
-    hd_kernel *kernel; /* that takes `args`, the buffers */
+    hd_kernel *kernel; /* takes `args`, the buffers */
     hd_arg args[BUFFERS_MOST];
     hd_lane *lanes[LANES_MOST];
     hd_buffer *of_lanes[LANES_MOST];
@@ -138,7 +144,8 @@ static void nothing(state *s, unsigned i)
     (void)i;
 }
 
-/* Collects while `operation` runs, `n` times, each behind `before`. With `still` the engines stand. */
+/* Collects during `operation`, which runs `n` times, each after `before`. With `still` the engines
+ * stand. */
 static void section(const char *row, unsigned n, bool still, state *s, action *before, action *operation)
 {
     char name[96];
@@ -165,7 +172,7 @@ static void section(const char *row, unsigned n, bool still, state *s, action *b
     }
 }
 
-/* What a launch takes is made beforehand: it is not what the launch costs. */
+/* Makes the arguments beforehand, as they are not part of a launch's cost. */
 static void arguments_make(state *s)
 {
     s->kernel = kernels[s->n == 8 ? 2 : s->n == 3];
@@ -201,7 +208,7 @@ static void buffers_finish(state *s)
     }
 }
 
-/* Finished first: what gets their memory next has no former uses to wait for. */
+/* Waits first: the next owner of the memory then finds no earlier uses to wait for. */
 static void buffers_free(state *s)
 {
     buffers_finish(s);
@@ -220,7 +227,7 @@ static void launch(state *s, unsigned i)
     MUST(hd_launch(lane, s->kernel, one, one, 0, s->args, s->n, &s->ticket));
 }
 
-/* ---- launches, by what was done with their buffers before ---- */
+/* ---- launches, by the earlier use of their buffers ---- */
 
 static void was_fresh(state *s, hd_buffer *b)
 {
@@ -249,7 +256,7 @@ static void was_read(state *s, hd_buffer *b)
     MUST(hd_read(b, 0, bytes, s->size));
 }
 
-/* As both sides of copies that change the layout. */
+/* Uses the buffer as both sides of copies that change the layout. */
 static void was_tensor(state *s, hd_buffer *b)
 {
     const uint64_t shape[] = {64, s->size / 64 / sizeof(float)};
@@ -264,7 +271,7 @@ static void was_tensor(state *s, hd_buffer *b)
     MUST(hd_tensor_copy(&from, &turned, NULL));
 }
 
-/* In eight ranges, by launches of two lanes. */
+/* Uses the buffer in eight ranges, in launches of two lanes. */
 static void was_in_ranges(state *s, hd_buffer *b)
 {
     for (size_t r = 0; r < 8; r++) {
@@ -273,7 +280,7 @@ static void was_in_ranges(state *s, hd_buffer *b)
     }
 }
 
-/* By launches of many lanes at once. */
+/* Reads the buffer in launches of many lanes at once. */
 static void was_read_in_lanes(state *s, hd_buffer *b)
 {
     const hd_arg args[] = {hd_out(s->source), hd_in(b), hd_in(b)};
@@ -285,7 +292,7 @@ static void was_read_in_lanes(state *s, hd_buffer *b)
 typedef struct history {
     const char *name;
     void (*apply)(state *s, hd_buffer *b);
-    bool at_once; /* nothing of it is finished before all of it is submitted */
+    bool at_once; /* submits everything before any of it finishes */
 } history;
 
 static const history histories[] = {
@@ -329,7 +336,7 @@ static void launches_after(void)
     }
 }
 
-/* ---- launches behind what is not finished ---- */
+/* ---- launches behind unfinished work ---- */
 
 static void fill_before(state *s, unsigned i)
 {
@@ -389,7 +396,7 @@ static void wait(state *s, unsigned i)
     MUST(hd_wait(s->ticket, HD_FOREVER));
 }
 
-/* From begin to end, of bytes that nothing uses. */
+/* Begins and ends a claim on unused bytes. */
 static void claim(state *s, unsigned i)
 {
     (void)i;
@@ -413,7 +420,7 @@ static void launch_of_new(state *s, unsigned i)
     launch(s, i);
 }
 
-/* A buffer that a launch uses is freed, and its memory allocated again. */
+/* Frees a buffer that a launch uses, and allocates its memory again. */
 static void used_free_alloc(state *s, unsigned i)
 {
     (void)i;
@@ -461,7 +468,7 @@ static void fill(state *s, unsigned i)
     MUST(hd_fill(s->buffers[0], 0, 7, s->size, &s->ticket));
 }
 
-/* Each once before the section, so that everything that is made at a first use is there. */
+/* Runs the operation once before the section, so that everything made at a first use exists. */
 static void warm_section(const char *row, unsigned n, bool still, state *s, action *operation)
 {
     operation(s, 0);
@@ -535,7 +542,7 @@ static void copies(void)
 
 /* ---- with many lanes, and with many buffers ---- */
 
-/* Each lane has a launch of its own that is not finished. */
+/* Gives each lane a launch that does not finish. */
 static void all_lanes_at_work(state *s, unsigned i)
 {
     for (unsigned l = 0; i == 0 && l < s->n_lanes; l++) {
@@ -550,7 +557,7 @@ static void launch_in_first(state *s, unsigned i)
     MUST(hd_launch(s->lanes[0], s->kernel, one, one, 0, s->args, s->n, NULL));
 }
 
-/* Another lane each time, with a buffer of its own and two that all lanes read. */
+/* Uses another lane each time, with a buffer of its own and two that all lanes read. */
 static void turn_of_lane(state *s, unsigned i)
 {
     (void)i;
@@ -663,7 +670,7 @@ static void open_all(const char *kernel_file, const char *settings)
 static void sections(void)
 {
     state s = {0};
-    section("nothing", 16, false, &s, nothing, nothing); /* what collecting itself is counted as */
+    section("nothing", 16, false, &s, nothing, nothing); /* the cost of collecting itself */
     launches_after();
     launches_behind();
     tickets();
@@ -706,7 +713,7 @@ static void traced_sections(void)
     buffers_free(&s);
 }
 
-/* All of it twice, in a runtime of its own. */
+/* Runs all sections twice, in a runtime of their own. */
 static void count(const char *kernel_file, const char *settings, void (*all)(void))
 {
     open_all(kernel_file, settings);

@@ -1,4 +1,5 @@
-/* kernels.c - kernels with 1, 3 and 8 buffers for hot_paths.c, which counts what their launches cost the thread that submits them. */
+/* kernels.c - kernels with 1, 3 and 8 buffers for hot_paths.c, which counts the cost of their
+ * launches for the submitting thread. */
 #include <heddle/kernel.h>
 
 HD_KERNEL(uses_1, HD_INOUT(float, a))

@@ -5,6 +5,7 @@
 # Promise: Published figures name their commit, and a hot path that costs more makes them invalid.
 set -u
 source=$1
+. "$source/tests/support/installed.sh"
 tool=$source/tools/count-instructions
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -102,7 +103,19 @@ sed -i '/^## Measured/d' "$tree/README.md"
 says 2 'no figures'
 
 [ $failed -eq 0 ] || exit 1
-if command -v python3 >/dev/null; then
+if installed python3; then
     "$source/tools/make-benchmarks" --check "$source" || exit 1
+    # finds a character more in each of the files, and writes them again
+    mkdir -p "$work/copy/bench" "$work/copy/tests/kernel"
+    cp -r "$source/docs" "$source/README.md" "$work/copy"
+    ln -s "$source/bench/results" "$work/copy/bench"
+    ln -s "$source/tests/kernel/math" "$work/copy/tests/kernel"
+    for file in docs/benchmarks.md docs/pictures/figures.svg README.md; do
+        sed -i 's/^Measured at `/&0/; s/ viewBox=/ &/' "$work/copy/$file"
+        "$source/tools/make-benchmarks" --check "$work/copy" >"$work/out" 2>&1
+        [ $? -eq 1 ] && grep -qxF -- "--- $file" "$work/out" || fail "$file differs, and passes: $(cat "$work/out")"
+        "$source/tools/make-benchmarks" "$work/copy" && cmp "$source/$file" "$work/copy/$file" || fail "$file is not written again"
+    done
+    [ $failed -eq 0 ] || exit 1
 fi
 "$tool" --figures "$source"

@@ -6,7 +6,8 @@
 set -eu
 source=$1
 build=$2
-command -v pkg-config >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs pkg-config
 export HEDDLE_DRIVER=host
 
 work=$(mktemp -d)
@@ -99,11 +100,13 @@ grep -qwE 'usable|slow' "$work/verdicts"
 [ -s "$prefix/share/man/man1/heddle.1" ]
 # the documents are those that the manual page names, their links lead to files, and the examples compile
 documents=$prefix/share/doc/heddle
-for named in $(grep -oE 'share/doc/heddle/[a-z.-]+' "$prefix/share/man/man1/heddle.1"); do
+for named in $(sed 's/\\//g' "$prefix/share/man/man1/heddle.1" | grep -oE 'share/doc/heddle/[a-z./-]+'); do
     [ -e "$prefix/$named" ]
 done
-for link in $(grep -ohE '\]\([a-z][^)#]*\)' "$documents"/*.md | sed 's/^](//; s/)$//' | sort -u); do
-    [ -e "$documents/$link" ] || { echo "$documents: no $link" && exit 1; }
+for folder in "$documents" "$documents/guide"; do
+    for link in $(grep -ohE '\]\([a-z.][^)#]*\)' "$folder"/*.md | sed 's/^](//; s/)$//' | sort -u); do
+        [ -e "$folder/$link" ] || { echo "$folder: no $link" && exit 1; }
+    done
 done
 for example in "$documents"/examples/*.c; do
     compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)" -pthread -D_GNU_SOURCE -lm

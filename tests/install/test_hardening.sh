@@ -21,7 +21,7 @@ files() { # BIN LIBEXEC LIB
 }
 files "$build" "$build" "$build"
 cmake --install "$build" --prefix "$work/prefix" >/dev/null || exit 1
-files "$work/prefix/bin" "$work/prefix/libexec" "$(dirname "$(find "$work/prefix" -name libheddle.a)")"
+files "$work/prefix/bin" "$work/prefix/libexec"/heddle-* "$(dirname "$(find "$work/prefix" -name libheddle.a)")"
 
 # expect TEXT FLAG...: a library that is made with them is refused with that
 expect() {

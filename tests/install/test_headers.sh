@@ -3,6 +3,7 @@
 #
 # Promise: Each public header compiles alone, in every supported language version, without a warning.
 set -u
+. "$1/tests/support/installed.sh"
 include=$1/include
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -19,6 +20,12 @@ for header in "$include"/heddle.h "$include"/heddle/*.h; do
             status=1
         fi
     done
+    # what programs in C++ may ask for; clang finds casts in extern "C", too
+    if installed clang++ && ! clang++ -std=c++17 -Werror -Wold-style-cast -Wcomma -Wconversion -Wsign-conversion \
+        -fsyntax-only "-I$include" "$work/alone.cc"; then
+        echo "$name: clang++ has warnings"
+        status=1
+    fi
     for standard in c++11 c++17; do
         if ! "${CXX:-c++}" -std=$standard "${flags[@]}" "$work/alone.cc"; then
             echo "$name: does not compile alone as $standard"

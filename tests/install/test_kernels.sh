@@ -7,7 +7,8 @@
 set -eu
 source=$1
 build=$2
-command -v pkg-config >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs pkg-config
 export HEDDLE_DRIVER=host
 
 work=$(mktemp -d)
@@ -29,6 +30,8 @@ cuda=no
 
 project=$work/project
 mkdir -p "$project/shared"
+mkdir "$project/other"
+echo '#define FACTOR 10.0f' >"$project/other/factor.h"
 echo '#define FACTOR 2.0f' >"$project/shared/factor.h"
 cat >"$project/scale.c" <<'END'
 #include <heddle/kernel.h>
@@ -116,23 +119,43 @@ heddle_add_kernels(consumer scale.c shift.c NAME both OPTIONS ${gpu})
 if(cuda)
     heddle_add_kernels(consumer cuda.cu OPTIONS ${arch})
 endif()
+# a second program of the folder: it embeds the same kernels with headers of its own, and shares the file
+set_source_files_properties(main.c PROPERTIES LANGUAGE ${language})
+add_executable(second main.c)
+target_include_directories(second PRIVATE other)
+target_link_libraries(second PRIVATE heddle::heddle)
+heddle_add_kernels(second scale.c OPTIONS ${gpu})
+heddle_add_kernels(second EMBED shift.c NAME inside OPTIONS ${gpu} -g)
+if(wrong STREQUAL options)
+    heddle_add_kernels(second scale.c OPTIONS ${gpu} -g)
+elseif(wrong STREQUAL twice)
+    heddle_add_kernels(second EMBED scale.c NAME inside OPTIONS ${gpu})
+endif()
 get_target_property(files consumer HEDDLE_KERNEL_FILES)
 file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/files" "${files}")
 END
 arch= # at first code for all GPUs is made, which takes nvcc long, and then for one
 for generator in "Unix Makefiles" Ninja; do
-    [ "$generator" != Ninja ] || command -v ninja >/dev/null || continue
+    [ "$generator" != Ninja ] || installed ninja || continue
     for language in C CXX; do
         out="$work/$generator $language"
         cmake -G "$generator" -S "$project" -B "$out" -DCMAKE_PREFIX_PATH="$prefix" -Dgpu=$gpu -Dcuda=$cuda "-Darch=$arch" -Dlanguage=$language >"$work/log" 2>&1 ||
             { fail "$generator: $(cat "$work/log")" && continue; }
         run() { "$out/consumer" "$out/scale.hdk"; }
         follow "$generator, $language" run cmake --build "$out"
+        result=$("$out/second" "$out/scale.hdk" 2>&1)
+        [ "$result" = 13 ] || fail "$generator, the second program: $result, not 13"
         [ -s "$out/both.hdk" ] || fail "$generator: there is no both.hdk"
         [ $cuda = no ] || [ -s "$out/cuda.fatbin" ] || fail "$generator: there is no cuda.fatbin"
         grep -q "scale.hdk;.*both.hdk" "$out/files" || fail "HEDDLE_KERNEL_FILES is $(cat "$out/files")"
         arch='--gpu-arch;sm_80'
     done
+done
+
+for wrong in options:'with other options; give one of them another NAME' twice:'has kernels of the name inside already'; do
+    cmake -S "$project" -B "$work/wrong" -DCMAKE_PREFIX_PATH="$prefix" -Dgpu=$gpu -Dcuda=no -Dlanguage=C "-Dwrong=${wrong%%:*}" >"$work/log" 2>&1 &&
+        fail "${wrong%%:*}: CMake takes it"
+    tr -s ' \n' ' ' <"$work/log" | grep -q "${wrong#*:}" || fail "${wrong%%:*}: $(cat "$work/log")"
 done
 
 cat >"$project/Makefile" <<'END'

@@ -6,7 +6,8 @@
 set -eu
 source=$1
 build=$2
-command -v pkg-config >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs pkg-config
 unset HEDDLE_WORKER HEDDLE_PROBE HEDDLE_INCLUDE_DIR
 export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 HEDDLE_CACHE=none
 work=$(mktemp -d)
@@ -14,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 cd "$work"
 failed=0
+programs=libexec/heddle-$("$build/heddle" --version | cut -d" " -f2)
 
 fail() {
     echo "FAILED: $*"
@@ -115,26 +117,26 @@ with_library() { # PREFIX OUTPUT KIND
 mkdir programs
 for kind in shared static plain; do
     with_library "$work/first" "programs/$kind" $kind
-    expect_places "a program ($kind)" "$work/first/libexec" "programs/$kind"
+    expect_places "a program ($kind)" "$work/first/$programs" "programs/$kind"
 done
 mv first second
 for kind in shared static; do
     with_library "$work/second" "programs/$kind" $kind
-    expect_places "a program ($kind), the installation was moved before it was linked" "$work/second/libexec" "programs/$kind"
+    expect_places "a program ($kind), the installation was moved before it was linked" "$work/second/$programs" "programs/$kind"
 done
 expect_none "a program that was linked before the installation was moved" programs/plain
 mkdir -p second/bin/more && cp programs/plain second/bin/
-expect_places "a program in the installation's bin" "$work/second/libexec" second/bin/plain
-second/bin/heddle info | grep -q " $work/second/libexec/heddle-probe " || fail "heddle info does not find its programs"
+expect_places "a program in the installation's bin" "$work/second/$programs" second/bin/plain
+second/bin/heddle info | grep -q " $work/second/$programs/heddle-probe " || fail "heddle info does not find its programs"
 second/bin/heddle p2p --verdicts | grep -qwE 'usable|slow' || fail "heddle p2p does not find its programs"
 printf '#include <heddle/kernel.h>\nHD_KERNEL(none, HD_OUT(int, y))\n{\n    y[0] = 1;\n}\n' >none.c
 second/bin/heddle cc --no-gpu --verbose none.c 2>&1 | grep -q -- "-I$work/second/" || fail "heddle cc does not find its headers"
 DESTDIR=$work/dest cmake --install "$build" --prefix /opt/heddle >/dev/null
-[ "$(strings "dest/opt/heddle/$libraries/libheddle.a" | grep -cx /opt/heddle/libexec)" = 1 ] ||
-    fail "the static library of a staged installation does not name /opt/heddle/libexec"
+[ "$(strings "dest/opt/heddle/$libraries/libheddle.a" | grep -cx "/opt/heddle/$programs")" = 1 ] ||
+    fail "the static library of a staged installation does not name /opt/heddle/$programs"
 grep -q "$work" "dest/opt/heddle/$libraries/pkgconfig/heddle.pc" && fail "heddle.pc of a staged installation names the stage"
 # nothing that is installed looks into the tree that it came from
-for file in bin/heddle libexec/heddle-worker libexec/heddle-probe "$libraries/libheddle.so"; do
+for file in bin/heddle "$programs/heddle-worker" "$programs/heddle-probe" "$libraries/libheddle.so"; do
     objcopy --dump-section ".rodata=rodata" "second/$file" /dev/null
     # the tool has it, to know when it runs there
     [ "$file" = bin/heddle ] || ! strings rodata | grep -Fx "$build" || fail "$file names the build tree"
@@ -146,11 +148,11 @@ mkdir -p here/heddle here/more && cp evil here/heddle-worker && cp evil here/hed
 cp evil here/heddle/heddle-worker && cp evil here/heddle/heddle-probe
 cp evil second/heddle-worker && cp evil second/heddle-probe
 cd here
-expect_places "a program in an odd folder" "$work/second/libexec" ../programs/shared
-PATH=$work/second/bin:$PATH heddle info 2>&1 | grep -q " $work/second/libexec/heddle-probe " || fail "the tool, in a folder with an entry heddle"
+expect_places "a program in an odd folder" "$work/second/$programs" ../programs/shared
+PATH=$work/second/bin:$PATH heddle info 2>&1 | grep -q " $work/second/$programs/heddle-probe " || fail "the tool, in a folder with an entry heddle"
 PATH=$work/second/bin:$PATH HEDDLE_PLACEMENT=process heddle info >/dev/null || fail "the tool has no worker in a folder with an entry heddle"
 : >x
-expect_places "a program that says it is another one" "$work/second/libexec" bash -c 'exec -a "$0" ../second/bin/plain' "$work/here/x"
+expect_places "a program that says it is another one" "$work/second/$programs" bash -c 'exec -a "$0" ../second/bin/plain' "$work/here/x"
 expect_none "a program that says it is another one, and has no programs" bash -c 'exec -a "$0" ../programs/plain' "$work/here/x"
 cd ..
 mv programs here/programs # what lies in here/ is above them now
@@ -159,25 +161,25 @@ rm second/heddle-worker second/heddle-probe
 [ ! -e "$EVIL_OUT" ] || fail "ran $(cat "$EVIL_OUT")"
 
 # What others can write, or what is no file.
-chmod o+w second/libexec/heddle-worker
+chmod o+w "second/$programs/heddle-worker"
 expect_none "a program whose worker anybody can write" here/programs/static
-here/programs/static | grep -q "$work/second/libexec/heddle-worker was not taken: others can write it" || fail "it is not said why"
-chmod o-w second/libexec/heddle-worker
+here/programs/static | grep -q "$work/second/$programs/heddle-worker was not taken: others can write it" || fail "it is not said why"
+chmod o-w "second/$programs/heddle-worker"
 mkdir here/programs/heddle-worker
-expect_places "a program beside a folder of that name" "$work/second/libexec" here/programs/static
+expect_places "a program beside a folder of that name" "$work/second/$programs" here/programs/static
 rmdir here/programs/heddle-worker
 if [ "$(id -u)" = 0 ]; then
     cp evil here/programs/heddle-worker && chown 65534 here/programs/heddle-worker
-    expect_places "a program beside a worker of somebody else's" "$work/second/libexec" here/programs/static
+    expect_places "a program beside a worker of somebody else's" "$work/second/$programs" here/programs/static
     rm here/programs/heddle-worker
     ln -s "$work/evil" here/programs/heddle-worker && chown -h 65534 here/programs/heddle-worker
-    expect_places "a program beside somebody else's link" "$work/second/libexec" here/programs/static
+    expect_places "a program beside somebody else's link" "$work/second/$programs" here/programs/static
     rm here/programs/heddle-worker
 fi
 
 # ---- more rights than the caller has ----
 # A program of root's that anybody may start takes nothing from the caller's environment.
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+if [ "$(id -u)" = 0 ] && installed setpriv; then
     cat >secure.c <<'C'
 #include <sys/auxv.h>
 int main(void)
@@ -196,7 +198,7 @@ C
     }
     if as_somebody ./secure; then
         as_somebody ./set-uid "driver=host placement=process host_devices=2 cache=none" all >out 2>&1 || fail "the set-uid program: $(cat out)"
-        grep -qx "worker $work/second/libexec/heddle-worker" out || fail "the set-uid program uses another worker: $(cat out)"
+        grep -qx "worker $work/second/$programs/heddle-worker" out || fail "the set-uid program uses another worker: $(cat out)"
         as_somebody ./set-uid "driver=host host_devices=2" all >out 2>&1 || fail "the set-uid program: $(cat out)"
         for file in out stats cache xdg .cache; do
             [ ! -e "caller/$file" ] || fail "a set-uid program did what its caller's environment says: $file"

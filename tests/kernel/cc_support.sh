@@ -1,6 +1,6 @@
 #!/bin/sh
 # cc_support.sh - what the tests of `heddle cc` share: a folder that goes with the test, one for temporary files, and what a command has to do.
-# It is read by the shell of the test. `failures` counts what went wrong.
+# It is read by the shell of the test, which has set `source`. `failures` counts what went wrong.
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -9,6 +9,7 @@ mkdir tmp
 TMPDIR=$work/tmp
 export TMPDIR
 failures=0
+. "$source/tests/support/installed.sh"
 fail() {
     echo "FAILED: $*"
     failures=$((failures + 1))

@@ -1,5 +1,5 @@
-/* fake_toolkit_kernels.c - functions that look like NVRTC and nvJitLink, and note their calls. test_compile.c opens the shared object that
- * this is compiled into. Threads: one. Locks: none.
+/* fake_toolkit_kernels.c - functions that imitate NVRTC and nvJitLink, and record their calls. It
+ * is compiled into the shared object that test_compile.c opens. Threads: one. Locks: none.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -7,9 +7,9 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-/* What happened, and what to answer; test_compile.c has the same. */
+/* The recorded calls, and the answers to give; test_compile.c declares the same structure. */
 typedef struct fake_toolkit {
-    char fails[64]; /* the function that returns `code` */
+    char fails[64]; /* the function that fails with `code` */
     int code;
     char log[512]; /* a zero follows */
     char options[256], kinds[64];

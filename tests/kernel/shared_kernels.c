@@ -1,4 +1,5 @@
-/* shared_kernels.c - kernels with much static shared memory. Compiled as a shared object with HD_CPU_MODULE defined. */
+/* shared_kernels.c - kernels with much static shared memory. Compiled as a shared object with
+ * HD_CPU_MODULE defined. */
 #include "shared_kernels.h"
 
 #include <heddle/kernel.h>
@@ -7,7 +8,8 @@ HD_SHARED unsigned char large[LARGE_BYTES];
 HD_SHARED uint32_t begins = BEGINS;
 HD_SHARED __attribute__((aligned(128))) uint32_t tile[64];
 
-/* Each block writes its value into both ends, and afterwards returns what it finds there. */
+/* Each block writes its value into both ends of the memory, then returns the values that it reads
+ * there. */
 HD_KERNEL_BOUNDS(ends, 64, HD_OUT(uint32_t, y), HD_VALUE(uint32_t, value))
 {
     uint32_t i = hd_thread_x();

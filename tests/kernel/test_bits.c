@@ -1,6 +1,7 @@
-/* test_bits.c - hd_bits_* on the CPU, against the bits one by one. tests/kernel/pairs uses them on GPUs.
+/* test_bits.c - hd_bits_* on the CPU, against the bits one by one. tests/kernel/pairs uses them on
+ * GPUs.
  *
- * Promise: The functions for bits count, find and reverse them, also of 0, and keep every bit of a floating-point number.
+ * Promise: Functions for bits count, find and reverse them, also of 0; floats keep every bit.
  */
 #include "support/check.h"
 

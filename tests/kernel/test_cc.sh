@@ -172,7 +172,7 @@ END
 mistakes
 rm -f mistake.c
 for compiler in gcc clang; do
-    if command -v $compiler >/dev/null; then
+    if installed "$compiler"; then
         (
             CC=$compiler
             export CC
@@ -268,7 +268,7 @@ HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = helper(y[0]); }
 END
 else
     grep -q "found no clang" err || fail "no message about clang: $(cat err)"
-    echo "the GPU's part is not tested: $(head -n 1 err)"
+    without "clang: $(head -n 1 err)"
 fi
 [ -z "$(find . -name '*.??????' -newer run.c | grep -v hdk$)" ] || fail "temporary files are left: $(ls)"
 [ "$failures" -eq 0 ]

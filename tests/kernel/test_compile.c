@@ -1,8 +1,10 @@
-/* test_compile.c - code made by NVRTC and nvJitLink, real ones and a library that looks like them, and the cache of compiled code.
+/* test_compile.c - code from NVRTC and nvJitLink, from the real libraries and an imitation, and the
+ * cache of compiled code.
  *
- * Promise: Every failure of the compiler and the linker is reported with its reason; a damaged or foreign file of the cache is not used.
+ * Promise: Failures of compiler and linker are reported with reasons; bad cache files are not used.
  *
- * The real libraries are those that the loader finds, or that HEDDLE_NVRTC and HEDDLE_NVJITLINK name. Without them their cases are skipped.
+ * The real libraries are those that the loader finds, or that HEDDLE_NVRTC and HEDDLE_NVJITLINK
+ * name. Without them the test skips their cases.
  *
  * Threads: one. Locks: none.
  */
@@ -176,7 +178,8 @@ static void code_is_made_for_the_devices(void **state)
 
 /* ---- the real libraries ---- */
 
-/* With sanitizers the loader does not find a library's own libraries, and the leaks of those would count. */
+/* With sanitizers the loader does not find a library's dependencies, and leaks of these would
+ * count. */
 static void need_real_libraries(void)
 {
     if (TEST_ASAN || TEST_TSAN) {
@@ -233,6 +236,7 @@ static void the_real_compiler(void **state)
     need_real_libraries();
     hdi_nvrtc nvrtc;
     if (hdi_nvrtc_open(option_of("HEDDLE_NVRTC"), &nvrtc) != HD_OK) {
+        test_without("NVRTC");
         skip();
     }
     char arch[32];
@@ -317,6 +321,7 @@ static void the_real_linker(void **state)
     hdi_made_code made;
     hd_status status = hdi_link(option, parts, 2, 90, &made);
     if (status == HD_ERROR_UNSUPPORTED) {
+        test_without("nvJitLink");
         skip();
     }
     assert_ok(status);
@@ -352,7 +357,7 @@ static hdi_made_code some_code(void)
     return (hdi_made_code){(char *)"some code", 9, aliases, 1};
 }
 
-/* The path of the one file of the folder. */
+/* Returns the path of the only file in the folder. */
 static void only_file(char path[512])
 {
     DIR *directory = opendir(folder);
@@ -382,7 +387,7 @@ static void kept_code_is_that_of_its_key(void **state)
     assert_string_equal(got.aliases[0].symbol, "_Z1fIiEvv");
     hdi_made_code_release(&got);
     assert_false(hdi_code_cache_load(folder, &other, &got));
-    /* the other one's name leads to this one's file, as with two keys of one hash */
+    /* gives this file the other key's name, as if both keys had the same hash */
     char path[512], link_path[512];
     only_file(path);
     hdi_code_cache_save(folder, &other, &code);
@@ -429,7 +434,7 @@ static void damaged_and_foreign_files_are_not_used(void **state)
         assert_false(hdi_code_cache_load(folder, &key, &got));
     }
     hdi_code_cache_save(folder, &key, &code);
-    assert_int_equal(chmod(path, 0622), 0); /* others may have written it */
+    assert_int_equal(chmod(path, 0622), 0); /* others could have written it */
     assert_false(hdi_code_cache_load(folder, &key, &got));
     hdi_code_cache_save(folder, &key, &code);
     assert_true(hdi_code_cache_load(folder, &key, &got));
@@ -442,7 +447,7 @@ static void the_folder_has_an_end(void **state)
 {
     (void)state;
     char path[512];
-    for (int i = 0; i < 3; i++) { /* of 100 MiB without blocks, the first is the oldest */
+    for (int i = 0; i < 3; i++) { /* 100 MiB each without blocks, the first is the oldest */
         snprintf(path, sizeof path, "%s/code-000000000000000%d.bin", folder, i);
         int fd = open(path, O_CREAT | O_WRONLY, 0600);
         assert_int_equal(ftruncate(fd, 100 << 20), 0);
@@ -471,11 +476,17 @@ static void sources_that_name_files_are_not_kept(void **state)
     (void)state;
     static const char *const kept[] = {"", "#include <heddle/kernel.h>\n", "# include<cuda_fp16.h>\n#define N 4\n",
                                        "a # b"};
-    static const char *const not [] = {"#include \"a.h\"\n",    "int x;\n #  include  \"a.h\"\n",
-                                       "#include MACRO\n",      "#include </tmp/a>\n",
-                                       "#include <../a>\n",     "%:include <a>\n",
-                                       "#inc\\\nlude \"a\"\n",  "#if __has_include(<a>)\n",
-                                       "#include_next \"x\"\n", "#embed \"data\"\n"};
+    static const char *const not [] = {"#include \"a.h\"\n",     "int x;\n #  include  \"a.h\"\n",
+                                       "#include MACRO\n",       "#include </tmp/a>\n",
+                                       "#include <../a>\n",      "%:include <a>\n",
+                                       "#inc\\\nlude \"a\"\n",   "#if __has_include(<a>)\n",
+                                       "#include_next \"x\"\n",  "#embed \"data\"\n",
+                                       "#/**/include \"a.h\"\n", "# /* x */ include \"a.h\"\n",
+                                       "#\finclude \"a.h\"\n",   "#\vinclude \"a.h\"\n",
+                                       "#inc\\\r\nlude \"a\"\n", "#inc\\ \nlude \"a\"\n",
+                                       "#include/**/<./a.h>\n",  "#include <dir/../../a.h>\n",
+                                       "#include <dir//a.h>\n",  "#inc?\?/\nlude \"a.h\"\n",
+                                       "#include <a.h\n>\n",     "asm(\".incbin \\\"x\\\"\");\n"};
     static const char *const plain[] = {"-DN=4", "-std=c++20", "--use_fast_math"};
     static const char *const naming[] = {"-I/tmp", "-I", "--include-path=/tmp", "-include", "--pre-include=a.h"};
     hd_compile_options o = {.options = plain, .n_options = 3};
@@ -489,6 +500,124 @@ static void sources_that_name_files_are_not_kept(void **state)
         o = (hd_compile_options){.options = &naming[i], .n_options = 1};
         assert_false(hdi_code_cache_allows("", &o));
     }
+}
+
+/* ---- the same compared with a slow and simple preprocessor ---- */
+
+static void erase(char *text, size_t n)
+{
+    memmove(text, text + n, strlen(text + n) + 1);
+}
+
+/* Does a compiler's first phases: trigraphs, continued lines, comments. */
+static void preprocess(char *text)
+{
+    for (char *p = text; *p; p++) {
+        if (strncmp(p, "?\?=", 3) == 0 || strncmp(p, "?\?/", 3) == 0) {
+            *p = p[2] == '=' ? '#' : '\\';
+            erase(p + 1, 2);
+        }
+    }
+    for (char *p = text; *p;) {
+        size_t blanks = *p == '\\' ? strspn(p + 1, " \t\v\f\r") : 0;
+        if (*p == '\\' && p[1 + blanks] == '\n') {
+            erase(p, blanks + 2);
+        } else {
+            p++;
+        }
+    }
+    for (char *p = text; *p; p++) {
+        char *end = strncmp(p, "/*", 2) == 0 ? strstr(p + 2, "*/") : NULL;
+        if (end) {
+            *p = ' ';
+            erase(p + 1, (size_t)(end + 1 - p));
+        } else if (strncmp(p, "//", 2) == 0) {
+            erase(p, strcspn(p, "\n"));
+            p -= p > text;
+        }
+    }
+}
+
+static bool includes_a_file(const char *code)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", code);
+    preprocess(text);
+    bool found = false;
+    for (char *line = text; line && !found; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        char *at = line + strspn(line, " \t\v\f\r");
+        size_t mark = *at == '#' ? 1 : strncmp(at, "%:", 2) == 0 ? 2 : 0;
+        at += mark;
+        at += strspn(at, " \t\v\f\r");
+        bool names = mark && (strncmp(at, "include", 7) == 0 || strncmp(at, "embed", 5) == 0);
+        at += names ? strspn(at, "abcdefghijklmnopqrstuvwxyzM_") : 0;
+        at += strspn(at, " \t\v\f\r");
+        found = names && strncmp(at, "<a.h>", 5) != 0;
+    }
+    return found;
+}
+
+static void no_spelling_of_a_name_is_kept(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"#",  "#",  "%:", "?\?=", "include", "include", "inc",     "lude",     "embed",
+                                         " ",  "\t", "\v", "\f",   "\r",      "\n",      "\n",      "\\",       "?\?/",
+                                         "/*", "*/", "//", "x",    "<a.h>",   "\"a.h\"", "\"a.h\"", "<../a.h>", "M"};
+    const hd_compile_options o = {.n_options = 0};
+    uint64_t random = 1;
+    int naming = 0, kept = 0;
+    for (int i = 0; i < 300000; i++) {
+        char code[256] = "";
+        for (int n = 2 + i % 12; n > 0; n--) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            strcat(code, pieces[(random >> 33) % (sizeof pieces / sizeof pieces[0])]);
+        }
+        bool names = includes_a_file(code), allowed = hdi_code_cache_allows(code, &o);
+        if (names && allowed) {
+            fail_msg("a source that names a file is kept: %s", code);
+        }
+        naming += names;
+        kept += allowed;
+    }
+    assert_true(naming > 1000 && kept > 1000);
+}
+
+static bool same_key(const hdi_nvrtc *n, const hd_compile_options *a, const hdi_nvrtc *m, const hd_compile_options *b)
+{
+    hdi_code_key first, second;
+    assert_true(hdi_code_key_make(n, "source", a, "sm_90", &first) &&
+                hdi_code_key_make(m, "source", b, "sm_90", &second));
+    bool same = first.size == second.size && memcmp(first.bytes, second.bytes, first.size) == 0;
+    hdi_code_key_release(&first);
+    hdi_code_key_release(&second);
+    return same;
+}
+
+static void calls_that_differ_have_different_keys(void **state)
+{
+    (void)state;
+    static const char *const define[] = {"-DX1"};
+    const hdi_nvrtc n = {.major = 12, .minor = 4};
+    const hd_compile_options in_name = {.name = "k.cu\noption 4 -DX1"}, plain = {.name = "k.cu"},
+                             defined = {.name = "k.cu", .options = define, .n_options = 1};
+    assert_true(same_key(&n, &plain, &n, &plain));
+    assert_false(same_key(&n, &in_name, &n, &defined));
+    assert_false(same_key(&n, &plain, &n, &defined));
+
+    /* an update of NVRTC that keeps the version: another file */
+    char copy[600], command[2000];
+    snprintf(copy, sizeof copy, "%s/nvrtc.so", folder);
+    snprintf(command, sizeof command, "cp %s %s && touch -d 2001-02-03 %s", HD_TEST_KERNELS, copy, copy);
+    assert_int_equal(system(command), 0);
+    hdi_nvrtc before, after;
+    assert_ok(hdi_nvrtc_open(HD_TEST_KERNELS, &before));
+    assert_ok(hdi_nvrtc_open(copy, &after));
+    assert_int_equal(before.minor, after.minor);
+    assert_false(same_key(&before, &plain, &after, &plain));
+    assert_true(same_key(&before, &plain, &before, &plain));
+    hdi_nvrtc_release(&before);
+    hdi_nvrtc_release(&after);
+    unlink(copy);
 }
 
 static int make_folder(void **state)
@@ -516,6 +645,8 @@ int main(void)
         cmocka_unit_test(damaged_and_foreign_files_are_not_used),
         cmocka_unit_test(the_folder_has_an_end),
         cmocka_unit_test(sources_that_name_files_are_not_kept),
+        cmocka_unit_test(no_spelling_of_a_name_is_kept),
+        cmocka_unit_test(calls_that_differ_have_different_keys),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -1,5 +1,5 @@
-/* test_cpu_run.c - the CPU's block scheduler: barriers, shared memory, atomics, faults, perturbed order, several
- * launches.
+/* test_cpu_run.c - the CPU's block scheduler: barriers, shared memory, atomics, faults, perturbed
+ * order, several launches.
  *
  * Promise: Kernels on the CPU keep barriers, shared memory and atomics under every schedule.
  * Threads: the main one, several that launch in one case, and those of the pool of cores.
@@ -58,7 +58,8 @@ static void every_thread_runs_once(void **unused)
     }
 }
 
-/* Reverses each block through static shared memory and sums it through dynamic shared memory, with helper functions. */
+/* Reverses each block through static shared memory and sums it through dynamic shared memory, with
+ * helper functions. */
 HD_DEVICE void put(HD_SELF, uint32_t *dst, uint32_t v)
 {
     dst[hd_thread_x()] = v;
@@ -125,7 +126,7 @@ static void barriers_and_shared_memory(void **unused)
     }
 }
 
-/* Thread t returns after t % 4 barriers; those that stay go on meeting. */
+/* Thread t returns after t % 4 barriers; the others keep meeting. */
 HD_KERNEL(leavers, HD_INOUT(uint32_t, arrived), HD_INOUT(uint32_t, wrong))
 {
     uint32_t t = hd_thread_x(), n = hd_block_dim_x();
@@ -200,7 +201,8 @@ static void atomics(void **unused)
     assert_true(bits == 3 * 2048);
 }
 
-/* Block b waits for all other blocks: ends only if as many system threads as there are blocks run at once. */
+/* Block b waits for all other blocks, so it ends only if as many system threads run at once as
+ * there are blocks. */
 HD_KERNEL(meet, HD_INOUT(uint32_t, here), HD_VALUE(uint32_t, blocks))
 {
     hd_atomic_add_u32(here, 1);
@@ -326,8 +328,8 @@ static void faults_end_the_launch_alone(void **unused)
     munmap(unmapped, page);
 }
 
-/* Far more threads with barriers, and faults among them, than any of the sanitizers' records would hold if each left
- * something. */
+/* Runs so many threads with barriers, some with faults, that the sanitizers' records would overflow
+ * if each thread left something. */
 static void nothing_piles_up(void **unused)
 {
     (void)unused;
@@ -433,7 +435,8 @@ static void arguments_and_descriptions(void **unused)
     assert_int_equal(k->argument_bytes, 44);
     assert_int_equal(k->max_threads, 0);
     assert_int_equal(KERNEL(shuffle)->max_threads, 1024);
-    const uint32_t expected[5][4] = {{3, 0, 0, 1}, {12, 0, 8, 16}, {4, 0, 24, 2}, {1, 2, 32, 8}, {10, 0, 40, 4}};
+    const uint32_t expected[5][4] = {
+        {3, 0, 0, 1}, {12, 0, 8, 16}, {4, 0, 24, 2}, {1, 2 | 11 << 8 | 8 << 16, 32, 8}, {10, 0, 40, 4}};
     for (int i = 0; i < 5; i++) {
         assert_int_equal(k->params[i].kind, expected[i][0]);
         assert_int_equal(k->params[i].access, expected[i][1]);
@@ -462,7 +465,8 @@ static void on_fpe(int signal)
     seen_signal = signal;
 }
 
-/* Runs before anything else here uses the pool: in a child, the handler from before gets what is not ours. */
+/* Runs before anything else here uses the pool. In a child, the earlier handler gets signals that
+ * are not the library's own. */
 static void other_signals_go_to_the_handler_before(void **unused)
 {
     (void)unused;
@@ -479,7 +483,7 @@ static void other_signals_go_to_the_handler_before(void **unused)
         if (seen_signal != SIGFPE) {
             _exit(2);
         }
-        raise(SIGILL); /* the default: ends the child */
+        raise(SIGILL); /* the default action ends the child */
         _exit(3);
     }
     int status;
@@ -500,7 +504,7 @@ static void forked_children_have_a_pool_of_their_own(void **unused)
     if (child == 0) {
         alarm(60);
         run_shuffle(8, 64, 0);
-        exit(0); /* with its exit functions: must not hang */
+        exit(0); /* runs exit functions: must not hang */
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -1,6 +1,7 @@
-/* test_cpu_warp.c - warps on the CPU: what the threads bring, which ones take part, several schedules, and threads that do not meet.
+/* test_cpu_warp.c - warps on the CPU: exchanged values, the threads that take part, several
+ * schedules, and threads that do not meet.
  *
- * Promise: Threads of a warp on the CPU exchange values under every schedule; one that does not meet ends the launch with a message.
+ * Promise: Warps on the CPU exchange values under any schedule; a missing thread ends the launch.
  */
 #include "support/check.h"
 
@@ -24,7 +25,7 @@ static hdcu_result run(const hd_cpu_kernel *kernel, const void *arguments, const
     return hdi_cpu_run(&l, NULL);
 }
 
-/* One bit of `gone` for each lane whose threads return first. */
+/* The bits of `gone` mark the lanes whose threads return first. */
 HD_KERNEL(exchange, HD_OUT(uint64_t, out), HD_VALUE(uint32_t, gone), HD_VALUE(uint32_t, rounds))
 {
     uint32_t n = hd_thread_x() + hd_block_dim_x() * (hd_thread_y() + hd_block_dim_y() * hd_thread_z());
@@ -51,7 +52,7 @@ HD_KERNEL(exchange, HD_OUT(uint64_t, out), HD_VALUE(uint32_t, gone), HD_VALUE(ui
     }
 }
 
-/* Whether thread `n` takes part in the meetings of the warp of thread `self`. */
+/* True if thread `n` takes part in the meetings of thread `self`'s warp. */
 static bool is_there(int64_t n, uint32_t self, uint32_t threads, uint32_t gone)
 {
     bool returned = n >= 0 && n % 64 >= 32 && (gone >> n % 32 & 1) != 0;
@@ -117,7 +118,7 @@ HD_KERNEL(reduce, HD_OUT(float, sums), HD_OUT(double, least), HD_OUT(int64_t, mo
     most[at] = hd_block_reduce_max_i64(-(int64_t)t - 1);
 }
 
-/* The order of the sums: halves of a whole warp, lane by lane of a partial one, and then the warps. */
+/* The order of additions: halves of a whole warp, lane by lane in a partial one, then the warps. */
 static float sum_of(const float *x, uint32_t n)
 {
     float total = 0;
@@ -191,13 +192,13 @@ static void threads_that_do_not_meet_are_named(void **unused)
         assert_int_equal(run(&apart_hd_record.kernel, &a, (uint32_t[]){48, 1, 1}, schedule, reason),
                          HDCU_ERROR_LAUNCH_FAILED);
         assert_non_null(strstr(reason, "of one warp call different functions of warps"));
-        a.how = 2; /* the workers are as good as before */
+        a.how = 2; /* the workers still work */
         assert_int_equal(run(&apart_hd_record.kernel, &a, (uint32_t[]){48, 1, 1}, schedule, reason), HDCU_SUCCESS);
         assert_string_equal(reason, "");
     }
 }
 
-enum { ASSERTION = __LINE__ + 4 }; /* the line of it */
+enum { ASSERTION = __LINE__ + 4 }; /* the line of hd_assert */
 HD_KERNEL(asserts, HD_VALUE(uint32_t, n))
 {
     hd_barrier();

@@ -1,4 +1,5 @@
-/* test_describe_image.c - parameters of a kernel, as PTX or a driver describes them, fit into a launch, or the kernel is refused.
+/* test_describe_image.c - parameters of a kernel, as PTX or a driver describes them, fit into a
+ * launch, or the kernel is refused.
  *
  * Promise: Kernel parameters found in an image fit into a launch, or the kernel is refused.
  * Threads: one. Locks: none.
@@ -30,7 +31,8 @@ static void a_driver_tells_of_more_than_fits(void **state)
     assert_ok(by_driver(0, 8, HDI_KERNEL_ARGUMENT_BYTES_MAX - 8, 8));
     assert_status(by_driver(0, 8, HDI_KERNEL_ARGUMENT_BYTES_MAX - 7, 8), HD_ERROR_LIMIT);
     assert_status(by_driver(0, 8, UINT16_MAX, UINT16_MAX), HD_ERROR_LIMIT);
-    assert_status(by_driver(UINT16_MAX, 8, 0, 8), HD_ERROR_LIMIT); /* the last one is not the one at the end */
+    /* the last parameter is not the one at the end */
+    assert_status(by_driver(UINT16_MAX, 8, 0, 8), HD_ERROR_LIMIT);
     assert_status(by_driver(8, UINT16_MAX, 0, 8), HD_ERROR_LIMIT);
 }
 

@@ -1,6 +1,6 @@
 /* test_half.c - hd_f16 and hd_bf16 on the CPU, against exact arithmetic that is rounded once.
  *
- * Promise: Numbers of 16 bits are converted and computed as if exactly, and rounded once to the nearest, ties to even.
+ * Promise: Numbers of 16 bits compute as if exactly, then round once to the nearest, ties to even.
  */
 #include "support/check.h"
 
@@ -15,7 +15,8 @@ typedef __float128 wide;
 typedef long double wide;
 #endif
 
-/* One of the two types: `bits` of precision with the leading one, and the exponent of the least normal number. */
+/* One of the two types: its `bits` of precision, with the leading one, and the exponent of the
+ * smallest normal number. */
 typedef struct kind {
     int bits, least;
     uint16_t infinity;
@@ -33,7 +34,7 @@ static bool is_nan(const kind *k, uint16_t h)
     return (h & 0x7fff) > k->infinity;
 }
 
-/* The value of a number, from its fields. Of an infinity it is the next power of two. */
+/* Returns the value of a number from its fields; for an infinity, the next power of two. */
 static wide value_of(const kind *k, uint16_t h)
 {
     int size = h & 0x7fff, exponent = size >> (k->bits - 1), fraction = size & ((1 << (k->bits - 1)) - 1);
@@ -51,7 +52,7 @@ static double double_of(const kind *k, uint16_t h)
     return h & 0x8000 ? -size : size;
 }
 
-/* Rounds x + rest, where rest is less than the last bit of x. `negative` is the sign of a zero. */
+/* Rounds x + rest; rest is smaller than the last bit of x. `negative` is the sign of a zero. */
 static uint16_t rounded(const kind *k, wide x, wide rest, bool negative)
 {
     uint16_t sign = x < 0 || (x == 0 && negative) ? 0x8000 : 0;
@@ -60,7 +61,7 @@ static uint16_t rounded(const kind *k, wide x, wide rest, bool negative)
     if (size == 0) {
         return sign;
     }
-    int exponent = ilogb((double)size); /* may be one too large */
+    int exponent = ilogb((double)size); /* at most one too large */
     exponent = exponent < k->least ? k->least : exponent;
     if (exponent > 300) {
         return sign | k->infinity;
@@ -83,7 +84,7 @@ static void expect(const kind *k, const char *what, uint16_t a, uint16_t b, uint
     }
 }
 
-/* The sum of two, whose sign of zero is that of C. */
+/* Returns the sum, with the sign of a zero as in C. */
 static uint16_t rounded_sum(const kind *k, wide p, wide c, bool negative)
 {
     wide s = p + c, other = s - p, rest = (p - (s - other)) + (c - other);
@@ -95,7 +96,7 @@ static bool is_special(const kind *k, uint16_t a)
     return (a & 0x7fff) >= k->infinity;
 }
 
-/* What C has for infinities, NaNs and zeros, in double, of which neither needs rounding. */
+/* Returns C's result in double for infinities, NaNs and zeros, which need no rounding. */
 static uint16_t of_double(const kind *k, double x)
 {
     if (x != x) {
@@ -121,7 +122,8 @@ static uint16_t reference(const kind *k, int op, uint16_t a, uint16_t b, uint16_
     case 2:
         return rounded(k, u * v, 0, signbit(plain));
     case 3:
-        return rounded(k, u / v, 0, signbit(plain)); /* a quotient of so few bits is no half, or exactly one */
+        /* a quotient of so few bits is never a tie, unless exact */
+        return rounded(k, u / v, 0, signbit(plain));
     default:
         return rounded_sum(k, u * v, w, signbit(plain));
     }
@@ -163,14 +165,15 @@ static void operations_are_rounded_once(void **unused)
     for (int i = 0; i < 100000; i++) {
         check_operations((uint16_t)next(&state), (uint16_t)next(&state), (uint16_t)next(&state));
     }
-    for (int i = 0; i < 100000; i++) { /* a product near the third number, or a tie with a tiny rest */
+    /* a product near the third number, or a tie with a tiny rest */
+    for (int i = 0; i < 100000; i++) {
         uint16_t near = (uint16_t)(0x3800 + next(&state) % 0x1000), tiny = (uint16_t)(next(&state) % 0x900);
         check_operations((uint16_t)(near ^ (next(&state) & 0x8000)), (uint16_t)(0x3800 + next(&state) % 0x1000),
                          i % 2 ? tiny : (uint16_t)(0x8000 | (0x3800 + next(&state) % 0x1000)));
     }
 }
 
-/* A double and its neighbours, and the same in float, against the reference. */
+/* Checks a double and its neighbours, and the same as float, against the reference. */
 static void check_from(double x)
 {
     for (int step = -1; step <= 1; step++) {
@@ -183,7 +186,7 @@ static void check_from(double x)
     }
 }
 
-/* Every number, and half of the way to the next. */
+/* Checks every number, and the middle between it and the next. */
 static void every_number_is_converted(void **unused)
 {
     (void)unused;
@@ -221,7 +224,7 @@ static void integers_are_rounded_once(void **unused)
     uint64_t state = 2;
     for (int i = 0; i < 400000; i++) {
         int32_t x = i < 140000 ? i - 70000 : (int32_t)(next(&state) << 1 ^ next(&state)) >> next(&state) % 24;
-        if (i >= 300000) { /* a half of the last place of bf16, and one more or less */
+        if (i >= 300000) { /* half of the last place of bf16, and one more or less */
             int shift = (int)(next(&state) % 22);
             x = (int32_t)(((next(&state) % 128 + 128) * 2 + 1) << shift) + (int32_t)(next(&state) % 3) - 1;
         }

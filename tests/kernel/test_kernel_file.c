@@ -1,7 +1,7 @@
-/* test_kernel_file.c - kernel files: what is written is read back, what is damaged is refused, and nothing is read out
- * of bounds.
+/* test_kernel_file.c - kernel files: they read back as written, damaged ones are refused, and no
+ * read is out of bounds.
  *
- * Promise: A kernel file reads back as written, and a damaged one is refused without a read out of bounds.
+ * Promise: A kernel file reads back as written; a damaged one is refused, without reads outside.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -14,11 +14,11 @@ extern const unsigned char hdi_image_builtin[];
 extern const unsigned char hdi_image_builtin_end[];
 
 static const hdi_kernel_param scale_params[] = {
-    {"y", HD_ARG_BUFFER, HD_READ_WRITE, 0, 8},
-    {"factor", HD_ARG_F32, 0, 8, 4},
-    {"pad", HD_ARG_U8, 0, 12, 1},
-    {"n", HD_ARG_U64, 0, 16, 8},
-    {"rest", HD_ARG_BYTES, 0, 24, 12},
+    {"y", HD_ARG_BUFFER, HD_READ_WRITE, 0, 8, HD_ARG_F32 | 4 << 8},
+    {"factor", HD_ARG_F32, 0, 8, 4, 0},
+    {"pad", HD_ARG_U8, 0, 12, 1, 0},
+    {"n", HD_ARG_U64, 0, 16, 8, 0},
+    {"rest", HD_ARG_BYTES, 0, 24, 12, 0},
 };
 static hdi_kernel_entry sample_kernels[] = {
     {"scale", scale_params, 5, 36, 4096, 256},
@@ -43,7 +43,8 @@ static void *sample(size_t *bytes)
     return image;
 }
 
-/* Parses a copy that ends where its allocation ends, so that the address sanitizer finds a read behind it. */
+/* Parses a copy that ends with its allocation, so that the address sanitizer finds a read behind
+ * it. */
 static hd_status parse_copy(const void *image, size_t bytes)
 {
     unsigned char *copy = malloc(bytes + (bytes == 0));
@@ -51,7 +52,7 @@ static hd_status parse_copy(const void *image, size_t bytes)
     hdi_kernel_file f;
     hd_status status = hdi_kernel_file_parse(copy, bytes, &f);
     if (status == HD_OK) {
-        /* touch everything it points at */
+        /* reads everything that it points at */
         size_t sum = f.ptx != NULL ? strlen(f.ptx) + (unsigned char)f.ptx[f.ptx_bytes - 1] : 0;
         for (uint32_t i = 0; i < f.n_kernels; i++) {
             sum += strlen(f.kernels[i].name);
@@ -114,6 +115,7 @@ static void what_is_written_is_read_back(void **unused)
         assert_string_equal(k->params[i].name, scale_params[i].name);
         assert_int_equal(k->params[i].kind, scale_params[i].kind);
         assert_int_equal(k->params[i].access, scale_params[i].access);
+        assert_int_equal(k->params[i].element, scale_params[i].element);
         assert_int_equal(k->params[i].offset, scale_params[i].offset);
         assert_int_equal(k->params[i].size, scale_params[i].size);
     }
@@ -159,7 +161,7 @@ static void every_changed_byte_is_refused(void **unused)
     free(image);
 }
 
-/* With a right checksum, as from an attacker: refused or understood, never out of bounds. */
+/* With a correct checksum, as from an attacker: refused or understood, never out of bounds. */
 static void no_forged_byte_does_harm(void **unused)
 {
     (void)unused;
@@ -177,7 +179,7 @@ static void no_forged_byte_does_harm(void **unused)
         }
     }
     assert_true(refused > 100);
-    /* cut, with header and checksum made to fit */
+    /* truncated, with matching header and checksum */
     for (size_t n = 32; n < bytes; n++) {
         memcpy(copy, image, n);
         put64(copy + 8, n);
@@ -203,14 +205,17 @@ static void refuse(hdi_kernel_param param, uint32_t argument_bytes, const char *
 static void contradictions_are_refused(void **unused)
 {
     (void)unused;
-    refuse((hdi_kernel_param){"x", 13, 0, 0, 4}, 4, "kind 13");
-    refuse((hdi_kernel_param){"x", HD_ARG_BUFFER, 0, 0, 8}, 8, "access 0");
-    refuse((hdi_kernel_param){"x", HD_ARG_I32, 1, 0, 4}, 4, "access 1");
-    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 0, 8}, 8, "8 bytes");
-    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 2, 4}, 6, "offset 2");
-    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 4, 4}, 6, "offset 4");
-    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 0, 4}, 8, "end at 4");
-    refuse((hdi_kernel_param){"x", HD_ARG_BYTES, 0, 0, 5000}, 5000, "5000 bytes");
+    refuse((hdi_kernel_param){"x", 13, 0, 0, 4, 0}, 4, "kind 13");
+    refuse((hdi_kernel_param){"x", HD_ARG_BUFFER, 0, 0, 8, 0}, 8, "access 0");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 1, 0, 4, 0}, 4, "access 1");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 0, 4, HD_ARG_I32}, 4, "kind 6");
+    refuse((hdi_kernel_param){"x", HD_ARG_BUFFER, 1, 0, 8, HD_ARG_BUFFER}, 8, "kind 1");
+    refuse((hdi_kernel_param){"x", HD_ARG_BUFFER, 1, 0, 8, HD_ARG_BYTES + 1}, 8, "kind 1");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 0, 8, 0}, 8, "8 bytes");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 2, 4, 0}, 6, "offset 2");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 4, 4, 0}, 6, "offset 4");
+    refuse((hdi_kernel_param){"x", HD_ARG_I32, 0, 0, 4, 0}, 8, "end at 4");
+    refuse((hdi_kernel_param){"x", HD_ARG_BYTES, 0, 0, 5000, 0}, 5000, "5000 bytes");
     hdi_kernel_entry twice[] = {{"k", NULL, 0, 0, 0, 0}, {"k", NULL, 0, 0, 0, 0}};
     hdi_kernel_file f = {.ptx = "", .ptx_bytes = 1, .kernels = twice, .n_kernels = 2};
     void *image = NULL;
@@ -241,7 +246,8 @@ static void the_built_in_file_is_complete(void **unused)
     hdi_kernel_file_release(&f);
 }
 
-/* Changes single bytes of the CPU code's headers and descriptions; whatever it finds must lie inside. */
+/* Changes single bytes of the CPU code's headers and descriptions; everything found must lie
+ * inside. */
 static void damaged_cpu_code_is_read_safely(void **unused)
 {
     (void)unused;
@@ -252,7 +258,8 @@ static void damaged_cpu_code_is_read_safely(void **unused)
     memcpy(copy, cpu->image, cpu->bytes);
     uint32_t machine;
     for (size_t i = 0; i < cpu->bytes; i++) {
-        if (i == 4096) { /* headers and descriptions are at the ends, code and padding between them */
+        /* headers and descriptions are at the ends, code and padding between them */
+        if (i == 4096) {
             i = cpu->bytes > 16384 ? cpu->bytes - 12288 : i;
         }
         unsigned char was = copy[i];
@@ -281,7 +288,7 @@ static void damaged_cpu_code_is_read_safely(void **unused)
     hdi_kernel_file_release(&f);
 }
 
-/* The text with every `from` as `to`, which is as long. */
+/* Replaces every `from` in the text by `to`, which has the same length. */
 static char *replaced(const char *text, const char *from, const char *to)
 {
     char *copy = malloc(strlen(text) + 1);
@@ -309,7 +316,8 @@ static void build_checks_that_the_parts_fit(void **unused)
     out = NULL;
 
     parts.n_cpu = 0;
-    assert_status(hd_kernel_file_build(&parts, &out, &bytes), HD_ERROR_ARGUMENT); /* nothing describes it */
+    /* no description */
+    assert_status(hd_kernel_file_build(&parts, &out, &bytes), HD_ERROR_ARGUMENT);
     parts.description = images[0];
     parts.description_bytes = sizes[0];
     assert_ok(hd_kernel_file_build(&parts, &out, &bytes));

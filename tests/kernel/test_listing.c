@@ -1,6 +1,6 @@
-/* test_listing.c - what is found in images that nvcc made (tests/kernel/images), and in damaged ones.
+/* test_listing.c - the listing of images that nvcc made (tests/kernel/images), and of damaged ones.
  *
- * Promise: Kernels of cubins and fatbins have their parameters, and variables their names; what no launch could use is refused by name.
+ * Promise: Images list kernels with parameters, and variables by name; useless ones are refused.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -82,6 +82,7 @@ static void parameters_have_the_types_of_the_source(void **state)
     hdi_image image;
     assert_ok(open_named("kernels.cubin", &image));
     if (!hdi_name_has_demangler()) {
+        test_without("libstdc++: names of kernels in C++");
         hdi_image_release(&image);
         skip();
     }
@@ -198,7 +199,7 @@ static void variables_are_found_by_the_names_of_the_source(void **state)
         check_no_variable(&image, "$str", "coefficients");
         if (hdi_name_has_demangler()) {
             check_variable(&image, "ns::total", "_ZN2ns5totalE", false);
-            hdi_image_global hidden; /* its symbol has a namespace that the compiler made */
+            hdi_image_global hidden; /* the compiler put its symbol into a namespace */
             assert_ok(hdi_image_find_global(&image, "ns::hidden", &hidden));
             assert_non_null(strstr(hidden.symbol, "_INTERNAL_"));
             check_variable(&image, "state<float>", "_Z5stateIfE", false);
@@ -244,8 +245,8 @@ static void what_no_launch_could_use_is_refused_by_name(void **state)
     hdi_image_release(&image);
 }
 
-/* Every length, and every byte turned around: nothing outside of the image is read (sanitizers), and nothing is listed
- * that the image does not have. */
+/* For every length, and with every byte inverted: no read leaves the image (sanitizers), and the
+ * listing shows nothing beyond the image. */
 static void damaged_images_are_read_as_far_as_they_are_whole(void **state)
 {
     (void)state;
@@ -277,7 +278,7 @@ static void damaged_images_are_read_as_far_as_they_are_whole(void **state)
 static void blocks_of_lz4(void **state)
 {
     (void)state;
-    /* 3 literals, then 12 bytes from 3 before; 1 literal at the end */
+    /* 3 literals, then 12 bytes from 3 back; 1 literal at the end */
     static const unsigned char block[] = {0x38, 'a', 'b', 'c', 3, 0, 0x10, 'z'};
     char out[32];
     assert_true(hdi_unpack_lz4(block, sizeof block, out, 16));
@@ -287,7 +288,8 @@ static void blocks_of_lz4(void **state)
     for (size_t n = 0; n < sizeof block; n++) {
         assert_false(hdi_unpack_lz4(block, n, out, 16));
     }
-    static const unsigned char before[] = {0x18, 'a', 2, 0, 0x10, 'z'}; /* a match before the beginning */
+    /* a match before the start */
+    static const unsigned char before[] = {0x18, 'a', 2, 0, 0x10, 'z'};
     assert_false(hdi_unpack_lz4(before, sizeof before, out, 14));
     static const unsigned char zero[] = {0x18, 'a', 0, 0, 0x10, 'z'};
     assert_false(hdi_unpack_lz4(zero, sizeof zero, out, 14));

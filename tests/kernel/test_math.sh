@@ -21,9 +21,7 @@ fail() {
     echo "FAILED: $*"
     failures=$((failures + 1))
 }
-without() {
-    echo "not tested: $*"
-}
+. "$source/tests/support/installed.sh"
 
 # compile_compare RESULT FLAGS...
 compile_compare() {
@@ -36,7 +34,7 @@ compile_compare() {
 
 mpfr=yes
 printf '#include <stdio.h>\n#include <mpfr.h>\n' | ${CC:-cc} -E -o /dev/null - 2>/dev/null || {
-    without "results (no mpfr.h: libmpfr-dev)"
+    without "MPFR: right results"
     mpfr=no
 }
 
@@ -78,16 +76,14 @@ for library in libclc libdevice; do
         # what the assembler may fuse has no rounding in its name
         grep '\(mul\|add\|sub\)\.\(f32\|f64\)' $library.ptx && fail "with $library the assembler may fuse products and sums"
         grep -q '@__nvvm_reflect(.*@\.str\.2[,)]' kept.ll && fail "with $library square roots are approximate"
-        if command -v ptxas >/dev/null; then
+        if installed ptxas; then
             ptxas -arch=sm_90 -o /dev/null $library.ptx || fail "ptxas refuses the PTX with $library"
-        else
-            without "ptxas with $library (no ptxas in PATH)"
         fi
         mv kept.ll $library.ll || fail "with $library there was no text to mend"
     elif grep -q "found no clang" err; then
-        without "the GPU's part ($(head -n 1 err))"
+        without "clang: $(head -n 1 err)"
     elif grep -q "is in a library for GPUs" err; then
-        without "$library (not installed)"
+        without "$library"
     else
         fail "the GPU's part does not compile with $library: $(cat err)"
     fi
@@ -156,7 +152,7 @@ for library in $made; do
     if [ $mpfr = no ]; then
         :
     elif ! clang --version 2>/dev/null | grep -q 'clang version 14' || ! grep -qw fma /proc/cpuinfo; then
-        without "results of $library (they take clang 14 and a processor of x86-64 with fma)"
+        without "clang 14 and a processor of x86-64 with fma: results of $library"
     elif run_here $library; then
         ./direct_$library 1000 || fail "the functions of $library are not within the bounds"
     else

@@ -1,4 +1,4 @@
-/* test_ptx.c - the PTX scanner: what compilers write, by-hand text, and damaged text.
+/* test_ptx.c - the PTX scanner: compilers' output, hand-written text, and damaged text.
  *
  * Promise: The PTX scanner finds every kernel's parameters in valid text and refuses damaged text.
  * Threads: one. Locks: none.
@@ -182,7 +182,7 @@ static void variables_are_read(void **unused)
     assert_int_equal(ptx.n_entries, 1);
     assert_int_equal(ptx.texture_bytes, 7);
     hdi_ptx_release(&ptx);
-    /* what is cut off, or of a later version, is no failure: the driver decides */
+    /* truncated text, or text of a later version, is no failure: the driver decides */
     static const char *const odd[] = {".global",         ".const .align",    ".global (",
                                       ".global .u32 x[", ".global .u32 x[y", ".const .b9 x;"};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
@@ -191,8 +191,8 @@ static void variables_are_read(void **unused)
     }
 }
 
-/* Text of this size is scanned in a moment. It would take hours if each word were compared with each variable, or each kernel moved all those
- * before. */
+/* The scan of so much text takes a moment. It would take hours if it compared each word with each
+ * variable, or if each kernel moved all earlier ones. */
 static void long_text_takes_no_longer_than_its_length_says(void **unused)
 {
     (void)unused;

@@ -1,8 +1,8 @@
-/* test_shared_memory.c - static shared memory of kernels on host devices. Every block has its own while it runs. A launch that there is no
- * memory for fails, which ends the device and not the process. All of it is tested where the loader keeps such memory, and where the system
- * does.
+/* test_shared_memory.c - static shared memory of kernels on host devices. Each running block uses
+ * its own. A launch without memory for it fails, which ends the device, not the process. Every case
+ * runs twice: the loader keeps such memory, or the system does.
  *
- * Promise: Every running block has its own static shared memory; a launch without memory for it fails its device alone.
+ * Promise: Each running block owns its static shared memory; lack of it fails only its device.
  * Threads: the main one, two with a module each in one case, and those that run kernels.
  */
 #include "simulator/host_support.h"
@@ -72,7 +72,7 @@ static void it_begins_as_the_code_says(void **state)
     leave_device(0);
 }
 
-/* Everything but the shared memory is there already. */
+/* Everything except the shared memory is allocated already. */
 static int short_of_memory(const char *file)
 {
     alarm(ROLE_SECONDS);
@@ -96,7 +96,7 @@ static void without_memory_the_launch_fails(void **state)
 {
     (void)state;
     if (TEST_ASAN || TEST_TSAN) {
-        skip(); /* they need all addresses there are */
+        skip(); /* sanitizers need all addresses */
     }
     role_process p = role_start("short", kernels_file);
     int status = role_end(&p, false);

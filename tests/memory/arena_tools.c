@@ -15,7 +15,7 @@ hdi_arena_config tool_config(size_t limit)
     static const hdcu_device handles[] = {0, 2, 3, 1};
     const hdi_local_port_config config = {
         .driver = &fake_driver, .device = 1, .context = fake_context, .index = 3, .n_devices = 4, .devices = handles};
-    tool_drop_port(); /* of a test that failed */
+    tool_drop_port(); /* left by a failed test */
     tool_port = hdi_local_port_create(&config);
     assert_non_null(tool_port);
     return (hdi_arena_config){.port = tool_port, .index = 3, .limit_bytes = limit, .finished = tool_finished};

@@ -1,6 +1,6 @@
-/* arena_tools.h - an arena over a local port to the fake driver, as the tests of the arena make it.
+/* arena_tools.h - an arena over a local port to the fake driver, for the arena's tests.
  *
- * Threads: making and ending by the test's own; the rest by any. One arena at a time.
+ * Threads: the test's own makes and ends arenas; any thread may call the rest. One arena at a time.
  */
 #ifndef TEST_MEMORY_ARENA_TOOLS_H
 #define TEST_MEMORY_ARENA_TOOLS_H
@@ -15,28 +15,30 @@
 #define MIB FAKE_MIB
 #define TOOL_LANES 64
 
-/* What counts as finished in the test: everything up to here, per lane. */
+/* Per lane, the last position that counts as finished in the test. */
 extern _Atomic uint64_t tool_finished_to[TOOL_LANES];
 bool tool_finished(void *context, hdi_point point); /* for hdi_arena_config */
 
 extern hdi_port *tool_port;
 
-/* The arena is the runtime's device 3, which the driver calls 1; its peers 0, 1 and 2 are the driver's 0, 2 and 3. */
+/* The arena is the runtime's device 3, which the driver calls 1; its peers 0, 1 and 2 are the
+ * driver's 0, 2 and 3. */
 hdi_arena_config tool_config(size_t limit);
 hdi_arena *tool_make_from(const hdi_arena_config *config);
-hdi_arena *tool_make(size_t total, size_t limit); /* with fake_reset */
+hdi_arena *tool_make(size_t total, size_t limit); /* calls fake_reset first */
 void tool_drop_port(void);
 
-/* The arena is as it should be, and the driver has mapped what the arena reports, no more than its limit. */
+/* Checks that the arena is consistent, and that the driver mapped as much as the arena reports,
+ * within the limit. */
 void tool_check(hdi_arena *arena);
-/* The same, then destroys it: everything was given back, and nothing was misused. */
+/* Checks the same, then destroys the arena: it gave everything back and misused no call. */
 void tool_end(hdi_arena *arena);
 hdi_arena_info tool_info(hdi_arena *arena);
 
-/* Takes for lane 0 and drops what was inherited. */
+/* Allocates for lane 0 and drops the inherited points. */
 hd_status tool_take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out);
 hd_status tool_take_in(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out);
-/* Gives back with one point, or at position 0 with none. */
+/* Frees with one point, or without points at position 0. */
 void tool_give(hdi_arena *arena, hdcu_deviceptr at, uint32_t lane, uint64_t position);
 
 #endif

@@ -40,7 +40,7 @@ void model_take(size_t offset, size_t bytes, const hdi_point *told, size_t n_tol
     }
     model_live *l = &model_lives[model_n_lives++];
     *l = (model_live){.offset = offset, .bytes = end - offset};
-    if (model_draw(4) == 0) { /* never used: what it inherited is handed on */
+    if (model_draw(4) == 0) { /* never used: its inherited points pass to the next owner */
         memcpy(l->points, told, n_told * sizeof *told);
         l->n_points = n_told;
         return;

@@ -1,5 +1,5 @@
-/* blocks_model.h - the model that random runs of the allocator over offsets are compared with. It has the blocks that are handed out, and
- * for each granule the work that must end before its next owner may use it.
+/* blocks_model.h - the model for random runs of the allocator over offsets. It lists the live
+ * blocks and, for each granule, the work that must end before the next owner may use it.
  *
  * Threads: the test's own.
  * Always: a new owner gets a point for each lane that may still use its bytes, or a check fails.
@@ -11,33 +11,35 @@
 
 enum { MODEL_LANES = 6, MODEL_UNITS = 4096 };
 
-/* A block that is handed out. */
+/* A live block. */
 typedef struct model_live {
     size_t offset, bytes;
-    hdi_point points[MODEL_LANES]; /* its uses, or what it inherited and never used */
+    hdi_point points[MODEL_LANES]; /* its uses, or the points that it inherited and never used */
     size_t n_points;
 } model_live;
 
-extern uint64_t model_need[MODEL_UNITS][MODEL_LANES]; /* per granule: what must be finished before a new owner's use */
+/* per granule: the positions that must be finished before a new owner uses it */
+extern uint64_t model_need[MODEL_UNITS][MODEL_LANES];
 extern model_live model_lives[MODEL_UNITS];
 extern size_t model_n_lives;
 
-/* An empty model, with random numbers that follow from the number. */
+/* Starts an empty model; the seed determines all random numbers. */
 void model_begin(uint64_t from_seed);
 
-/* Random, below `below`. */
+/* Returns a random number below `below`. */
 uint64_t model_draw(uint64_t below);
 
-/* A block is handed out with the points `told`. Checks them; then it has uses, or hands on what it inherited. */
+/* Adds a live block that came with the points `told`. Checks them; then the block gets uses, or
+ * passes on its points. */
 void model_take(size_t offset, size_t bytes, const hdi_point *told, size_t n_told);
 
-/* Takes one of the blocks out of the list. False: there is none. */
+/* Removes a random block from the list. Returns false if it is empty. */
 bool model_pick(model_live *out);
 
-/* The block's uses are what its granules' next owners wait for. */
+/* Frees the block: the next owners of its granules wait for its uses. */
 void model_give(const model_live *l);
 
-/* Some work ends, in one lane; all of it ends. */
+/* Ends some work in one lane; ends all work. */
 void model_finish_some(void);
 void model_finish_all(void);
 

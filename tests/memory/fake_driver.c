@@ -92,7 +92,8 @@ int fake_chunks_mapped(void)
     return n;
 }
 
-/* Starts a call; the lock is held when it returns. The code, unless it is 0, is what the call must fail with. */
+/* Starts a call and returns with the lock held. The call must fail with the returned code unless it
+ * is 0. */
 static hdcu_result begin(const char *name)
 {
     pthread_mutex_lock(&lock);
@@ -118,7 +119,7 @@ static hdcu_result misuse(void)
     return end(HDCU_ERROR_INVALID_VALUE);
 }
 
-/* begin, for calls that need the context. */
+/* Like begin, for calls that need the context. */
 #define BEGIN(name)                                                                                                    \
     hdcu_result begun = begin(name);                                                                                   \
     if (begun != HDCU_SUCCESS) {                                                                                       \
@@ -292,7 +293,7 @@ static hdcu_result create(hdcu_memhandle *handle, size_t bytes, const hdcu_mem_p
     return misuse();
 }
 
-/* The memory of a chunk is gone once it is neither held nor mapped. */
+/* A chunk's memory is gone once the chunk is neither held nor mapped. */
 static void settle(const fake_chunk *c)
 {
     if (!c->held && c->at == 0) {
@@ -300,7 +301,7 @@ static void settle(const fake_chunk *c)
     }
 }
 
-/* A release that is made to fail has worked all the same, as it does where the driver reports an earlier failure. */
+/* A release that must fail still releases, as with a driver that reports an earlier failure. */
 static hdcu_result release(hdcu_memhandle handle)
 {
     hdcu_result begun = begin("cuMemRelease");
@@ -331,33 +332,46 @@ static hdcu_result map(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu
     return end(HDCU_SUCCESS);
 }
 
-static fake_chunk *mapped_at(hdcu_deviceptr pointer, size_t bytes)
+static fake_chunk *mapped_at(hdcu_deviceptr pointer)
 {
     for (int i = 0; i < FAKE_CHUNKS; i++) {
-        if (pointer != 0 && fake.chunks[i].at == pointer && fake.chunks[i].bytes == bytes) {
+        if (pointer != 0 && fake.chunks[i].at == pointer) {
             return &fake.chunks[i];
         }
     }
     return NULL;
 }
 
+/* True if the range consists of whole mappings. */
+static bool is_whole(hdcu_deviceptr pointer, size_t bytes)
+{
+    size_t done = 0;
+    for (const fake_chunk *c; done < bytes && (c = mapped_at(pointer + done)) != NULL;) {
+        done += c->bytes;
+    }
+    return bytes != 0 && done == bytes;
+}
+
 static hdcu_result unmap(hdcu_deviceptr pointer, size_t bytes)
 {
     BEGIN("cuMemUnmap");
-    fake_chunk *c = mapped_at(pointer, bytes);
-    if (c == NULL) {
+    if (!is_whole(pointer, bytes)) {
         return misuse();
     }
-    c->at = 0;
-    settle(c);
+    for (size_t done = 0; done < bytes;) {
+        fake_chunk *c = mapped_at(pointer + done);
+        done += c->bytes;
+        c->at = 0;
+        memset(c->flags, 0, sizeof c->flags);
+        settle(c);
+    }
     return end(HDCU_SUCCESS);
 }
 
 static hdcu_result set_access(hdcu_deviceptr pointer, size_t bytes, const hdcu_mem_access_desc *desc, size_t count)
 {
     BEGIN("cuMemSetAccess");
-    fake_chunk *c = mapped_at(pointer, bytes);
-    if (c == NULL || count == 0 || fake_top() != fake_context) {
+    if (!is_whole(pointer, bytes) || count == 0 || fake_top() != fake_context) {
         return misuse();
     }
     for (size_t i = 0; i < count; i++) {
@@ -369,8 +383,12 @@ static hdcu_result set_access(hdcu_deviceptr pointer, size_t bytes, const hdcu_m
             return end(HDCU_ERROR_INVALID_DEVICE);
         }
     }
-    for (size_t i = 0; i < count; i++) {
-        c->flags[desc[i].location.id] = desc[i].flags;
+    for (size_t done = 0; done < bytes;) {
+        fake_chunk *c = mapped_at(pointer + done);
+        done += c->bytes;
+        for (size_t i = 0; i < count; i++) {
+            c->flags[desc[i].location.id] = desc[i].flags;
+        }
     }
     return end(HDCU_SUCCESS);
 }
@@ -400,7 +418,7 @@ static hdcu_result host_unregister(void *pointer)
     }
     for (int i = 0; i < FAKE_REGISTERED; i++) {
         if (fake.registered[i] == pointer) {
-            *(volatile char *)pointer = 1; /* still mapped */
+            *(volatile char *)pointer = 1; /* faults unless still mapped */
             fake.registered[i] = NULL;
             fake.n_registered--;
             return end(HDCU_SUCCESS);
@@ -420,7 +438,7 @@ static hdcu_result host_device_pointer(hdcu_deviceptr *device_pointer, void *poi
     return end(HDCU_SUCCESS);
 }
 
-/* Not counted: whether it works changes nothing. */
+/* Not counted, since its failure changes nothing. */
 static hdcu_result exchange_mode(int *mode)
 {
     static _Thread_local int current;

@@ -1,7 +1,8 @@
-/* fake_driver.h - the few driver entry points that the memory layer calls through a local port, with books kept and
- * failures on order.
+/* fake_driver.h - the few driver entry points that the memory layer calls through a local port,
+ * with records and failures on demand.
  *
- * Threads: any; its own lock covers the books. One fake at a time: fake_reset starts a fresh one.
+ * Threads: any; the fake's lock guards the records. One fake at a time: fake_reset starts a fresh
+ * one.
  */
 #ifndef TEST_MEMORY_FAKE_DRIVER_H
 #define TEST_MEMORY_FAKE_DRIVER_H
@@ -14,7 +15,7 @@
 #define FAKE_CHUNKS 1024
 #define FAKE_DEVICES 4
 #define FAKE_REGISTERED 16
-#define FAKE_BASE ((hdcu_deviceptr)0x700000000000) /* of ranges that may lie anywhere */
+#define FAKE_BASE ((hdcu_deviceptr)0x700000000000) /* for ranges that may lie anywhere */
 
 typedef struct fake_chunk {
     size_t bytes;
@@ -25,42 +26,45 @@ typedef struct fake_chunk {
 } fake_chunk;
 
 typedef struct fake_books {
-    size_t total; /* memory of the device; creation fails past it */
+    size_t total; /* memory of the device; creating more fails */
     size_t granularity;
     int no_virtual_memory, no_file_descriptors; /* attributes */
-    int unreachable;                            /* a device that cannot be granted access; -1: none */
-    size_t most_addresses;                      /* longer ranges cannot be had; 0: any length */
-    bool elsewhere; /* ranges lie at addresses of the driver's choice, not at the requested ones */
+    /* no access can be granted to this device; -1: to all */
+    int unreachable;
+    size_t most_addresses; /* longer reservations fail; 0: no limit */
+    /* reserves at addresses of the driver's choice, not at the requested ones */
+    bool elsewhere;
 
     hdcu_deviceptr base; /* 0: nothing reserved */
     size_t reserved, created;
-    size_t most; /* creating more than this at any moment is a misuse */
+    size_t most; /* creating more than this at any time is a misuse */
     fake_chunk chunks[FAKE_CHUNKS];
     void *registered[FAKE_REGISTERED]; /* host memory; NULL: free */
     int n_registered;
-    int not_registered; /* calls that were to unregister something else */
+    int not_registered; /* calls that tried to unregister other memory */
     int misuses;        /* calls that a real driver would refuse or punish */
 
     long calls;         /* since the last fake_fail */
     long fail_at;       /* the call with this number fails; 0: none */
-    bool fail_for_good; /* and all behind it */
+    bool fail_for_good; /* and all later calls */
     int fail_code;
-    const char *fail_only; /* calls of other entry points are not counted; NULL: all are */
-    const char *failed;    /* the entry point that was made to fail first */
+    const char *fail_only; /* counts only calls of this entry point; NULL: all */
+    const char *failed;    /* the first entry point that was made to fail */
     _Atomic int calls_under_way;
     _Atomic int slow_us; /* cuMemCreate takes this long */
 } fake_books;
 
 extern fake_books fake;
 extern const hdi_driver fake_driver;
-extern const hdcu_context fake_context; /* what the fake's calls need to be current */
+extern const hdcu_context fake_context; /* the context that the fake's calls need */
 
 void fake_reset(size_t total);
 void fake_fail(const char *only, long at, bool for_good, int code); /* at 0: no more failures */
 
-/* Nothing reserved, created, mapped or registered is left, and nothing was misused. */
+/* True if nothing is left reserved, created, mapped or registered, and nothing was misused. */
 bool fake_is_clean(void);
-bool fake_is_mapped(hdcu_deviceptr at, size_t bytes, int device); /* mapped, and the device may read and write it */
+/* mapped, and the device may read and write it */
+bool fake_is_mapped(hdcu_deviceptr at, size_t bytes, int device);
 
 int fake_chunks_mapped(void);
 

@@ -1,8 +1,9 @@
-/* host_pool_tools.h - what the tests of the pool of pinned memory share. These are a port that is made up and keeps books, what work counts as
- * finished, and taking and giving blocks.
+/* host_pool_tools.h - for tests of the pool of pinned memory: a fake port that keeps records, the
+ * finished work, and helpers to take and give blocks.
  *
- * Threads: the port works in every one; the asserts are for the main one. Locks: none; the books are kept under the pool's.
- * Always: a pool that ends has left nothing pinned.
+ * Threads: the port works in every one; the asserts are for the main one. Locks: none; the pool's
+ * lock guards the records.
+ * Always: a pool that ends has unpinned everything.
  */
 #ifndef TEST_MEMORY_HOST_POOL_TOOLS_H
 #define TEST_MEMORY_HOST_POOL_TOOLS_H
@@ -18,14 +19,14 @@
 #define MIB ((size_t)1 << 20)
 enum { LANES = 6, PINS = 512 };
 
-/* What counts as finished in the test: everything up to here, per lane. */
+/* Per lane, the last position that counts as finished in the test. */
 static _Atomic uint64_t done_to[LANES];
-static _Atomic uint64_t lost; /* devices that may go on; lane i belongs to device i */
+static _Atomic uint64_t lost; /* bits of devices that count as lost; lane i belongs to device i */
 
 static struct {
     hdi_port port; /* first */
     _Atomic uint64_t pinned, peak, requests;
-    _Atomic int fail_pins, fail_unpins; /* so many of the next requests */
+    _Atomic int fail_pins, fail_unpins; /* how many of the next requests fail */
     int code;
     const void *registered[PINS]; /* under the pool's lock */
     _Atomic bool slow;
@@ -144,7 +145,7 @@ static inline hdi_host_pool_info info_of(hdi_host_pool *pool)
     return info;
 }
 
-/* A block; *waits: how many points come with it. */
+/* Takes a block; *waits is the number of its points. */
 static inline hdi_host_block take_from(hdi_host_pool *pool, size_t bytes, size_t *waits)
 {
     hdi_host_block block = {0};
@@ -157,7 +158,7 @@ static inline hdi_host_block take_from(hdi_host_pool *pool, size_t bytes, size_t
     return block;
 }
 
-/* A block that is no longer in use. */
+/* Takes a block that no work uses. */
 static inline hdi_host_block take(hdi_host_pool *pool, size_t bytes)
 {
     size_t waits;

@@ -1,7 +1,7 @@
-/* test_arena.c - the arena over a local port to the fake driver: growth and its limits, addresses, every failing
- * call. Peers, moves, threads and restarts have files of their own.
+/* test_arena.c - the arena over a local port to the fake driver: growth and its limits, addresses,
+ * every failing call. Peers, moves, threads and restarts are tested in other files.
  *
- * Promise: The arena serves all that fits under its limit, and a failing driver call changes nothing.
+ * Promise: The arena serves all that fits under its limit; a failing call changes nothing.
  * Threads: one. Locks: none.
  */
 #include "arena_tools.h"
@@ -14,22 +14,23 @@ static void grows_as_needed(void **unused)
     hdi_arena *arena = tool_make(1000 * MIB + 1, 0);
     hdi_arena_info info = tool_info(arena);
     assert_int_equal(info.granule, 2 * MIB);
-    assert_int_equal(info.reserved_bytes, 4 * 1002 * MIB);
+    assert_int_equal(info.reserved_bytes, 16 * 1002 * MIB);
     assert_int_equal(info.limit_bytes, 1002 * MIB);
     assert_int_equal(info.mapped_bytes, 0);
 
     hdcu_deviceptr a, b, c, d;
-    assert_ok(tool_take(arena, 1, &a)); /* shares a granule with others of its kind */
+    assert_ok(tool_take(arena, 1, &a)); /* shares a granule with other small blocks */
     assert_int_equal(a % 256, 0);
     assert_int_equal(tool_info(arena).mapped_bytes, 2 * MIB);
     assert_int_equal(tool_info(arena).taken_bytes, 256);
     assert_true(fake_is_mapped(a, 2 * MIB, 1));
     assert_false(fake_is_mapped(a, 256, 0));
     assert_int_equal(fake.chunks[0].handle_types, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    assert_ok(tool_take(arena, 63 * MIB, &b)); /* exactly as much as that needs, in some mappings */
+    /* maps exactly the bytes needed, in several mappings */
+    assert_ok(tool_take(arena, 63 * MIB, &b));
     assert_int_equal(tool_info(arena).mapped_bytes, 66 * MIB);
-    assert_int_equal(tool_info(arena).driver_calls, fake_chunks_mapped());
-    assert_in_range(tool_info(arena).driver_calls, 8, 33);
+    assert_in_range(fake_chunks_mapped(), 8, 33);
+    assert_in_range(tool_info(arena).driver_calls, 2, 4); /* one request makes many mappings */
 
     /* the free end is part of the next block, so only the difference is mapped */
     assert_ok(tool_take(arena, 100 * MIB, &c));
@@ -46,7 +47,7 @@ static void grows_as_needed(void **unused)
     hdi_arena_free(arena, b, NULL, 0);
     hdi_arena_free(arena, c, NULL, 0);
     assert_int_equal(hdi_arena_freed(arena), freed + 3);
-    hdi_arena_free(arena, c, NULL, 0); /* not any more */
+    hdi_arena_free(arena, c, NULL, 0); /* freed already */
     hdi_arena_free(arena, 0, NULL, 0);
     hdi_arena_free(arena, ~(hdcu_deviceptr)0, NULL, 0);
     assert_int_equal(hdi_arena_freed(arena), freed + 3);
@@ -56,7 +57,7 @@ static void grows_as_needed(void **unused)
     assert_int_equal(info.taken_peak_bytes, 163 * MIB + 256);
     assert_int_equal(hdi_arena_free_bytes(arena), info.mapped_bytes);
     long calls = fake.calls;
-    assert_ok(tool_take(arena, 164 * MIB, &d)); /* across the places where it grew, without the driver */
+    assert_ok(tool_take(arena, 164 * MIB, &d)); /* across several mappings, without the driver */
     assert_int_equal(fake.calls, calls);
     assert_int_equal(d, b);
     assert_int_equal(tool_info(arena).from_finished, 1);
@@ -83,7 +84,7 @@ static void takes_what_the_device_has(void **unused)
     hd_last_error(&error);
     assert_int_equal(error.driver_code, HDCU_ERROR_OUT_OF_MEMORY);
     assert_int_equal(error.device, 3);
-    assert_ok(tool_take(arena, MIB, &at)); /* a small block, at last, also between large ones */
+    assert_ok(tool_take(arena, MIB, &at)); /* a small block, at last also between large ones */
     assert_int_equal(tool_info(arena).taken_bytes, 70 * MIB);
     assert_status(tool_take(arena, 1, &at), HD_ERROR_MEMORY);
     tool_check(arena);
@@ -92,7 +93,8 @@ static void takes_what_the_device_has(void **unused)
     tool_end(arena);
 }
 
-/* A call of the driver for each granule would be 400 calls, while all other threads that grow wait. The device's last granule is had all the same. */
+/* One driver call for each granule would make 400 calls, while all other threads that grow wait.
+ * The device's last granule still gets used. */
 static void small_blocks_get_several_granules_at_once(void **unused)
 {
     (void)unused;
@@ -147,7 +149,7 @@ static void hands_on_points(void **unused)
     assert_int_equal(tool_info(arena).waiting_bytes, 64 * MIB);
     assert_int_equal(tool_info(arena).idle_bytes, 0);
     assert_int_equal(hdi_arena_free_bytes(arena), 0);
-    /* large and small blocks, of which there is no other memory */
+    /* large and small blocks, which can only come from memory in use */
     size_t sizes[] = {3 * MIB, 300};
     for (int i = 0; i < 2; i++) {
         hdi_points got;
@@ -159,7 +161,7 @@ static void hands_on_points(void **unused)
         assert_int_equal(tool_info(arena).from_waited, i + 1);
         tool_check(arena);
     }
-    /* also back from small blocks to large ones */
+    /* the granule also turns back from small blocks to a large one */
     hdi_arena_free(arena, at, NULL, 0);
     hdi_points got;
     assert_ok(hdi_arena_alloc(arena, 4, 61 * MIB, &at, &got));
@@ -213,7 +215,7 @@ static void lies_where_it_is_wanted(void **unused)
     fake.elsewhere = true;
     config = tool_config(0);
     config.address = wanted;
-    arena = tool_make_from(&config); /* a wish */
+    arena = tool_make_from(&config); /* a request */
     assert_int_equal(hdi_arena_base(arena), FAKE_BASE);
     tool_end(arena);
 
@@ -259,7 +261,7 @@ static void takes_the_addresses_there_are(void **unused)
     assert_true(fake_is_clean());
     fake.most_addresses = 200 * MIB;
     config.address = hdi_device_range(3, 1, 64 * MIB, 4);
-    config.fixed = true; /* others have planned with all of it */
+    config.fixed = true; /* others rely on the whole range */
     assert_status(hdi_arena_create(&config, &arena), HD_ERROR_MEMORY);
     assert_true(fake_is_clean());
     tool_drop_port();
@@ -277,13 +279,13 @@ static void asks_for_no_facts_that_are_known(void **unused)
     config.granule = facts.granule;
     fake_fail(NULL, 0, false, 0);
     hdi_arena *arena = tool_make_from(&config);
-    assert_int_equal(fake.calls, 4); /* the context's three and the range */
-    assert_int_equal(tool_info(arena).reserved_bytes, 256 * MIB);
+    assert_int_equal(fake.calls, 4); /* three for the context, one for the range */
+    assert_int_equal(tool_info(arena).reserved_bytes, 1024 * MIB);
     tool_end(arena);
 }
 
-/* A scenario under "the Nth driver call fails": whatever fails, nothing is lost, and it works once the driver does
- * again. */
+/* Repeats a scenario whose Nth driver call fails. Whichever call fails, nothing is lost, and the
+ * arena works once the driver works again. */
 static void sweep(bool for_good, int code, hd_status expected)
 {
     static char other;
@@ -303,7 +305,7 @@ static void sweep(bool for_good, int code, hd_status expected)
             if (status == HD_OK && i == 0) {
                 status = hdi_arena_grant(arena, 1);
             } else if (status != HD_OK) {
-                /* the mappings that came before the failure stay, as free memory */
+                /* mappings made before the failure stay, as free memory */
                 hdi_arena_info after = tool_info(arena);
                 assert_true(after.mapped_bytes >= before.mapped_bytes);
                 assert_int_equal(after.taken_bytes, before.taken_bytes);
@@ -315,7 +317,7 @@ static void sweep(bool for_good, int code, hd_status expected)
         if (status != HD_OK) {
             assert_true(hit);
             assert_int_equal(status, expected);
-            assert_message_has("(cu"); /* which one, and what it returned */
+            assert_message_has("(cu"); /* names the call and its code */
         }
         fake_fail(NULL, 0, false, 0);
         assert_true(for_good || fake_top() == mine);
@@ -326,7 +328,7 @@ static void sweep(bool for_good, int code, hd_status expected)
             assert_ok(hdi_arena_destroy(arena, false));
         }
         tool_drop_port();
-        /* with every call failing for good, an arena that was never handed out can only be left behind */
+        /* if every call fails for good, an arena that was never handed out stays behind */
         assert_true(fake_is_clean() || (for_good && arena == NULL));
         assert_int_equal(fake.misuses, 0);
         if (!hit) {
@@ -352,13 +354,13 @@ static void any_call_may_fail_for_good(void **unused)
     sweep(true, HDCU_ERROR_OUT_OF_MEMORY, HD_ERROR_MEMORY);
 }
 
-/* Undoing a growth may fail too: what is left over is cleared before the next one. */
+/* Undoing a growth may fail too; the next growth first clears the rest. */
 static void what_cannot_be_undone_is_cleared_later(void **unused)
 {
     (void)unused;
     hdi_arena *arena = tool_make(200 * MIB, 0);
     hdcu_deviceptr at;
-    /* get, push, create, map; then set access, unmap and release fail, and all that follow */
+    /* get, push, create and map work; set access, unmap, release and all later calls fail */
     fake_fail(NULL, 5, true, HDCU_ERROR_UNKNOWN);
     assert_status(tool_take(arena, MIB, &at), HD_ERROR_DRIVER);
     fake_fail(NULL, 0, false, 0);
@@ -373,7 +375,7 @@ static void what_cannot_be_undone_is_cleared_later(void **unused)
     assert_int_equal(fake.created, 2 * MIB);
     assert_int_equal(fake.misuses, 0);
 
-    /* and by destroy if there is no next one */
+    /* destroy clears it if no growth follows */
     fake_fail(NULL, 5, true, HDCU_ERROR_UNKNOWN);
     assert_status(tool_take(arena, 100 * MIB, &at), HD_ERROR_DRIVER);
     fake_fail(NULL, 0, false, 0);

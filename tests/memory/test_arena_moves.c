@@ -1,7 +1,7 @@
-/* test_arena_moves.c - physical memory that moves, comes ahead of need and goes back. The cases are stitching, the rungs
- * of an allocation, spans of small blocks, and what a failing call leaves behind.
+/* test_arena_moves.c - moving physical memory, mapping it ahead, giving it back: stitching, the
+ * rungs of an allocation, spans of small blocks, and failing calls.
  *
- * Promise: Idle memory is moved to serve an allocation, live memory stays, and a failing call loses nothing.
+ * Promise: Idle memory moves to serve an allocation, live memory stays, failing calls lose nothing.
  * Threads: one. Locks: none.
  */
 #include "arena_tools.h"
@@ -16,7 +16,7 @@ static uint64_t draw(uint64_t below)
     return (seed >> 33) % below;
 }
 
-/* ---- stitching -------------------------------------------------------------------------------------------------- */
+/* ---- stitching ------------------------------------------------------------------------------- */
 
 /* Fills the arena up to its limit with blocks of one size, and frees every other one. */
 static size_t fill_and_punch(hdi_arena *arena, size_t bytes, hdcu_deviceptr *left)
@@ -52,7 +52,8 @@ static void stitches_a_large_block(void **unused)
         size_t bytes = before.limit_bytes - before.mapped_bytes + before.idle_bytes;
         assert_true(bytes > before.largest_free);
         assert_status(tool_take(arena, before.limit_bytes - before.taken_bytes + 256, &at), HD_ERROR_MEMORY);
-        assert_true(tool_info(arena).moved_bytes == 0); /* moves could not help, so nothing is moved */
+        /* moving would not help, so nothing moves */
+        assert_true(tool_info(arena).moved_bytes == 0);
         assert_ok(tool_take(arena, bytes, &at));
         assert_true(fake_is_mapped(at, bytes, 1));
         for (size_t i = 0; i < kept; i++) {
@@ -66,8 +67,8 @@ static void stitches_a_large_block(void **unused)
     }
 }
 
-/* The place that lacks least is no use where the idle memory itself would have to move there. Then the free rest of a
- * mapping that cannot move decides. */
+/* The place that lacks the least does not help if the idle memory itself must move there. The free
+ * rest of a mapping that cannot move then decides. */
 static void looks_for_a_place_without_idle_mappings(void **unused)
 {
     (void)unused;
@@ -76,7 +77,7 @@ static void looks_for_a_place_without_idle_mappings(void **unused)
     assert_ok(tool_take(arena, 20 * MIB, &idle));
     assert_ok(tool_take(arena, 40 * MIB, &hole));
     assert_ok(tool_take(arena, 2 * MIB, &wall));
-    assert_ok(tool_take(arena, 3 * MIB, &stuck)); /* and a megabyte that is free but not idle */
+    assert_ok(tool_take(arena, 3 * MIB, &stuck)); /* leaves one MiB that is free but not idle */
     assert_ok(tool_take(arena, 5 * MIB, &rest));
     assert_int_equal(rest, idle + 65 * MIB);
     tool_give(arena, hole, 0, 0);
@@ -86,7 +87,7 @@ static void looks_for_a_place_without_idle_mappings(void **unused)
     tool_give(arena, rest, 0, 0);
     assert_int_equal(tool_info(arena).idle_bytes, 24 * MIB);
     assert_ok(tool_take(arena, 25 * MIB, &at));
-    assert_in_range(tool_info(arena).moved_bytes, 1, 24 * MIB); /* no more than is idle */
+    assert_in_range(tool_info(arena).moved_bytes, 1, 24 * MIB); /* at most the idle bytes */
     assert_true(fake_is_mapped(at, 25 * MIB, 1));
     assert_true(fake_is_mapped(wall, 2 * MIB, 1) && fake_is_mapped(stuck, 3 * MIB, 1));
     assert_true(at >= stuck + 3 * MIB || at + 25 * MIB <= wall);
@@ -95,7 +96,7 @@ static void looks_for_a_place_without_idle_mappings(void **unused)
     tool_end(arena);
 }
 
-/* Whatever the arena looks like: what is not mapped, and what is idle, can be had as one block. */
+/* In any state of the arena, all unmapped and idle memory can be allocated as one block. */
 static void everything_idle_can_be_had(void **unused)
 {
     (void)unused;
@@ -140,7 +141,7 @@ static void everything_idle_can_be_had(void **unused)
     }
 }
 
-/* ---- work that is not finished ---------------------------------------------------------------------------------- */
+/* ---- work that is not finished --------------------------------------------------------------- */
 
 enum { LANES = 4, USES = 8192 };
 
@@ -151,7 +152,7 @@ typedef struct use {
     hdi_point point;
 } use;
 
-/* A block that is handed out, and what its owner has to wait for. */
+/* A live block, and the points that its owner waits for. */
 typedef struct owned {
     hdcu_deviceptr at;
     size_t bytes;
@@ -162,7 +163,7 @@ typedef struct owned {
 static use uses[USES];
 static size_t n_uses;
 
-/* Takes a block. Every lane that still uses it must have been named. */
+/* Takes a block. Its points must name every lane that still uses it. */
 static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
 {
     hdi_points got;
@@ -193,7 +194,7 @@ static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
     n_uses = kept;
 }
 
-/* Frees with one more use, and hands on what was inherited. */
+/* Frees with one more use, and passes on the inherited points. */
 static void give_owned(hdi_arena *arena, owned *o, hdi_point point)
 {
     o->points[o->n_points++] = point;
@@ -245,7 +246,7 @@ static void nothing_in_use_is_unmapped(void **unused)
     }
 }
 
-/* ---- the order of the rungs ------------------------------------------------------------------------------------- */
+/* ---- the order of the rungs ------------------------------------------------------------------ */
 
 static void maps_more_before_it_waits(void **unused)
 {
@@ -254,11 +255,11 @@ static void maps_more_before_it_waits(void **unused)
     hdcu_deviceptr at[40], again;
     assert_ok(tool_take(arena, 100 * MIB, &at[0]));
     tool_give(arena, at[0], 1, 1);
-    assert_ok(tool_take_in(arena, 1, 100 * MIB, &again)); /* its own lane has it at once */
+    assert_ok(tool_take_in(arena, 1, 100 * MIB, &again)); /* the same lane gets it at once */
     assert_int_equal(again, at[0]);
     assert_int_equal(tool_info(arena).from_same_lane, 1);
     tool_give(arena, again, 1, 2);
-    /* another lane gets more, up to 5/4 of what was ever taken and 256 MiB */
+    /* another lane gets new memory, up to 5/4 of the peak and 256 MiB */
     assert_ok(tool_take_in(arena, 2, 100 * MIB, &at[1]));
     assert_int_equal(tool_info(arena).mapped_bytes, 200 * MIB);
     tool_give(arena, at[1], 2, 1);
@@ -275,7 +276,7 @@ static void maps_more_before_it_waits(void **unused)
     tool_end(arena);
 }
 
-/* No memory of a small program is moved. A larger program does not hold more than it needs. */
+/* A small program's memory never moves. A larger program holds no more than it needs. */
 static void moves_when_more_would_be_held_than_needed(void **unused)
 {
     (void)unused;
@@ -294,7 +295,7 @@ static void moves_when_more_would_be_held_than_needed(void **unused)
     tool_end(arena);
 }
 
-/* The device has less than the limit: others hold the rest. */
+/* The device provides less than the limit, since others hold the rest. */
 static void makes_do_with_what_the_device_has(void **unused)
 {
     (void)unused;
@@ -305,7 +306,7 @@ static void makes_do_with_what_the_device_has(void **unused)
     assert_ok(tool_take(arena, 20 * MIB, &c));
     fake.total = 50 * MIB;
     tool_give(arena, a, 0, 0);
-    /* idle mappings move */
+    /* first, idle mappings move */
     assert_ok(tool_take(arena, 15 * MIB, &a));
     assert_ok(tool_take(arena, 4 * MIB, &d));
     tool_give(arena, a, 0, 0);
@@ -313,17 +314,17 @@ static void makes_do_with_what_the_device_has(void **unused)
     assert_ok(tool_take(arena, 33 * MIB, &a));
     assert_true(tool_info(arena).moved_bytes > 0);
     assert_true(tool_info(arena).mapped_bytes <= 50 * MIB);
-    /* lanes wait */
+    /* then lanes wait */
     tool_give(arena, a, 1, 1);
     assert_ok(tool_take_in(arena, 2, 33 * MIB, &a));
     assert_int_equal(tool_info(arena).from_waited, 1);
-    /* and then there is nothing left */
+    /* then nothing is left */
     assert_status(tool_take_in(arena, 2, 33 * MIB, &c), HD_ERROR_MEMORY);
     assert_message_has("cuMemCreate");
     tool_end(arena);
 }
 
-/* ---- ahead of need, and back ------------------------------------------------------------------------------------ */
+/* ---- ahead of need, and back ----------------------------------------------------------------- */
 
 static void grows_ahead_and_gives_back(void **unused)
 {
@@ -348,7 +349,7 @@ static void grows_ahead_and_gives_back(void **unused)
     assert_int_equal(tool_info(arena).ahead_bytes, 90 * MIB);
     assert_int_equal(tool_info(arena).idle_bytes, 60 * MIB);
 
-    /* what is idle goes; what is in use does not */
+    /* idle memory goes, memory in use stays */
     uint64_t freed = hdi_arena_freed(arena);
     assert_ok(hdi_arena_trim(arena, 50 * MIB, SIZE_MAX, &n));
     assert_true(n >= 10 * MIB && n < 10 * MIB + 4 * MIB);
@@ -371,11 +372,15 @@ static void grows_ahead_and_gives_back(void **unused)
     assert_int_equal(tool_info(arena).mapped_bytes, 80 * MIB);
     tool_check(arena);
 
-    /* failures: what came before stays */
+    /* a failed call undoes all it did */
     fake_fail("cuMemCreate", 3, false, HDCU_ERROR_UNKNOWN);
     assert_status(hdi_arena_grow_ahead(arena, 20 * MIB, &n), HD_ERROR_DRIVER);
+    assert_int_equal(n, 0);
+    assert_int_equal(fake.created, 80 * MIB);
+    fake_fail(NULL, 0, false, 0);
+    assert_ok(hdi_arena_grow_ahead(arena, 4 * MIB, &n));
     assert_int_equal(n, 4 * MIB);
-    fake_fail("cuMemUnmap", 2, false, HDCU_ERROR_UNKNOWN);
+    fake_fail("cuMemUnmap", 1, true, HDCU_ERROR_UNKNOWN);
     assert_status(hdi_arena_trim(arena, 0, SIZE_MAX, &n), HD_ERROR_DRIVER);
     assert_message_has("memory of device 3 could not be given back");
     assert_int_equal(tool_info(arena).mapped_bytes, 80 * MIB);
@@ -386,9 +391,10 @@ static void grows_ahead_and_gives_back(void **unused)
     tool_end(arena);
 }
 
-/* ---- small blocks ----------------------------------------------------------------------------------------------- */
+/* ---- small blocks ---------------------------------------------------------------------------- */
 
-/* A few small blocks do not hold a large area, and when they are gone their granules are as free as any. */
+/* A few small blocks do not hold a large area, and once they are freed, their granules are free for
+ * anything. */
 static void spans_come_back(void **unused)
 {
     (void)unused;
@@ -408,16 +414,17 @@ static void spans_come_back(void **unused)
             tool_give(arena, at[i], 0, 0);
         }
     }
-    /* eight are left, each in a granule of its own; two granules are kept ready */
+    /* eight blocks are left, each in its own granule; two spare granules stay */
     assert_int_equal(tool_info(arena).idle_bytes, info.mapped_bytes - (8 + HDI_SPARE_SPANS) * 2 * MIB);
-    assert_ok(tool_take(arena, 100 * MIB - 8 * 2 * MIB, &large)); /* not even those */
+    /* takes the spare granules, too */
+    assert_ok(tool_take(arena, 100 * MIB - 8 * 2 * MIB, &large));
     tool_check(arena);
     tool_give(arena, large, 0, 0);
     for (int i = 0; i < N; i += 500) {
         tool_give(arena, at[i], 2, 7);
     }
     assert_int_equal(tool_info(arena).waiting_bytes, 8 * 20 * 1024);
-    assert_ok(tool_take(arena, 90 * MIB, &large));     /* waits for some of it */
+    assert_ok(tool_take(arena, 90 * MIB, &large));     /* waits for some of the memory */
     assert_int_equal(tool_info(arena).from_waited, 0); /* but most was mapped for it */
     tool_give(arena, large, 0, 0);
     atomic_store(&tool_finished_to[2], 7);
@@ -437,11 +444,13 @@ static void takes_more_at_once(void **unused)
     hdi_arena *arena = tool_make(1000 * MIB, 0);
     hdcu_deviceptr first, at[64];
     hdi_points points[64];
-    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points), 0); /* nothing is mapped */
+    /* nothing is mapped */
+    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points), 0);
     assert_int_equal(hdi_arena_alloc_more(arena, 0, 0, 64, at, points), 0);
     assert_ok(tool_take(arena, 100 * 1024, &first));
     long calls = fake.calls;
-    size_t more = hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points); /* what is mapped, and no more */
+    /* as many as fit into mapped memory */
+    size_t more = hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points);
     assert_in_range(more, 2, 2 * MIB / (100 * 1024) - 1);
     for (size_t i = 0; i < more; i++) {
         assert_int_equal(points[i].count, 0);
@@ -452,11 +461,11 @@ static void takes_more_at_once(void **unused)
     }
     assert_int_equal(fake.calls, calls);
     assert_int_equal(tool_info(arena).taken_blocks, 1 + more);
-    assert_int_equal(tool_info(arena).from_fresh, 1); /* the others count when they are used */
+    assert_int_equal(tool_info(arena).from_fresh, 1); /* the others count once they are used */
     for (size_t i = 0; i < more; i++) {
         tool_give(arena, at[i], i % 2 == 0 ? 1 : 2, 1);
     }
-    /* only what the lane need not wait for; points come along */
+    /* only blocks that the lane need not wait for, with their points */
     size_t n = hdi_arena_alloc_more(arena, 1, 100 * 1024, 64, at, points);
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < points[i].count; j++) {
@@ -468,9 +477,9 @@ static void takes_more_at_once(void **unused)
     tool_end(arena);
 }
 
-/* ---- failing calls ---------------------------------------------------------------------------------------------- */
+/* ---- failing calls --------------------------------------------------------------------------- */
 
-/* A scenario with moves in which the Nth call of an entry point fails, once or for good. */
+/* Runs a scenario with moves; the Nth call of an entry point fails, once or for good. */
 static bool run_with_failure(const char *only, long n, bool for_good, int code)
 {
     enum { BLOCKS = 16 };
@@ -506,7 +515,8 @@ static bool run_with_failure(const char *only, long n, bool for_good, int code)
     for (int i = 0; i < 3; i++) {
         assert_true(large[i] == 0 || fake_is_mapped(large[i], (i + 1) * 10 * MIB, 1));
         if (large[i] != 0) {
-            assert_true(fake_is_mapped(large[i], (i + 1) * 10 * MIB, 0)); /* the driver's number of the peer */
+            /* device 0 is the driver's number of the peer */
+            assert_true(fake_is_mapped(large[i], (i + 1) * 10 * MIB, 0));
             tool_give(arena, large[i], 0, 0);
         }
     }
@@ -517,7 +527,7 @@ static bool run_with_failure(const char *only, long n, bool for_good, int code)
     if (one != 0) {
         tool_give(arena, one, 0, 0);
     }
-    /* the failure is over: everything is there */
+    /* the failure is over, and all memory is available */
     assert_int_equal(tool_info(arena).taken_bytes, 0);
     assert_ok(tool_take(arena, 128 * MIB, &at[0]));
     assert_true(fake_is_mapped(at[0], 128 * MIB, 1));

@@ -1,4 +1,4 @@
-/* test_arena_peers.c - peers of an arena: they have exactly the mappings that are mapped.
+/* test_arena_peers.c - peers of an arena: the mappings that they can access.
  *
  * Promise: A peer of an arena has exactly the mappings that are mapped.
  * Threads: one. Locks: none.
@@ -17,7 +17,7 @@ static void grants_access_now_and_later(void **unused)
     assert_status(hdi_arena_grant(arena, -1), HD_ERROR_ARGUMENT);
     assert_status(hdi_arena_grant(arena, HDI_PEERS_MAX), HD_ERROR_ARGUMENT);
     assert_int_equal(fake.calls, calls);
-    assert_ok(hdi_arena_grant(arena, 1)); /* which the driver calls 2 */
+    assert_ok(hdi_arena_grant(arena, 1)); /* the driver calls it 2 */
     calls = fake.calls;
     assert_ok(hdi_arena_grant(arena, 1));
     assert_int_equal(fake.calls, calls);
@@ -28,7 +28,7 @@ static void grants_access_now_and_later(void **unused)
     assert_true(fake_is_mapped(c, 64 * MIB, 2));
     assert_false(fake_is_mapped(c, 64 * MIB, 0));
 
-    /* a grant that fails half-way does not stand in the way of growth, and the next one goes on where it stopped */
+    /* a half-made grant does not prevent growth, and the next grant continues where it stopped */
     fake_fail("cuMemSetAccess", 10, false, HDCU_ERROR_UNKNOWN);
     assert_status(hdi_arena_grant(arena, 0), HD_ERROR_DRIVER);
     assert_message_has("cuMemSetAccess");
@@ -43,7 +43,7 @@ static void grants_access_now_and_later(void **unused)
     assert_false(fake_is_mapped(b, 64 * MIB, 0));
     fake_fail("cuMemSetAccess", 0, false, 0);
     assert_ok(hdi_arena_grant(arena, 0));
-    assert_int_equal(fake.calls, fake_chunks_mapped() - 9); /* the others */
+    assert_int_equal(fake.calls, fake_chunks_mapped() - 9); /* the remaining mappings */
     assert_true(fake_is_mapped(a, 256 * MIB, 0));
     tool_end(arena);
 }
@@ -69,12 +69,13 @@ static void a_revoked_peer_can_be_granted_again(void **unused)
     assert_false(fake_is_mapped(at, 64 * MIB, 0));
     fake_fail("cuMemSetAccess", 0, false, 0);
     assert_ok(hdi_arena_grant(arena, 0));
-    assert_int_equal(fake.calls, fake_chunks_mapped()); /* all over again */
+    assert_int_equal(fake.calls, fake_chunks_mapped()); /* all of them again */
     assert_true(fake_is_mapped(at, 64 * MIB, 0));
     tool_end(arena);
 }
 
-/* The calls of the sharing hooks, and when they fail. A peer has a mapping from `give` until `take_back`. */
+/* The calls of the sharing hooks, and their failures. A peer holds a mapping from `give` until
+ * `take_back`. */
 enum { PEERS = 3, PIECES = 512 };
 
 typedef struct sharing {
@@ -84,8 +85,8 @@ typedef struct sharing {
     } held[PEERS][PIECES];
     int n_held[PEERS];
     int wrong;
-    int fails;     /* this peer; -1: none */
-    int countdown; /* calls until it does */
+    int fails;     /* the peer whose calls fail; -1: none */
+    int countdown; /* calls before the first failure */
     int code;
 } sharing;
 
@@ -109,7 +110,7 @@ static hdi_answer give(void *context, int peer, uint64_t at, uint64_t bytes)
 static void take_back(void *context, int peer, uint64_t at, uint64_t bytes)
 {
     sharing *s = context;
-    s->wrong += !fake_is_mapped(at, bytes, 1); /* still */
+    s->wrong += !fake_is_mapped(at, bytes, 1); /* must still be mapped */
     s->unshared[peer]++;
     for (int i = 0; i < s->n_held[peer]; i++) {
         if (s->held[peer][i].at == at && s->held[peer][i].bytes == bytes) {
@@ -120,7 +121,7 @@ static void take_back(void *context, int peer, uint64_t at, uint64_t bytes)
     s->wrong++;
 }
 
-/* What the peer has is what the driver has mapped. */
+/* The peer must hold exactly what the driver has mapped. */
 static void assert_has_all(const sharing *s, int peer)
 {
     size_t bytes = 0;
@@ -145,7 +146,7 @@ static hdi_arena *make_shared(size_t total, size_t limit, sharing *s)
     return tool_make_from(&config);
 }
 
-/* Memory that a peer cannot be given is not handed out. */
+/* If memory cannot be shared with a peer, it is not handed out. */
 static void growth_that_cannot_be_shared_is_undone(void **unused)
 {
     (void)unused;
@@ -182,7 +183,8 @@ static void growth_that_cannot_be_shared_is_undone(void **unused)
     tool_end(arena);
 }
 
-/* Through growth, moves and trims, also where sharing fails now and then, and for one that was granted half of it. */
+/* Peers follow growth, moves and trims, also if sharing fails at times, and after a grant that
+ * stopped half-way. */
 static void peers_have_what_is_mapped(void **unused)
 {
     (void)unused;
@@ -198,7 +200,8 @@ static void peers_have_what_is_mapped(void **unused)
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         size_t slot = (seed >> 33) % HELD;
         if (step == 500) {
-            s.fails = 2; /* a grant that fails half-way: what it was given is taken back with the mapping */
+            /* this grant fails half-way; its mappings are taken back when they are unmapped */
+            s.fails = 2;
             s.countdown = 3;
             s.code = HDCU_ERROR_UNKNOWN;
             assert_status(hdi_arena_grant(arena, 2), HD_ERROR_DRIVER);
@@ -210,7 +213,7 @@ static void peers_have_what_is_mapped(void **unused)
         }
         if (step == 1500) {
             hdi_arena_revoke(arena, 0);
-            s.n_held[0] = 0; /* lost, with all it had */
+            s.n_held[0] = 0; /* the peer is lost, with its mappings */
             int shared = s.shared[0];
             hdcu_deviceptr at;
             if (tool_take(arena, 2 * MIB, &at) == HD_OK) {

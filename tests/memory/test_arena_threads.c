@@ -1,7 +1,9 @@
-/* test_arena_threads.c - an arena that many threads use, over the fake driver and the host provider.
+/* test_arena_threads.c - an arena that many threads use, over the fake driver and the host
+ * provider.
  *
  * Promise: Threads that share an arena never get overlapping blocks.
- * Threads: up to 16 with a lane each, that take and give; the main one looks at the figures meanwhile. Locks: the arena's.
+ * Threads: up to 16, each with a lane, that take and give; the main one reads the figures
+ * meanwhile. Locks: the arena's lock.
  */
 #include "arena_tools.h"
 
@@ -13,7 +15,7 @@
 #include "engine/providers.h"
 
 enum { THREADS = 16, HELD = 16 };
-#define RANGE_MOST ((size_t)1 << 30) /* of the arenas here */
+#define RANGE_MOST ((size_t)4 << 30) /* of the arenas in this file */
 
 typedef struct worker {
     hdi_arena *arena;
@@ -24,11 +26,13 @@ typedef struct worker {
     int errors, failures;
 } worker;
 
-/* Which thread has which 256 bytes; only its owner ever writes it, which the sanitizer checks, too. */
+/* The owner of each 256 bytes. Only the owner writes its entry; the thread sanitizer checks that,
+ * too. */
 static uint8_t owner_of[RANGE_MOST / 256];
 static hdcu_deviceptr arena_base;
 
-/* Marks what the worker takes, or gives back. What it takes must be free, what it gives back must be its own. */
+/* Marks bytes that the worker takes or gives back. Taken bytes must be free, given ones must be its
+ * own. */
 static void own(worker *w, hdcu_deviceptr at, size_t bytes, bool takes)
 {
     size_t from = (size_t)(at - arena_base) / 256;
@@ -115,7 +119,7 @@ static void threads_share_it(void **unused)
     tool_end(arena);
 }
 
-/* The fake driver looks at every moment whether there is more than the limit. */
+/* The fake driver checks in each call that no more than the limit exists. */
 static void the_limit_holds_in_a_storm(void **unused)
 {
     (void)unused;
@@ -130,7 +134,7 @@ static void the_limit_holds_in_a_storm(void **unused)
         atomic_store(&tool_finished_to[i], UINT64_MAX);
     }
     hdcu_deviceptr all;
-    assert_ok(tool_take(arena, 16 * MIB, &all)); /* nothing is lost */
+    assert_ok(tool_take(arena, 16 * MIB, &all)); /* no memory is lost */
     tool_end(arena);
 }
 
@@ -142,7 +146,7 @@ static void *grow(void *argument)
     return NULL;
 }
 
-/* While one thread is in a driver call that takes long, others free, and allocate what fits. */
+/* While one thread is inside a slow driver call, others free, and allocate blocks that fit. */
 static void growth_holds_nobody_up(void **unused)
 {
     (void)unused;
@@ -162,13 +166,14 @@ static void growth_holds_nobody_up(void **unused)
         hdi_arena_free(arena, at, NULL, 0);
         assert_ok(tool_take(arena, MIB, &at));
     }
-    assert_int_equal(atomic_load(&fake.calls_under_way), 1); /* still in the call that began before */
+    /* the slow call has not returned yet */
+    assert_int_equal(atomic_load(&fake.calls_under_way), 1);
     pthread_join(thread, NULL);
     assert_int_equal(w.errors, 0);
     tool_end(arena);
 }
 
-/* ---- on the host provider --------------------------------------------------------------------------------------- */
+/* ---- on the host provider -------------------------------------------------------------------- */
 
 static void works_on_the_host_provider(void **unused)
 {

@@ -1,5 +1,5 @@
-/* test_blocks.c - the allocator over offsets: directed cases, and a random run against a model. Gaps, and host memory
- * that runs out, have files of their own.
+/* test_blocks.c - the allocator over offsets: directed cases, and a random run against a model.
+ * Gaps, and host memory that runs out, are tested in other files.
  *
  * Promise: The allocator never gives out bytes twice, and joins what is freed.
  * Threads: one. Locks: none.
@@ -12,7 +12,7 @@ static int compare_offsets(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Blocks that fill all there is lie side by side, in whatever order they were given out. */
+/* Blocks that fill the whole range lie side by side, whatever the order of allocation. */
 static void splits_and_merges(void **unused)
 {
     (void)unused;
@@ -31,7 +31,7 @@ static void splits_and_merges(void **unused)
     hdi_blocks_free(b, at[2], NULL, 0);
     blocks_check(b);
     assert_int_equal(blocks_info(b).free_blocks, 2);
-    hdi_blocks_free(b, at[1], NULL, 0); /* with both neighbours */
+    hdi_blocks_free(b, at[1], NULL, 0); /* joins with both neighbours */
     blocks_check(b);
     assert_int_equal(blocks_info(b).free_blocks, 1);
     assert_int_equal(blocks_info(b).largest_free, 30 * G);
@@ -43,7 +43,7 @@ static void splits_and_merges(void **unused)
     assert_int_equal(info.free_bytes, 40 * G);
     assert_int_equal(info.live_bytes, 0);
 
-    /* what is not a live block is ignored */
+    /* freeing anything but a live block does nothing */
     hdi_blocks_free(b, at[3], NULL, 0);
     hdi_blocks_free(b, 1, NULL, 0);
     hdi_blocks_free(b, SIZE_MAX, NULL, 0);
@@ -66,10 +66,10 @@ static void grows_at_its_end(void **unused)
     assert_ok(hdi_blocks_grow(b, 10 * G));
     assert_status(hdi_blocks_alloc(b, 11 * G, 0, &offset, &points), HD_ERROR_NOT_FOUND);
     assert_int_equal(offset, 77);
-    assert_ok(hdi_blocks_grow(b, 10 * G)); /* joins the free end */
+    assert_ok(hdi_blocks_grow(b, 10 * G)); /* extends the free end */
     assert_int_equal(blocks_info(b).largest_free, 20 * G);
     assert_int_equal(blocks_take(b, 20 * G, 0), 0);
-    assert_ok(hdi_blocks_grow(b, 80 * G)); /* behind a live block */
+    assert_ok(hdi_blocks_grow(b, 80 * G)); /* follows a live block */
     blocks_check(b);
     assert_int_equal(blocks_take(b, 80 * G, 0), 20 * G);
     assert_status(hdi_blocks_grow(b, G), HD_ERROR_ARGUMENT);
@@ -94,7 +94,7 @@ static void refuses_sizes_that_cannot_be(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* Every size finds a block of exactly its size among others that are close to it. */
+/* Each size finds the block of exactly its size among others of nearly the same size. */
 static void fits_exactly(void **unused)
 {
     (void)unused;
@@ -106,9 +106,9 @@ static void fits_exactly(void **unused)
     }
     size_t rest = blocks_take(b, blocks_info(b).largest_free, 0);
     for (size_t i = 0; i < 1000; i++) {
-        hdi_blocks_free(b, at[2 * (i * 389 % 1000)], NULL, 0); /* in no order of size */
+        hdi_blocks_free(b, at[2 * (i * 389 % 1000)], NULL, 0); /* in an order unrelated to size */
     }
-    /* largest first: the only block that fits is somewhere in its class */
+    /* largest first: only one block of the class fits */
     for (size_t i = 1000; i-- > 0;) {
         size_t offset = blocks_take(b, (1000 + i) * G, 0);
         assert_int_equal(hdi_blocks_size(b, offset), (1000 + i) * G);
@@ -144,7 +144,8 @@ static void hands_on_unfinished_uses(void **unused)
     blocks_check(b);
     assert_int_equal(blocks_info(b).pending_points, 3);
 
-    /* one point per lane, the highest, without what has finished, in order of lanes; the taker's own lane, too */
+    /* one point per lane, the highest; without finished work, in order of lanes, and including the
+     * taker's own lane */
     hdi_points got;
     assert_ok(hdi_blocks_alloc(b, 3 * G, 3, &offset, &got));
     blocks_check(b);
@@ -157,7 +158,7 @@ static void hands_on_unfinished_uses(void **unused)
     assert_int_equal(got.count, 0);
     hdi_points_release(&got);
 
-    /* the rest has a copy, and loses what finishes */
+    /* the rest of the block gets a copy, and drops finished points */
     finished_to[5] = 50;
     size_t second;
     allocations_left = 0; /* two points need no host memory */
@@ -166,7 +167,7 @@ static void hands_on_unfinished_uses(void **unused)
     assert_int_equal(got.count, 2);
     assert_int_equal(blocks_info(b).pending_points, 0);
 
-    /* freed apart with other uses in the same lanes, merged: the union, the highest of each lane */
+    /* freed apart with other uses in the same lanes, then merged: the highest of each lane */
     hdi_point first_uses[] = {{1, 90}, {4, 41}};
     hdi_point second_uses[] = {{1, 91}, {4, 40}};
     hdi_blocks_free(b, offset, first_uses, 2);
@@ -180,7 +181,7 @@ static void hands_on_unfinished_uses(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* What one lane still uses does not keep others from what is next to it. */
+/* Memory that one lane still uses does not keep others from the memory beside it. */
 static void joins_what_waits_for_the_same_lanes(void **unused)
 {
     (void)unused;
@@ -203,7 +204,7 @@ static void joins_what_waits_for_the_same_lanes(void **unused)
     assert_int_equal(offset, at[2]);
     assert_true(got.count == 1 && hdi_points_data(&got)[0].position == 2);
     assert_status(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got), HD_ERROR_NOT_FOUND);
-    /* once that is finished they are one, at the next look */
+    /* once that work is finished, pruning joins the blocks */
     finished_to[1] = 1;
     hdi_blocks_prune(b);
     blocks_check(b);
@@ -213,7 +214,7 @@ static void joins_what_waits_for_the_same_lanes(void **unused)
     assert_int_equal(blocks_info(b).free_blocks, 2);
     finished_to[1] = 2;
     finished_to[2] = 3;
-    for (int i = 0; i < 3; i++) { /* a free looks, too */
+    for (int i = 0; i < 3; i++) { /* a free also looks for finished work */
         hdi_blocks_free(b, blocks_take(b, 1, 0), NULL, 0);
         blocks_check(b);
     }
@@ -241,18 +242,18 @@ static void prefers_what_needs_no_wait(void **unused)
     assert_ok(hdi_blocks_alloc(b, 4 * G, 2, &offset, &got));
     assert_int_equal(offset, at[2]);
     assert_int_equal(got.count, 1);
-    /* another lane the one that has finished */
+    /* another lane gets the block whose work has finished */
     finished_to[1] = 101;
     assert_ok(hdi_blocks_alloc(b, 4 * G, 9, &offset, &got));
     assert_int_equal(offset, at[1]);
     assert_int_equal(got.count, 0);
-    /* a larger one without a wait before one of the right size with a wait */
+    /* prefers a larger block without a wait to one of the right size with a wait */
     hdi_blocks_free(b, at[4], NULL, 0);
     hdi_blocks_free(b, fence[4], NULL, 0);
     assert_ok(hdi_blocks_alloc(b, 4 * G, 9, &offset, &got));
     assert_int_equal(offset, at[4]);
     assert_int_equal(got.count, 0);
-    /* with a wait before none at all */
+    /* a block with a wait is better than none */
     assert_ok(hdi_blocks_alloc(b, 3 * G, 9, &offset, &got));
     assert_int_equal(got.count, 1);
     blocks_check(b);
@@ -260,7 +261,7 @@ static void prefers_what_needs_no_wait(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* Among many blocks of one size that another lane uses, the one whose use has ended is found. */
+/* Finds the one finished block among many of its size that another lane uses. */
 static void finds_what_has_finished_among_many(void **unused)
 {
     (void)unused;
@@ -282,7 +283,7 @@ static void finds_what_has_finished_among_many(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* ---- a random run against a model ------------------------------------------------------------------------------- */
+/* ---- a random run against a model ------------------------------------------------------------ */
 
 static uint8_t owned[MODEL_UNITS];
 
@@ -315,7 +316,7 @@ static void take_one(hdi_blocks *b)
     size_t size = hdi_blocks_size(b, offset);
     assert_true(size >= bytes && size < bytes + G && offset % G == 0 && offset + size <= MODEL_UNITS * G);
     owns(offset, size, true);
-    for (size_t i = 0; i < got.count; i++) { /* nothing that has ended */
+    for (size_t i = 0; i < got.count; i++) { /* no point of finished work */
         assert_true(hdi_points_data(&got)[i].position > finished_to[hdi_points_data(&got)[i].lane]);
     }
     model_take(offset, size, hdi_points_data(&got), got.count);
@@ -341,7 +342,7 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
         if (starve && step % 50 == 0) {
             allocations_left = model_draw(2) == 0 ? -1 : (long)model_draw(4);
         }
-        /* fills and empties in turns */
+        /* fills and empties alternately */
         unsigned share = step / 500 % 2 == 0 ? 60 : 40;
         if (model_draw(100) < share) {
             take_one(b);

@@ -1,4 +1,4 @@
-/* test_blocks_memory.c - the allocator over offsets where host memory runs out.
+/* test_blocks_memory.c - the allocator over offsets when host memory runs out.
  *
  * Promise: An allocator that lacks host memory refuses, and loses no block.
  * Threads: one. Locks: none.
@@ -28,7 +28,7 @@ static void creation_fails_cleanly(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* The copy of a large set cannot be made: the block stays free, with its set. */
+/* The copy of a large set cannot be made, so the block stays free, with its set. */
 static void a_failed_alloc_loses_nothing(void **unused)
 {
     (void)unused;
@@ -51,7 +51,7 @@ static void a_failed_alloc_loses_nothing(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* One point per live block has its room for sure. */
+/* One point per live block always fits without new memory. */
 static void usual_frees_need_no_memory(void **unused)
 {
     (void)unused;
@@ -60,7 +60,7 @@ static void usual_frees_need_no_memory(void **unused)
     hdi_blocks *b = blocks_make(1 << 20, 2 * N * G);
     for (int i = 0; i < N; i++) {
         at[i] = blocks_take(b, G, 0);
-        blocks_take(b, G, 0); /* neighbours stay apart */
+        blocks_take(b, G, 0); /* keeps neighbours apart */
     }
     allocations_left = 0;
     for (uint32_t i = 0; i < N; i++) {
@@ -74,7 +74,8 @@ static void usual_frees_need_no_memory(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* A free that finds no room for its points first drops finished ones elsewhere, and at last retires the block. */
+/* A free without room for its points first drops finished points of others, and finally retires the
+ * block. */
 static void free_keeps_its_promise_without_memory(void **unused)
 {
     (void)unused;
@@ -84,13 +85,13 @@ static void free_keeps_its_promise_without_memory(void **unused)
     hdi_point points[POINTS];
     for (int i = 0; i < N; i++) {
         at[i] = blocks_take(b, G, 0);
-        blocks_take(b, G, 0); /* neighbours stay apart */
+        blocks_take(b, G, 0); /* keeps neighbours apart */
     }
     for (uint32_t i = 0; i < POINTS; i++) {
         points[i] = (hdi_point){i, 1};
     }
     allocations_left = 0;
-    /* Two slabs of 256 are there: this many sets of 200 fit, the next one does not. */
+    /* Two slabs of 256 exist: they hold this many sets of 200, and not one more. */
     int kept = 0;
     while (blocks_info(b).retired_blocks == 0) {
         hdi_blocks_free(b, at[kept++], points, POINTS);
@@ -99,10 +100,10 @@ static void free_keeps_its_promise_without_memory(void **unused)
     }
     assert_int_equal(blocks_info(b).retired_bytes, G);
     assert_int_equal(blocks_info(b).pending_points, (size_t)(kept - 1) * POINTS);
-    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it has no owner: ignored */
+    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* a retired block has no owner: ignored */
     blocks_check(b);
 
-    /* once uses have finished there is room again */
+    /* finished uses make room again */
     for (uint32_t i = 0; i < POINTS; i++) {
         finished_to[i] = 1;
         points[i].position = 2;
@@ -112,7 +113,7 @@ static void free_keeps_its_promise_without_memory(void **unused)
     assert_int_equal(blocks_info(b).retired_blocks, 1);
     assert_int_equal(blocks_info(b).pending_points, POINTS);
 
-    /* and never is the retired block handed out */
+    /* the retired block is never handed out */
     allocations_left = -1;
     size_t offset;
     hdi_points got;

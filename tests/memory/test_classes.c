@@ -1,5 +1,5 @@
-/* test_classes.c - size classes: every size from 1 byte to 1 MiB has the smallest class that fits, and wastes no
- * more than is promised.
+/* test_classes.c - size classes: every size from 1 byte to 1 MiB gets the smallest class that fits,
+ * and wastes no more than promised.
  *
  * Promise: Every size has the smallest size class that fits, and waste stays within its bound.
  * Threads: one. Locks: none.
@@ -27,7 +27,7 @@ static void every_size_has_its_class(void **unused)
         }
         before = class;
     }
-    assert_int_equal(before, HDI_CLASSES - 1); /* the last one is used */
+    assert_int_equal(before, HDI_CLASSES - 1); /* the last class is used */
 }
 
 static void classes_are_what_is_stated(void **unused)
@@ -50,7 +50,7 @@ static void classes_are_what_is_stated(void **unused)
             continue;
         }
         in_doubling++;
-        if (bytes == doubling) { /* eight of them per doubling */
+        if (bytes == doubling) { /* there are eight per doubling */
             assert_int_equal(in_doubling, 8);
             in_doubling = 0;
             doubling *= 2;

@@ -1,16 +1,17 @@
-/* test_gaps.c - the allocator over offsets where parts of its range have no memory. There are directed cases, and a
- * random run against a model. For every granule the model has whether there is memory behind it, its owner, and the
- * lanes that may still be using it.
+/* test_gaps.c - the allocator over offsets with gaps in its memory: directed cases, and a random
+ * run against a model. For each granule, the model stores whether memory is behind it, its owner,
+ * and the lanes that may still use it.
  *
  * Promise: The allocator gives out only bytes with memory behind them, and each byte to one owner.
  * Threads: one. Locks: none.
  */
 #include "blocks_model.h"
 
-enum { UNIT = 8, UNITS = 2048 }; /* memory comes in 8 granules; the range has so many granules */
+/* memory comes in units of 8 granules; the range is this many granules long */
+enum { UNIT = 8, UNITS = 2048 };
 #define U ((size_t)UNIT * G)
 
-/* A live block made by filling what its place lacks. */
+/* Makes a live block by filling the gaps of its place. */
 static size_t stitch(hdi_blocks *b, size_t bytes, size_t lacks)
 {
     const hdi_blocks_request request = {.bytes = bytes};
@@ -42,13 +43,13 @@ static void fills_what_is_lacking(void **unused)
     assert_int_equal(a, 0);
     assert_int_equal(blocks_info(b).free_bytes, U - G);
     assert_int_equal(blocks_info(b).gap_bytes, 17 * U);
-    /* and is part of the next block */
+    /* the next block starts with it */
     size_t c = stitch(b, 2 * U, 2 * U);
     assert_int_equal(c, 2 * U + G);
     assert_int_equal(stitch(b, U - G, 0), 4 * U + G);
     size_t e = stitch(b, 4 * U, 4 * U);
 
-    /* a hole is not filled up with more than it lacks: two free blocks around a live one, a gap behind */
+    /* a hole is filled only as far as needed: two free blocks around a live one, a gap behind */
     hdi_blocks_free(b, c, NULL, 0);
     hdi_blocks_free(b, e, NULL, 0);
     blocks_check(b);
@@ -80,10 +81,10 @@ static void gaps_and_free_blocks_stay_apart(void **unused)
     hdi_run run;
     assert_true(hdi_blocks_find_gap(b, 13 * U, &run));
     assert_true(run.from == 7 * U && run.to == 20 * U);
-    assert_true(hdi_blocks_find_gap(b, 14 * U, &run)); /* none is that long */
+    assert_true(hdi_blocks_find_gap(b, 14 * U, &run)); /* no gap is that long */
     assert_true(run.from == 7 * U && run.lacks == 13 * U);
 
-    /* points come with the memory */
+    /* the filled memory comes with points */
     hdi_point points[] = {{2, 7}, {1, 3}};
     assert_ok(hdi_blocks_fill(b, 0, U, false, points, 2));
     hdi_blocks_taken other;
@@ -119,7 +120,7 @@ static void walls_keep_free_blocks_apart(void **unused)
         hdi_blocks_free(b, at[i], &point, 1);
         blocks_check(b);
     }
-    assert_int_equal(hdi_blocks_whole(b), 0); /* two lanes by turns */
+    assert_int_equal(hdi_blocks_whole(b), 0); /* two lanes alternate */
     hdi_blocks_join_whole(b);
     blocks_check(b);
     assert_int_equal(hdi_blocks_whole(b), 3);
@@ -134,17 +135,17 @@ static void walls_keep_free_blocks_apart(void **unused)
     hdi_blocks_destroy(b);
 }
 
-/* ---- the model -------------------------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
-static uint8_t kinds[UNITS]; /* of every granule, a hdi_block_kind */
-static bool filled[UNITS];   /* whether there is memory behind it; pledges have both */
+static uint8_t kinds[UNITS]; /* per granule, an hdi_block_kind */
+static bool filled[UNITS];   /* true if memory is behind the granule; a pledge may be either */
 
-/* A pledge under way, or none. */
+/* The current pledge, if any. */
 static struct {
     hdi_block *pledge;
     hdi_run run;
     size_t bytes;
-    model_live owner; /* with what it inherited */
+    model_live owner; /* with its inherited points */
 } window;
 static hdi_block *leaving;
 
@@ -170,7 +171,7 @@ static void verify(hdi_blocks *b)
     assert_true(hdi_blocks_each(b, agrees, NULL));
 }
 
-/* The points that the new owner got cover those of the model; then the range is its own. */
+/* Checks that the new owner's points cover those of the model, then makes the range live. */
 static void become_live(size_t offset, size_t bytes, const hdi_point *told, size_t n_told)
 {
     size_t end = offset + (bytes + G - 1) / G * G;
@@ -186,7 +187,7 @@ static size_t draw_bytes(void)
     return 1 + (size_t)model_draw(model_draw(6) == 0 ? 400 * G : 20 * G);
 }
 
-/* Free granules in a row, from `at` on. */
+/* Counts the free granules in a row from `at` on. */
 static size_t free_from(size_t at)
 {
     size_t n = 0;
@@ -211,7 +212,8 @@ static void take_one(hdi_blocks *b)
     if (status == HD_ERROR_NOT_FOUND) {
         assert_true(taken.origin == HDI_ORIGIN_NONE || (taken.origin == HDI_ORIGIN_WAITED && request.no_wait));
         hdi_blocks_prune(b);
-        hdi_blocks_taken again; /* with all that is finished joined, and a wait allowed, it is there if it can be */
+        /* after a prune and with waits allowed, the block must be found if it exists */
+        hdi_blocks_taken again;
         hdi_blocks_request any = request;
         any.no_wait = false;
         bool one_lane = true;
@@ -259,7 +261,7 @@ static void free_one(hdi_blocks *b)
     model_give(&l);
 }
 
-/* The fewest bytes that any place lacks, by looking at all; SIZE_MAX: there is no place. */
+/* Returns the fewest bytes that any place lacks, found by trying all; SIZE_MAX if no place fits. */
 static size_t fewest(size_t units, size_t alignment)
 {
     size_t best = SIZE_MAX;
@@ -271,7 +273,8 @@ static size_t fewest(size_t units, size_t alignment)
         for (; g < from + units && (kinds[g] == HDI_BLOCK_FREE || kinds[g] == HDI_BLOCK_GAP); g++) {
             lacks += kinds[g] == HDI_BLOCK_GAP && (g == from || g % UNIT == 0) ? U : 0;
         }
-        /* a place that is free as a whole is not for find_run, unless it is made of several blocks */
+        /* hdi_blocks_find_run does not return a place that is free as a whole, unless it consists
+         * of several blocks */
         best = g == from + units && lacks < best ? lacks : best;
     }
     return best;
@@ -294,7 +297,7 @@ static void model_pledge(hdi_blocks *b)
         return;
     }
     if (!found || (run.lacks != least && !request.no_wait)) {
-        /* then one free block holds it, which has no gap beside it */
+        /* then one free block without a gap beside it holds the request */
         hd_status status = hdi_blocks_take(b, &any, &taken);
         assert_int_equal(least, 0);
         if (status != HD_OK) {
@@ -357,7 +360,7 @@ static void model_end_pledge(hdi_blocks *b)
     window.pledge = NULL;
 }
 
-/* Whole units, or a part of them. */
+/* Chooses whole units, or part of them. */
 static hdi_choice choose(void *context, size_t *from, size_t *to)
 {
     size_t *left = context;
@@ -391,7 +394,7 @@ static void model_pledge_finished(hdi_blocks *b)
         assert_true(from % U == 0 && to % U == 0 && from < to);
         set_kinds(from, to, HDI_BLOCK_PLEDGED);
     }
-    /* as if they were gone: then the place may be another, and lacks no less */
+    /* counted as free already, these blocks may lead to another place, which lacks no more */
     const hdi_blocks_request request = {.bytes = draw_bytes()};
     hdi_run run, with;
     if (leaving != NULL && hdi_blocks_find_run(b, &request, U, NULL, &run)) {

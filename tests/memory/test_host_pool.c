@@ -1,9 +1,10 @@
-/* test_host_pool.c - blocks of pinned memory: reuse without pinning, the limit, memory that work still uses, lost devices, failures.
+/* test_host_pool.c - blocks of pinned memory: reuse without pinning, the limit, memory still in
+ * use, lost devices, failures.
  *
  * Promise: Pinned blocks are reused after their work, and pinned bytes never exceed the limit.
  *
  * Threads: one. Locks: none.
- * Always: what is pinned never exceeds the limit.
+ * Always: pinned bytes never exceed the limit.
  */
 #include "host_pool_tools.h"
 
@@ -53,7 +54,7 @@ static void counts_what_is_asked_for(void **unused)
     assert_int_equal(info.allocations, 1);
     hdi_host_block copy = a;
     give(pool, &a);
-    give(pool, &a); /* nothing */
+    give(pool, &a); /* no effect */
     hdi_host_pool_give(pool, &own, NULL, 0);
     info = info_of(pool);
     assert_int_equal(info.live_bytes + info.live_count + info.own_bytes + info.own_count + info.taken_bytes, 0);
@@ -67,7 +68,8 @@ static void counts_what_is_asked_for(void **unused)
     hdi_host_pool_destroy(NULL, false);
 }
 
-/* Blocks of one superblock lie together, those of two never touch even where their addresses do. */
+/* Blocks of one superblock are contiguous; blocks of two superblocks never join, even at adjacent
+ * addresses. */
 static void a_block_lies_in_one_superblock(void **unused)
 {
     (void)unused;
@@ -89,9 +91,9 @@ static void a_block_lies_in_one_superblock(void **unused)
     hdi_host_pool_info info = info_of(pool);
     assert_int_equal(info.idle_bytes, info.reserved_bytes);
     assert_true(info.driver_calls > 3);  /* several superblocks, */
-    assert_true(info.driver_calls < 40); /* which grow */
+    assert_true(info.driver_calls < 40); /* of growing size */
     assert_true(info.reserved_bytes <= COUNT * MIB / 2 * 5 / 4);
-    /* all of it together would do, no one superblock does */
+    /* all memory together would suffice, but no single superblock does */
     uint64_t requests = atomic_load(&device.requests);
     hdi_host_block large = take(pool, 40 * MIB);
     assert_int_equal(atomic_load(&device.requests), requests + 1);
@@ -117,7 +119,7 @@ static void keeps_to_the_limit(void **unused)
     give(pool, &c);
     uint64_t before = info_of(pool).driver_calls;
     fails(pool, 7 * MIB, HD_ERROR_HOST_MEMORY);
-    a = take(pool, 6 * MIB + page); /* what is idle goes, and memory for this is pinned */
+    a = take(pool, 6 * MIB + page); /* idle memory is unpinned to make room for this block */
     assert_true(info_of(pool).driver_calls > before);
     assert_true(atomic_load(&device.peak) <= 10 * MIB + page);
     give(pool, &a);
@@ -176,7 +178,7 @@ static void prefers_what_nobody_uses(void **unused)
     give(pool, &b);
     hdi_host_block c = take(pool, MIB / 2);
     assert_ptr_equal(c.host, of_b);
-    hdi_host_block d = take(pool, MIB / 2); /* rather pins a little more than waits */
+    hdi_host_block d = take(pool, MIB / 2); /* pins a little more instead of waiting */
     assert_int_equal(info_of(pool).waiting_bytes, MIB / 2);
     assert_int_equal(info_of(pool).from_waited, 0);
     atomic_store(&done_to[2], 5);
@@ -190,7 +192,7 @@ static void waits_rather_than_pin_too_much(void **unused)
 {
     (void)unused;
     hdi_host_pool *pool = make(1024 * MIB);
-    for (uint64_t i = 1; i <= 100; i++) { /* work that never gets done */
+    for (uint64_t i = 1; i <= 100; i++) { /* unfinished work */
         size_t waits;
         hdi_host_block block = take_from(pool, 8 * MIB, &waits);
         give_in_use(pool, &block, 3, i);
@@ -204,7 +206,7 @@ static void waits_rather_than_pin_too_much(void **unused)
     give(pool, &block);
     end(pool);
 
-    /* and at the limit in any case */
+    /* at the limit, it always does */
     pool = make(8 * MIB);
     block = take(pool, 8 * MIB);
     const hdi_point points[] = {{1, 4}, {2, 9}, {1, 3}};
@@ -247,9 +249,10 @@ static void what_a_lost_device_used_is_left_alone(void **unused)
     }
     check(pool);
     assert_ok(hdi_host_pool_trim(pool, 0, NULL));
-    assert_int_equal(atomic_load(&device.pinned), 50 * MIB); /* what was idle went, these two stay to the end */
+    /* idle memory is gone; these two blocks stay to the end */
+    assert_int_equal(atomic_load(&device.pinned), 50 * MIB);
     assert_int_equal(info_of(pool).reserved_bytes, 50 * MIB);
-    /* another one, with memory of after the first loss */
+    /* a second loss, with memory pinned after the first */
     live = take(pool, 20 * MIB);
     of_live = live.host;
     atomic_store(&lost, (uint64_t)3 << 3);
@@ -287,12 +290,12 @@ static void pins_less_where_the_system_has_less(void **unused)
     atomic_store(&device.fail_pins, 1);
     hdi_fail(HD_ERROR_LIMIT, "from before");
     hdi_host_block a = take(pool, 5);
-    assert_message_has("from before"); /* a success leaves the message alone */
+    assert_message_has("from before"); /* a success does not change the message */
     assert_int_equal(info_of(pool).reserved_bytes, page);
     hdi_host_block b = take(pool, 30 * MIB);
     give(pool, &b);
     atomic_store(&device.fail_pins, 1);
-    b = take(pool, 31 * MIB); /* what is idle makes room */
+    b = take(pool, 31 * MIB); /* idle memory is unpinned to make room */
     assert_int_equal(info_of(pool).reserved_bytes, 31 * MIB + page);
     atomic_store(&device.fail_pins, 2);
     fails(pool, MIB, HD_ERROR_HOST_MEMORY);
@@ -301,7 +304,7 @@ static void pins_less_where_the_system_has_less(void **unused)
     atomic_store(&device.fail_pins, 1);
     fails(pool, MIB, HD_ERROR_DRIVER);
     assert_int_equal(info_of(pool).reserved_bytes, 31 * MIB + page);
-    /* rather waits than fails */
+    /* waits instead of failing */
     give_in_use(pool, &b, 4, 2);
     atomic_store(&device.fail_pins, 1);
     size_t waits;
@@ -312,7 +315,7 @@ static void pins_less_where_the_system_has_less(void **unused)
     end(pool);
 }
 
-/* What the driver does not let go counts on. */
+/* Memory that the driver does not unpin still counts. */
 static void unpinning_may_fail(void **unused)
 {
     (void)unused;

@@ -1,10 +1,13 @@
-/* test_host_pool_storm.c - a random run of many threads with blocks of pinned memory, against a model.
+/* test_host_pool_storm.c - a random run of many threads with blocks of pinned memory, against a
+ * model.
  *
  * Promise: Under many threads every pinned page has one owner, and the limit holds.
  * Tier: stress.
  *
- * Threads: those that take and give, and the main one, which looks at the figures meanwhile. Locks: none.
- * Always: every page has one owner, which got the points of the work that still uses it. No byte is pinned above the limit.
+ * Threads: those that take and give, and the main one, which reads the figures meanwhile. Locks:
+ * none.
+ * Always: every page has one owner, which got the points of the work that still uses it. Pinned
+ * bytes never exceed the limit.
  */
 #include "host_pool_tools.h"
 
@@ -22,7 +25,8 @@ typedef struct storm {
     unsigned long got, refused;
 } storm;
 
-/* Every page of a block has its owner, and, when it was freed while a lane used it, until when. */
+/* Each page of a block stores its owner and, if it was freed in use, the lane and position of that
+ * use. */
 typedef struct stamp {
     _Atomic uint64_t owner; /* 0: none */
     _Atomic uint32_t lane;
@@ -37,7 +41,7 @@ static uint64_t next_number(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Whether the new owner got the point of the work that still uses its page. */
+/* True if the new owner got the point of the work that still uses its page. */
 static bool is_told(const stamp *s, const hdi_points *inherited)
 {
     hdi_point use = {atomic_load(&s->lane), atomic_load(&s->position)};
@@ -53,7 +57,7 @@ static bool is_told(const stamp *s, const hdi_points *inherited)
     return false;
 }
 
-/* Gives a block back; position 0: it is not in use. */
+/* Gives a block back; at position 0 it is not in use. */
 static void storm_give(storm *st, hdi_host_block *block, uint64_t me, uint32_t lane, uint64_t position)
 {
     for (size_t at = 0; at < block->bytes; at += page) {
@@ -77,7 +81,7 @@ static void *storm_thread(void *argument)
     uint64_t random = st->number * 1000003;
     hdi_host_block slots[SLOTS] = {{0}};
     for (int step = 0; step < STEPS; step++) {
-        if (step == STEPS / 2) { /* however they are scheduled, all of them have blocks at once */
+        if (step == STEPS / 2) { /* so that all threads hold blocks at once, in any schedule */
             pthread_barrier_wait(st->halfway);
         }
         hdi_host_block *slot = &slots[next_number(&random) % SLOTS];
@@ -102,7 +106,7 @@ static void *storm_thread(void *argument)
             }
             hdi_points_release(&inherited);
         }
-        if (next_number(&random) % 16 == 0) { /* some lane gets further */
+        if (next_number(&random) % 16 == 0) { /* some lane finishes more work */
             uint32_t lane = (uint32_t)(next_number(&random) % LANES);
             uint64_t head = atomic_load(&st->submitted[lane]), done = atomic_load(&done_to[lane]);
             while (done < head && !atomic_compare_exchange_weak(&done_to[lane], &done, head)) {
@@ -141,7 +145,7 @@ static void no_byte_above_the_limit_in_a_storm(void **unused)
     unsigned long got = 0, refused = 0;
     for (int i = 0; i < THREADS; i++) {
         for (int look = 0; look < 20; look++) {
-            check(pool); /* also while they are at it */
+            check(pool); /* while the threads work */
             hdi_host_pool_info info = info_of(pool);
             assert_true(info.reserved_bytes <= limit);
             assert_true(info.taken_bytes + info.waiting_bytes <= info.reserved_bytes);
@@ -156,7 +160,7 @@ static void no_byte_above_the_limit_in_a_storm(void **unused)
     assert_true(atomic_load(&device.peak) <= limit);
     assert_true(atomic_load(&device.peak) > limit / 2);
     assert_true(got > 1000);
-    assert_true(refused > 0); /* the limit was met */
+    assert_true(refused > 0); /* the limit was reached */
     hdi_host_pool_info info = info_of(pool);
     assert_int_equal(info.taken_bytes + info.live_count + info.own_count, 0);
     assert_int_equal(info.reserved_bytes, atomic_load(&device.pinned));

@@ -1,5 +1,5 @@
-/* test_pinned.c - pinned host memory through one local port to the fake driver: what comes back, every failure undone, and lost
- * devices. Memory that every port registers is in test_pinned_window.c.
+/* test_pinned.c - pinned host memory through one local port to the fake driver: giving it back,
+ * undoing failures, lost devices. Memory that every port registers: test_pinned_window.c.
  *
  * Promise: Pinned memory comes back when given back, and every failure is undone.
  * Threads: one. Locks: none.
@@ -13,7 +13,7 @@
 
 enum { DEVICES = 3 };
 static hdi_port *ports[DEVICES]; /* NULL: lost */
-static hdi_port *port;           /* all lead to the same driver, so one will do */
+static hdi_port *port;           /* all ports lead to the same driver, so one is enough */
 
 static hdi_port *port_of(void *context, int device)
 {
@@ -72,7 +72,7 @@ static void gives_zeroed_pages(void **unused)
     hdi_pinned_pool_destroy(NULL);
 }
 
-/* Pages that are given out ahead are there before a driver gets them, in one part or several. */
+/* With `populate`, all pages exist before a driver gets them, in one part or several. */
 static void gives_out_pages_ahead(void **unused)
 {
     (void)unused;
@@ -122,7 +122,7 @@ static void refuses_bad_sizes(void **unused)
     assert_status(hdi_pinned_pool_create(&many, &pool), HD_ERROR_ARGUMENT);
 }
 
-/* Number of open descriptors, to see that none is left. */
+/* Returns the number of open descriptors, which shows leaks. */
 static int descriptors(void)
 {
     int count = 0;
@@ -152,7 +152,8 @@ static void failures_are_undone(void **unused)
             } else {
                 assert_status(status, n % 2 == 0 ? HD_ERROR_HOST_MEMORY : HD_ERROR_DRIVER);
                 assert_int_equal(p.device, 7);
-                /* where the driver cannot even let go, it keeps its registration, and nothing else is left */
+                /* if the driver cannot unregister either, the registration stays, and nothing
+                 * else */
                 assert_true(from_good || fake.n_registered == 0);
             }
             assert_int_equal(descriptors(), before);
@@ -167,7 +168,7 @@ static void failures_are_undone(void **unused)
     }
 }
 
-/* Where the driver keeps its registration, the addresses must not be used for anything else. */
+/* If the driver keeps its registration, the addresses must not be reused. */
 static void keeps_the_addresses_when_unpinning_fails(void **unused)
 {
     (void)unused;
@@ -187,7 +188,7 @@ static void keeps_the_addresses_when_unpinning_fails(void **unused)
             assert_message_has("cuMemHostUnregister");
         }
         assert_null(p.shm.base);
-        /* taken: a mapping that must not replace another is refused */
+        /* the addresses are taken: MAP_FIXED_NOREPLACE fails */
         void *there = mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         assert_ptr_equal(there, MAP_FAILED);
         munmap(base, bytes);
@@ -195,7 +196,8 @@ static void keeps_the_addresses_when_unpinning_fails(void **unused)
     }
 }
 
-/* What a local port registered belongs to this process, so it outlives the device; another device can let it go. */
+/* A local port registers memory for this process, so the registration outlives the device. Another
+ * device can end it. */
 static void outlives_the_device_that_pinned_it(void **unused)
 {
     (void)unused;
@@ -208,7 +210,8 @@ static void outlives_the_device_that_pinned_it(void **unused)
     assert_ok(hdi_pinned_release(&p, false));
     assert_int_equal(fake.n_registered, 0);
 
-    /* no device is left to let it go: the driver keeps it, and it keeps its addresses */
+    /* no device is left to unregister it: the driver keeps the registration, and the addresses stay
+     * taken */
     assert_ok(hdi_pinned_alloc(pool, 1, &p));
     ports[2] = NULL;
     void *base = p.shm.base;
@@ -220,7 +223,7 @@ static void outlives_the_device_that_pinned_it(void **unused)
     assert_status(hdi_pinned_alloc(pool, 1, &p), HD_ERROR_DEVICE_LOST);
     assert_message_has("all devices are lost");
 
-    /* a device that reports its loss is passed over */
+    /* skips a device that reports its loss */
     ports[1] = ports[2] = port;
     fake_fail("cuMemHostRegister", 1, false, HDCU_ERROR_LAUNCH_FAILED);
     assert_ok(hdi_pinned_alloc(pool, 1, &p));

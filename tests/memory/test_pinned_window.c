@@ -1,5 +1,5 @@
-/* test_pinned_window.c - pinned memory that every device's port registers at the same address: the window, failures of each
- * port, lost devices and restarted ones. The ports are made up and keep books.
+/* test_pinned_window.c - pinned memory that every device's port registers at the same address: the
+ * window, failures of each port, lost and restarted devices. The ports are fakes that keep records.
  *
  * Promise: Pinned memory has one address in every device's port, and a failing port undoes all.
  * Threads: one; several that pin and unpin in one case.
@@ -16,15 +16,16 @@
 
 enum { DEVICES = 3, PINS = 64 };
 
-/* A device behind a port of its own. */
+/* A device behind its own port. */
 typedef struct device {
     hdi_port port; /* first */
     bool lost;
     void *pinned[PINS];
     int n_pinned;
-    uint64_t skew;                                  /* its addresses of memory are off by this */
-    int requests, fail_from, fail_count, fail_code; /* requests from number fail_from on, 1 is the next, fail */
-    bool keeps;                                     /* a failed pin leaves it registered */
+    uint64_t skew; /* offset of the addresses that it reports */
+    /* `fail_count` requests fail from number fail_from on; 1 is the next */
+    int requests, fail_from, fail_count, fail_code;
+    bool keeps; /* a failed pin leaves the memory registered */
 } device;
 
 static device devices[DEVICES];
@@ -79,7 +80,7 @@ static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
         return (hdi_answer){HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostUnregister"};
     }
     unsigned char resident;
-    assert_int_equal(mincore(base, page, &resident), 0); /* still mapped */
+    assert_int_equal(mincore(base, page, &resident), 0); /* the memory is still mapped */
     *entry = NULL;
     d->n_pinned--;
     return (hdi_answer){0, ""};
@@ -93,7 +94,7 @@ static hdi_port *port_of(void *context, int i)
     return devices[i].lost ? NULL : &devices[i].port;
 }
 
-/* From now on the requests with these numbers, 1 the next one, fail. */
+/* From request number `at` on (1 is the next one), `count` requests fail. */
 static void fail_at(int i, int at, int count, int code)
 {
     devices[i].requests = 0;
@@ -102,7 +103,7 @@ static void fail_at(int i, int at, int count, int code)
     devices[i].fail_code = code;
 }
 
-/* A fresh process: nothing is registered any more. */
+/* Starts a fresh process, which has registered nothing. */
 static void begin_afresh(int i)
 {
     devices[i] = (device){.port = {&calls}};
@@ -133,7 +134,7 @@ static void *window_of(const hdi_pinned_pool *pool, uint64_t *bytes)
     return (void *)(uintptr_t)at;
 }
 
-/* Ends the pool, and checks that the window went with it. */
+/* Ends the pool, and checks that its window is gone. */
 static void end(hdi_pinned_pool *pool)
 {
     uint64_t bytes;
@@ -185,9 +186,9 @@ static void lies_in_the_window(void **unused)
     assert_ok(hdi_pinned_release(&b, false));
     assert_ok(hdi_pinned_release(&b, false));
     assert_int_equal(all_pinned(), DEVICES);
-    assert_false(hdi_shm_reserve(at, page)); /* still ours */
+    assert_false(hdi_shm_reserve(at, page)); /* still reserved */
     assert_ok(hdi_pinned_alloc(pool, 2 * page, &c));
-    assert_ptr_equal(c.shm.base, at); /* whose bytes are new */
+    assert_ptr_equal(c.shm.base, at); /* with new bytes */
     assert_int_equal(*at, 0);
     assert_int_equal(((char *)a.shm.base)[0], 2);
     assert_ok(hdi_pinned_release(&a, false));
@@ -226,7 +227,7 @@ static void pools_have_windows_of_their_own(void **unused)
     end(first);
 }
 
-/* Allows this process `more` bytes of addresses than it has. */
+/* Lets this process use `more` bytes of addresses in addition to its present ones; 0: no limit. */
 static void limit_addresses(uint64_t more)
 {
     unsigned long pages = 0;
@@ -267,13 +268,13 @@ static void lost_devices_are_passed_over(void **unused)
     hdi_pinned p, q;
     assert_ok(hdi_pinned_alloc(pool, 1, &q));
     devices[1].lost = true;
-    fail_at(2, 1, 1, HDI_GONE_SIGNAL - 9); /* is lost, but this was not noticed */
+    fail_at(2, 1, 1, HDI_GONE_SIGNAL - 9); /* the device is lost, but nobody noticed */
     assert_ok(hdi_pinned_alloc(pool, 1, &p));
     assert_int_equal(devices[0].n_pinned, 2);
     char *at = p.shm.base;
     assert_ok(hdi_pinned_release(&p, false));
     assert_ok(hdi_pinned_alloc(pool, 1, &p));
-    assert_ptr_equal(p.shm.base, at); /* what a process had registered ended with it */
+    assert_ptr_equal(p.shm.base, at); /* the registrations of a process end with it */
     assert_int_equal(devices[2].requests, 1);
     assert_ok(hdi_pinned_release(&q, false));
     assert_int_equal(devices[0].n_pinned, 1);
@@ -282,7 +283,7 @@ static void lost_devices_are_passed_over(void **unused)
     begin_afresh(2);
     assert_ok(hdi_pinned_repin(pool, 2));
     assert_int_equal(devices[2].n_pinned, 1);
-    fail_at(2, 1, 1, HDCU_ERROR_LAUNCH_FAILED); /* at unpinning */
+    fail_at(2, 1, 1, HDCU_ERROR_LAUNCH_FAILED); /* fails at unpinning */
     assert_ok(hdi_pinned_release(&p, false));
     assert_int_equal(devices[0].n_pinned, 0);
 
@@ -314,7 +315,7 @@ static void other_addresses_are_refused(void **unused)
     end(pool);
 }
 
-/* An allocation and its release, in which requests of one device fail from number `at` on. */
+/* Allocates and releases memory; requests of one device fail from number `at` on. */
 static void try_failure(int who, int at, int count, bool keeps)
 {
     hdi_pinned_pool *pool = make();
@@ -322,7 +323,7 @@ static void try_failure(int who, int at, int count, bool keeps)
     hdi_pinned p = {.device = 7}, q;
     devices[who].keeps = keeps;
     fail_at(who, at, count, at % 2 ? HDCU_ERROR_UNKNOWN : HDCU_ERROR_OUT_OF_MEMORY);
-    /* what a failed request left registered can be let go, and registered again */
+    /* memory that a failed request left registered can be unregistered and registered again */
     bool repaired = at == 1 && keeps && count == 1;
     void *base = NULL;
     if (at == 1 && !repaired) {
@@ -340,7 +341,7 @@ static void try_failure(int who, int at, int count, bool keeps)
     assert_int_equal(left, devices[who].n_pinned);
     assert_int_equal(left, (keeps && at == 1 && count > 1) || at == 2);
 
-    /* nothing comes to lie where something is registered: that would be registered twice */
+    /* new memory never lies where something is registered, or it would be registered twice */
     assert_ok(hdi_pinned_alloc(pool, 1, &q));
     assert_int_equal(devices[who].n_pinned, left + 1);
     assert_true(left == 0 || q.shm.base != base);
@@ -393,7 +394,7 @@ static void a_restarted_device_gets_everything_again(void **unused)
     devices[1].lost = true;
     assert_ok(hdi_pinned_alloc(pool, 1, &p[2]));
     begin_afresh(1);
-    assert_ok(hdi_pinned_alloc(pool, 1, &p[3])); /* comes before the rest */
+    assert_ok(hdi_pinned_alloc(pool, 1, &p[3])); /* is pinned before the rest */
     assert_int_equal(devices[1].n_pinned, 1);
     assert_ok(hdi_pinned_repin(pool, 1));
     for (int i = 0; i < 4; i++) {
@@ -401,7 +402,7 @@ static void a_restarted_device_gets_everything_again(void **unused)
     }
     assert_int_equal(devices[0].n_pinned, 4);
 
-    /* released between loss and restart, and before it is pinned again */
+    /* released between loss and restart, and between restart and repin */
     devices[2].lost = true;
     assert_ok(hdi_pinned_release(&p[0], false));
     begin_afresh(2);

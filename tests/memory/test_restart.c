@@ -1,5 +1,6 @@
-/* test_restart.c - an arena whose device is lost and comes back: what is dropped, what is refused, and threads that go on
- * allocating meanwhile. The port is made up: it records which granules it has mapped, and by which request.
+/* test_restart.c - an arena whose device is lost and comes back: dropped mappings, refused calls,
+ * and threads that keep allocating. The port is a fake that records its mapped granules, and the
+ * request that mapped them.
  *
  * Promise: An arena drops its mappings with its device, and serves again after a restart.
  * Threads: one; several that take and give in one case.
@@ -15,18 +16,19 @@
 
 #define MIB ((size_t)1 << 20)
 #define TOTAL (256 * MIB)
-#define RANGE (4 * TOTAL)
+#define RANGE (16 * TOTAL)
 #define GRANULE (2 * MIB)
 
 /* A device behind a port, which may be gone. */
 typedef struct device {
     hdi_port port; /* first */
     _Atomic int gone;
-    bool elsewhere; /* ranges lie at other addresses than the requested ones */
+    bool elsewhere; /* reserves at other addresses than the requested ones */
     uint64_t base, mapped;
-    uint16_t mappings[RANGE / GRANULE]; /* by granule: how long the mapping is that begins there; UINT16_MAX: goes on */
+    /* per granule: the length of the mapping that begins there; UINT16_MAX: continues one */
+    uint16_t mappings[RANGE / GRANULE];
     int requests, reserved, grants;
-    int wrong; /* requests that make no sense */
+    int wrong; /* invalid requests */
 } device;
 
 static hdi_answer answer_of(device *d, const char *call)
@@ -100,36 +102,68 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
     return answer;
 }
 
+static hdi_answer map_each(hdi_port *port, uint64_t at, uint64_t bytes, uint64_t each)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    for (uint64_t done = 0; done < bytes && hdi_answered(answer); done += each) {
+        answer = map(port, at + done, each);
+    }
+    return answer;
+}
+
+/* True if the range consists of whole mappings. */
+static bool is_whole(const device *d, uint64_t at, uint64_t bytes)
+{
+    uint64_t g = (at - d->base) / GRANULE, end = g + bytes / GRANULE;
+    if (at < d->base || end > RANGE / GRANULE) {
+        return false;
+    }
+    while (g < end && d->mappings[g] != 0 && d->mappings[g] != UINT16_MAX) {
+        g += d->mappings[g];
+    }
+    return g == end;
+}
+
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     device *d = (device *)(void *)port;
     hdi_answer answer = answer_of(d, "cuMemUnmap");
     if (hdi_answered(answer)) {
-        uint64_t first = (at - d->base) / GRANULE, count = bytes / GRANULE;
-        if (at < d->base || first + count > RANGE / GRANULE || d->mappings[first] != count) {
+        if (!is_whole(d, at, bytes)) {
             d->wrong++;
             return answer;
         }
-        memset(&d->mappings[first], 0, count * sizeof d->mappings[0]);
+        memset(&d->mappings[(at - d->base) / GRANULE], 0, bytes / GRANULE * sizeof d->mappings[0]);
         d->mapped -= bytes;
     }
     return answer;
+}
+
+static hdi_answer move(hdi_port *port, uint64_t from, uint64_t to, uint64_t bytes)
+{
+    hdi_answer answer = unmap(port, from, bytes);
+    return hdi_answered(answer) ? map_each(port, to, bytes, GRANULE) : answer;
 }
 
 static hdi_answer grant(hdi_port *port, int peer, uint64_t at, uint64_t bytes)
 {
     (void)peer;
     device *d = (device *)(void *)port;
-    d->wrong +=
-        at < d->base || at + bytes > d->base + RANGE || d->mappings[(at - d->base) / GRANULE] != bytes / GRANULE;
+    d->wrong += !is_whole(d, at, bytes);
     d->grants++;
     return answer_of(d, "cuMemSetAccess");
 }
 
-static const hdi_port_calls calls = {
-    .facts = facts, .reserve = reserve, .unreserve = unreserve, .map = map, .unmap = unmap, .grant = grant};
+static const hdi_port_calls calls = {.facts = facts,
+                                     .reserve = reserve,
+                                     .unreserve = unreserve,
+                                     .map = map,
+                                     .map_each = map_each,
+                                     .move = move,
+                                     .unmap = unmap,
+                                     .grant = grant};
 
-/* The device's process is new: nothing is there, and nothing is gone any more. */
+/* Starts a new device process without mappings; the device is no longer gone. */
 static void begin_afresh(device *d)
 {
     forget(d);
@@ -212,17 +246,17 @@ static void forgets_everything(void **unused)
     const uint64_t again = hdi_device_range(1, 1, RANGE, 2);
     int requests = d.requests, grants = d.grants;
     assert_ok(hdi_arena_restart(arena, again));
-    assert_int_equal(d.requests, requests + 1); /* the range and nothing else */
+    assert_int_equal(d.requests, requests + 1); /* reserves the range, and nothing else */
     assert_int_equal(hdi_arena_base(arena), again);
     assert_int_equal(info_of(arena).mapped_bytes, 0);
     assert_int_equal(info_of(arena).taken_blocks, 0);
     check(arena);
-    hdi_arena_free(arena, at[0], &(hdi_point){7, 2}, 1); /* of before: ignored */
+    hdi_arena_free(arena, at[0], &(hdi_point){7, 2}, 1); /* from before the loss: ignored */
     hdi_arena_free(arena, at[2], NULL, 0);
     assert_ok(take(arena, TOTAL, &at[0], &points));
     assert_int_equal(at[0], again);
     assert_int_equal(points, 0);
-    assert_int_equal(d.grants, grants); /* peers are granted afresh */
+    assert_int_equal(d.grants, grants); /* peers need a new grant */
     assert_ok(hdi_arena_grant(arena, 0));
     assert_int_equal(d.grants, grants + count_mappings(&d));
     hdi_arena_free(arena, at[2], NULL, 0);
@@ -361,7 +395,7 @@ static void threads_go_on(void **unused)
         atomic_store(&d.gone, HDI_GONE_CLOSED);
         assert_status(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)), HD_ERROR_DEVICE_LOST);
         assert_int_equal(hdi_arena_base(arena), 0);
-        forget(&d); /* nothing is asked for until the next restart */
+        forget(&d); /* the arena makes no request until the restart */
         d.reserved = 0;
         atomic_store(&d.gone, 0);
         assert_ok(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)));

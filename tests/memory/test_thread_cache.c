@@ -1,13 +1,14 @@
-/* test_thread_cache.c - the magazines of one thread: what they hold and how much, what comes out, what draining takes, and what is counted.
+/* test_thread_cache.c - the magazines of one thread: content and bounds, taking items out,
+ * draining, and counts.
  *
- * Promise: A block put into a thread's cache comes out once, for its own size class, and within the bounds.
+ * Promise: A block in a thread's cache comes out once, for its size class; caches stay bounded.
  *
  * Threads: one. Locks: none.
  * Always: every item is in exactly one place.
  */
 #include "thread_cache_store.h"
 
-/* Which of `n` items this is; each may come out once. */
+/* The item must be one of the `n` in `in`, and each comes out once. */
 static void comes_out_once(hdi_item *item, hdi_item **in, int n)
 {
     assert_non_null(item);
@@ -60,7 +61,7 @@ static void items_come_out_for_their_lane_and_class(void **unused)
     close_store(s);
 }
 
-/* A magazine has room for 64 items, as long as they are 1 MiB in all, or for two. */
+/* A magazine holds 64 items, if they fit into 1 MiB, but at least two. */
 static void magazines_are_bounded(void **unused)
 {
     (void)unused;
@@ -87,7 +88,7 @@ static void magazines_are_bounded(void **unused)
     }
 }
 
-/* All magazines of a thread together are bounded, too, whatever device they are of. */
+/* All magazines of a thread together are bounded, too, across devices. */
 static void a_thread_is_bounded(void **unused)
 {
     (void)unused;
@@ -109,11 +110,11 @@ static void a_thread_is_bounded(void **unused)
     assert_int_equal(sums(s, 0).cached_bytes + sums(s, 1).cached_bytes + sums(s, 2).cached_bytes, held * each);
     hdi_thread_caches_drain(s->rt, 0);
     assert_int_equal(sums(s, 0).cached_bytes, 0);
-    assert_true(give(s, fresh(s, lane_of(2, HDI_LANES_MAX - 1), class))); /* what was drained makes room */
+    assert_true(give(s, fresh(s, lane_of(2, HDI_LANES_MAX - 1), class))); /* draining made room */
     close_store(s);
 }
 
-/* Half of a magazine comes out; the other half stays and can be had. */
+/* Half of a magazine comes out; the other half stays usable. */
 static void half_comes_out_and_half_stays(void **unused)
 {
     (void)unused;
@@ -149,7 +150,7 @@ static void half_comes_out_and_half_stays(void **unused)
     }
 }
 
-/* One large block per lane, for a request of exactly its size; the next one takes its place. */
+/* One large block per lane serves requests of exactly its size; the next one replaces it. */
 static void one_large_block_per_lane(void **unused)
 {
     (void)unused;
@@ -169,7 +170,7 @@ static void one_large_block_per_lane(void **unused)
     assert_int_equal(sums(s, 1).cached_bytes, 0);
     assert_true(give(s, first));
     assert_true(give(s, second));
-    assert_null(cached_large(s, lane, 5 * mib)); /* it is leaving, but still held */
+    assert_null(cached_large(s, lane, 5 * mib)); /* replaced, but still in the cache */
     assert_int_equal(sums(s, 1).cached_bytes, 12 * mib);
     static uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
     hdi_thread_caches_lanes(s->rt, 1, bytes, items);
@@ -178,12 +179,12 @@ static void one_large_block_per_lane(void **unused)
     assert_int_equal(let_leave(s), 1);
     assert_int_equal(let_leave(s), 0);
     assert_int_equal(sums(s, 1).cached_bytes, 7 * mib);
-    assert_true(give(s, fresh(s, lane, 0))); /* small ones are apart */
+    assert_true(give(s, fresh(s, lane, 0))); /* small blocks are kept separately */
     assert_ptr_equal(cached_large(s, lane, 7 * mib), second);
     assert_int_equal(sums(s, 1).cached_bytes, hdi_class_bytes(0));
     assert_true(give(s, second));
 
-    /* drained with the rest, or alone, with what is leaving; of one device */
+    /* both drains include the replaced block, and affect one device */
     assert_true(give(s, fresh_large(s, lane, 9 * mib)));
     assert_true(give(s, fresh_large(s, lane_of(2, 3), 9 * mib)));
     assert_false(hdi_thread_caches_drain_large(s->rt, 0));
@@ -199,7 +200,7 @@ static void one_large_block_per_lane(void **unused)
     close_store(s);
 }
 
-/* Large blocks are bounded apart from the small ones: each, all of them, and those on their way out. */
+/* Large blocks have bounds of their own: for each, for all, and for replaced ones. */
 static void large_blocks_are_bounded(void **unused)
 {
     (void)unused;
@@ -209,7 +210,8 @@ static void large_blocks_are_bounded(void **unused)
         assert_true(give(s, fresh_large(s, lane_of((int)i % DEVICES, i), HDI_LARGE_BYTES / 4)));
     }
     assert_false(give(s, fresh_large(s, lane_of(0, 9), 2 << 20)));
-    assert_true(give(s, fresh(s, lane_of(0, 9), HDI_CLASSES - 1))); /* small ones have room of their own */
+    /* small ones have their own room */
+    assert_true(give(s, fresh(s, lane_of(0, 9), HDI_CLASSES - 1)));
     assert_non_null(cached_large(s, lane_of(1, 1), HDI_LARGE_BYTES / 4));
     assert_true(give(s, fresh_large(s, lane_of(0, 9), 2 << 20)));
     int leaving = 0;
@@ -243,7 +245,7 @@ static void draining_takes_one_devices_items(void **unused)
     close_store(s);
 }
 
-/* What is counted where a thread has no cache is in the sums as well. */
+/* The sums include counts of threads without a cache. */
 static void counts_add_up(void **unused)
 {
     (void)unused;

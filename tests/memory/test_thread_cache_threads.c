@@ -1,21 +1,21 @@
-/* test_thread_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends. Also
- * threads with several runtimes.
+/* test_thread_cache_threads.c - magazines of many threads: others drain them, and their items
+ * return when a thread or a runtime ends. Also threads with several runtimes.
  *
- * Promise: Blocks in threads' caches are never lost: other threads can drain them, and a thread's end returns them.
+ * Promise: Blocks in threads' caches never get lost: others drain them, a thread's end frees them.
  *
- * Threads: owners that take and put, others that drain. Locks: the store's.
- * Always: every item is somewhere, once, and what a thread had is back when it has ended.
+ * Threads: owners that take and put, others that drain. Locks: the store's lock.
+ * Always: every item is in one place, and a thread's items are back once it has ended.
  */
 #include "thread_cache_store.h"
 
-/* -------------------------------------------------------------------------------------------------- many threads -- */
+/* ---- many threads ---- */
 
 enum { OWNERS = 3, DRAINERS = 2, ROUNDS = TEST_TSAN ? 100000 : 2000000 };
 
 typedef struct owner {
     store *s;
     uint64_t seed;
-    _Atomic bool *stop; /* of the thread that drains */
+    _Atomic bool *stop; /* of the draining thread */
 } owner;
 
 static uint64_t next_random(uint64_t *seed)
@@ -25,7 +25,7 @@ static uint64_t next_random(uint64_t *seed)
     return *seed ^= *seed << 17;
 }
 
-/* Takes and puts at random, with up to 16 in hand. */
+/* Takes and puts at random, holding up to 16 items. */
 static void *takes_and_puts(void *argument)
 {
     owner *o = argument;
@@ -81,8 +81,8 @@ static void *drains(void *argument)
     return NULL;
 }
 
-/* While owners work, others drain and look. Every item is somewhere, once; and when the owners have ended, their
- * magazines are empty. */
+/* While owners work, others drain and read figures. Every item is in one place, and once the owners
+ * have ended, their magazines are empty. */
 static void others_drain_while_the_owners_work(void **unused)
 {
     (void)unused;
@@ -136,7 +136,7 @@ static void *fills_its_magazines(void *argument)
     return NULL;
 }
 
-/* Each of them puts 60 items into its magazines. */
+/* Starts threads that each put 60 items into their magazines. */
 static void start_guests(guest guests[GUESTS], store *s, pthread_barrier_t *barrier)
 {
     for (int i = 0; i < GUESTS; i++) {
@@ -152,7 +152,7 @@ static void join_guests(guest guests[GUESTS])
     }
 }
 
-/* A thread that ends gives everything back; what it counted stays counted. */
+/* A thread that ends gives everything back; its counts remain. */
 static void a_thread_that_ends_gives_back(void **unused)
 {
     (void)unused;
@@ -173,7 +173,7 @@ static void a_thread_that_ends_gives_back(void **unused)
     close_store(s);
 }
 
-/* What threads that live on and do nothing hold can be had by others. */
+/* Others can take the items of idle threads. */
 static void idle_threads_are_drained(void **unused)
 {
     (void)unused;
@@ -197,7 +197,8 @@ static void idle_threads_are_drained(void **unused)
     close_store(s);
 }
 
-/* The runtime is closed while threads have full magazines; they end afterwards, or go on with another runtime. */
+/* Closes the runtime while threads hold full magazines; these threads then end, or continue with
+ * another runtime. */
 static void a_runtime_ends_before_its_threads(void **unused)
 {
     (void)unused;
@@ -209,7 +210,7 @@ static void a_runtime_ends_before_its_threads(void **unused)
         start_guests(guests, s, &barrier);
         pthread_barrier_wait(&barrier);
         uint64_t released = s->released[0];
-        close_store(s); /* drops the items: nothing is released any more, or the store would be used after it is gone */
+        close_store(s); /* drops the items: releasing one later would use the store after its end */
         assert_int_equal(released, 0);
         pthread_barrier_wait(&barrier);
         join_guests(guests);
@@ -217,15 +218,16 @@ static void a_runtime_ends_before_its_threads(void **unused)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- several runtimes -- */
+/* ---- several runtimes ---- */
 
-/* One thread works with several runtimes, which come and go in any order. Each has its own items. */
+/* One thread works with several runtimes, which open and close in any order. Each has its own
+ * items. */
 static void *works_with_several(void *argument)
 {
     uint64_t seed = *(uint64_t *)argument;
     enum { OPEN = 5 };
     store *open[OPEN] = {NULL};
-    int live[OPEN] = {0}; /* items that the thread's magazines hold of each, at most */
+    int live[OPEN] = {0}; /* upper bound of the items in the thread's magazines, per runtime */
     for (int i = 0; i < (TEST_TSAN ? 3000 : 20000); i++) {
         uint64_t r = next_random(&seed);
         int at = (int)(r % OPEN);
@@ -273,7 +275,7 @@ static void *one_after_the_other(void *argument)
     return NULL;
 }
 
-/* A thread with caches of several runtimes ends: each gets its own back, as far as it is still open. */
+/* A thread with caches of several runtimes ends: each open runtime gets its items back. */
 static void a_thread_with_several_caches_ends(void **unused)
 {
     (void)unused;

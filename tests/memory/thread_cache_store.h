@@ -1,8 +1,9 @@
-/* thread_cache_store.h - what the tests of magazines share: a store that stands for the arena. It records where each of its items is, so it finds
- * one that gets lost, or comes back twice. The runtimes are made up: a number in the registry and the caches.
+/* thread_cache_store.h - shared by the tests of magazines: a store that stands for the arena. It
+ * records the place of each item, so it detects items that get lost or come back twice. Runtimes
+ * are fakes: a registry number and the caches.
  *
- * Threads: the helpers work in every one. Locks: the store's.
- * Always: an item is in one place; what is not counts as wrong.
+ * Threads: the helpers work in every one. Locks: the store's lock.
+ * Always: an item is in one place; any other state counts as wrong.
  */
 #ifndef TEST_MEMORY_CACHE_STORE_H
 #define TEST_MEMORY_CACHE_STORE_H
@@ -17,7 +18,7 @@
 #include "support/sanitizers.h"
 
 enum { DEVICES = 3, ITEMS = 4096 };
-enum { STORED, OWNED, CACHED }; /* where an item is */
+enum { STORED, OWNED, CACHED }; /* places of an item */
 
 typedef struct thing {
     hdi_item item; /* first */
@@ -30,7 +31,7 @@ typedef struct store {
     hdi_item *items; /* linked by `next` */
     int count;
     uint64_t released[DEVICES];
-    _Atomic int wrong; /* items that were elsewhere than they should be; threads must not fail a test themselves */
+    _Atomic int wrong; /* items in an unexpected place; threads must not fail a test themselves */
     thing things[ITEMS];
 } store;
 
@@ -94,7 +95,7 @@ static inline void close_store(store *s)
     free(s);
 }
 
-/* An item for a lane and class from the store; NULL: there is none left. */
+/* Takes an item from the store for a lane and class; NULL if the store is empty. */
 static inline hdi_item *fresh(store *s, uint32_t lane, uint32_t class)
 {
     pthread_mutex_lock(&s->lock);
@@ -122,7 +123,7 @@ static inline hdi_item *fresh_large(store *s, uint32_t lane, size_t bytes)
     return item;
 }
 
-/* What the calling thread's magazine gives; `bytes`: of a large item. */
+/* Takes an item from the calling thread's magazine; `bytes` is the size of a large item. */
 static inline hdi_item *cached_of(store *s, uint32_t lane, uint32_t class, size_t bytes)
 {
     bool large = class == HDI_CLASS_LARGE;
@@ -152,7 +153,7 @@ static inline hdi_item *cached_large(store *s, uint32_t lane, size_t bytes)
     return cached_of(s, lane, HDI_CLASS_LARGE, bytes);
 }
 
-/* What is on its way out goes back to the store. Returns how many. */
+/* Moves replaced items back to the store. Returns their number. */
 static inline int let_leave(store *s)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
@@ -168,7 +169,7 @@ static inline int let_leave(store *s)
     return n;
 }
 
-/* False: there was no room, and it went back to the store. */
+/* Puts an item into the cache. False: there was no room, and it went back to the store. */
 static inline bool give(store *s, hdi_item *item)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);

@@ -1,7 +1,8 @@
-/* results.h - what the tests of result files share: a folder and a key per case, and a result to keep.
+/* results.h - shared by the tests of result files: a folder and a key per case, and a result to
+ * save.
  *
  * Threads: any, once the case has begun. Locks: none.
- * Always: a case has a folder of its own, which is gone when it ends.
+ * Always: each case uses a new folder, which is removed at its end.
  */
 #ifndef TEST_PEER_RESULTS_H
 #define TEST_PEER_RESULTS_H

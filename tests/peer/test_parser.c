@@ -1,4 +1,5 @@
-/* test_parser.c - verdicts from what heddle-probe reports and how it ends, also from what it should never report.
+/* test_parser.c - verdicts from the reports and exits of heddle-probe, including reports that it
+ * should never make.
  *
  * Promise: Any output and any end of heddle-probe gives the documented verdict.
  * Threads: one. Locks: none.
@@ -78,7 +79,7 @@ static void begin(void)
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MORE);
 }
 
-/* Up to the step, of the first pair. */
+/* Reports the first pair up to this step. */
 static void begin_at(hdi_step last, uint64_t bytes)
 {
     begin();
@@ -108,7 +109,7 @@ static void check(hd_peer_verdict verdict, int code, const char *reason)
     assert_false(info.remembered);
 }
 
-/* ---- what is well ---- */
+/* ---- good reports ---- */
 
 static void all_is_well(void **state)
 {
@@ -133,7 +134,8 @@ static void all_is_well(void **state)
     assert_false(h.info.atomics);
 
     deliver(0, 2);
-    assert_int_equal(say_rates(1e10, 1.2e10), HDI_PARSED_MORE); /* not by enough to matter */
+    /* the difference is too small to matter */
+    assert_int_equal(say_rates(1e10, 1.2e10), HDI_PARSED_MORE);
     assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_END);
@@ -150,7 +152,7 @@ static void a_pair_without_rates_is_usable(void **state)
     assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.direct_bytes_per_s == 0);
-    /* as heddle-probe does: it leaves the other pairs to a fresh process */
+    /* as heddle-probe does: it leaves the other pairs to a new process */
     for (hdi_step step = HDI_STEP_TIME_DIRECT; step <= HDI_STEP_TIME_STAGED; step++) {
         begin();
         deliver(0, 1);
@@ -160,7 +162,7 @@ static void a_pair_without_rates_is_usable(void **state)
         assert_int_equal(h.current, 0);
         check(HD_PEER_USABLE, 0, "");
     }
-    /* the next pair has to be as good by itself */
+    /* the next pair must prove itself anew */
     begin();
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_TIME_STAGED, 0), HDI_PARSED_MORE);
@@ -171,7 +173,7 @@ static void a_pair_without_rates_is_usable(void **state)
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
 }
 
-/* ---- what is not ---- */
+/* ---- bad reports ---- */
 
 static void wrong_bytes_are_corrupt(void **state)
 {
@@ -219,7 +221,7 @@ static void a_finding_outlives_the_program(void **state)
     check(HD_PEER_CORRUPT, 0,
           "a kernel's stores of 16 bytes by device 5 into memory of device 7 did not arrive: first wrong byte 1, found "
           "0x02 instead of 0x03");
-    assert_false(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 11)); /* once */
+    assert_false(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 11)); /* only once */
 }
 
 static void endings_name_the_step(void **state)
@@ -235,7 +237,8 @@ static void endings_name_the_step(void **state)
         {HDI_ENDING_SIGNAL, SIGSEGV, "was killed by signal 11", true},
         {HDI_ENDING_SIGNAL, SIGBUS, "was killed by signal 7", true},
         {HDI_ENDING_SIGNAL, SIGABRT, "was killed by signal 6", true},
-        {HDI_ENDING_SIGNAL, SIGKILL, "was killed by signal 9", false}, /* by another process */
+        /* killed by another process */
+        {HDI_ENDING_SIGNAL, SIGKILL, "was killed by signal 9", false},
         {HDI_ENDING_SIGNAL, SIGTERM, "was killed by signal 15", false},
         {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)", true},
         {HDI_ENDING_GONE, 0, "ended, it is not known how,", true},
@@ -268,14 +271,14 @@ static void endings_name_the_step(void **state)
     }
     begin();
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 2));
-    assert_int_equal(h.current, -1); /* about all */
+    assert_int_equal(h.current, -1); /* about all pairs */
     check(HD_PEER_INCONCLUSIVE, 0, "the test ended with status 2 while the devices were opened");
     hdi_peer_parser_begin(&h, pairs, N, 1.25);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 9));
     check(HD_PEER_INCONCLUSIVE, 0, "the test was killed by signal 9 while the devices were opened");
 }
 
-/* What was found stays; about the others nothing is reported. */
+/* Earlier verdicts stay; the other pairs get none. */
 static void an_end_between_pairs_says_nothing(void **state)
 {
     (void)state;
@@ -289,13 +292,13 @@ static void an_end_between_pairs_says_nothing(void **state)
 static void failures_are_told_apart(void **state)
 {
     (void)state;
-    /* the device did not survive what it did to the other one's memory */
+    /* the device did not survive its access to the other one's memory */
     begin_at(HDI_STEP_STORE, 8);
     assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 700, "device 0 is lost"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_CORRUPT, 700,
           "the test failed while a kernel of device 5 stored 8 bytes into memory of device 7: device 0 is lost");
-    /* a worker process that is gone has no driver's code */
+    /* a dead worker process reports no driver code */
     begin_at(HDI_STEP_COPY_TO, 8);
     assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 0, "gone"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
@@ -304,7 +307,7 @@ static void failures_are_told_apart(void **state)
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no memory"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_INCONCLUSIVE, 0, "the test failed while device 5 copied 8 bytes into memory of device 7: no memory");
-    /* nor is what is no fault of the device's, whichever call reports it */
+    /* nor does a failure that is not the device's fault, whichever call reports it */
     begin_at(HDI_STEP_COPY_TO, 8);
     assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
@@ -357,10 +360,10 @@ static void nobody_is_believed(void **state)
         r = record_of((hdi_probe_record_kind)kinds[i]);
         assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     }
-    /* pairs in another order, or that were not to be tested */
+    /* pairs in another order, or not requested */
     assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_pair(-1, 1000000), HDI_PARSED_MALFORMED);
-    /* what belongs to a pair, without one */
+    /* records of a pair, without one */
     assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MALFORMED);
     assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say(HDI_PROBE_RECORD_COUNTS), HDI_PARSED_MALFORMED);
@@ -369,12 +372,14 @@ static void nobody_is_believed(void **state)
     assert_int_equal(say_rates(1, 1), HDI_PARSED_MALFORMED);
 
     assert_int_equal(say_pair(0, 1), HDI_PARSED_PAIR);
-    assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED); /* the first is not over */
+    assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED); /* the first one has not ended */
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step((hdi_step)0, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step(HDI_STEPS, 0), HDI_PARSED_MALFORMED);
-    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_MALFORMED);             /* nothing was tested */
-    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* of which step? */
+    /* nothing was tested */
+    assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_MALFORMED);
+    /* no step */
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MORE);
     assert_int_equal(say(HDI_PROBE_RECORD_COUNTS), HDI_PARSED_MALFORMED);
     assert_int_equal(say_wrong(HDI_PROBE_RECORD_MISCOUNT, 0, 0, 0), HDI_PARSED_MALFORMED);
@@ -386,10 +391,11 @@ static void nobody_is_believed(void **state)
         assert_int_equal(say_rates(rates[i][0], rates[i][1]), HDI_PARSED_MALFORMED);
     }
     assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MORE);
-    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* one is enough */
+    /* one is enough */
+    assert_int_equal(say_wrong(HDI_PROBE_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_step(HDI_STEP_LOAD, 4), HDI_PARSED_MALFORMED);
     assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
-    assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_MALFORMED); /* there are more */
+    assert_int_equal(say(HDI_PROBE_RECORD_END), HDI_PARSED_MALFORMED); /* pairs are missing */
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
 }
 

@@ -1,9 +1,11 @@
-/* test_program.c - running heddle-probe: what becomes of pairs when the program does anything but its duty.
+/* test_program.c - running heddle-probe: the verdicts of pairs if the program does anything except
+ * its duty.
  *
- * Promise: A test program that misbehaves in any way leaves its pairs with a documented verdict, in limited time.
+ * Promise: Any misbehaving test program leaves its pairs a documented verdict, in limited time.
  * Threads: one. The program is a process of its own.
  *
- * The program is this one, started again with a role in its environment: it writes records as a probe would, and then misbehaves.
+ * The program is this one, started again with a role in its environment: it writes records as a
+ * probe would, and then misbehaves.
  */
 #include "support/check.h"
 
@@ -20,9 +22,9 @@
 
 #define ROLE "HD_TEST_PROBE_ROLE"
 #define LONG_MS 100000 /* for programs that do not hang */
-#define SHORT_MS 1000  /* for programs that hang, at first */
+#define SHORT_MS 1000  /* the first limit for programs that hang */
 
-/* ------------------------------------------------------------------------------------------ the program's side -- */
+/* ---- the program's side ---- */
 
 static void put(hdi_probe_record_kind kind, hdi_step step, int device, int owner)
 {
@@ -66,7 +68,7 @@ static bool role_is(const char *role)
     return strcmp(getenv(ROLE), role) == 0;
 }
 
-/* How many runs there were before: the length of a file. */
+/* Returns the number of earlier runs, which is the length of a file. */
 static long count_run(void)
 {
     int fd = open(getenv("HD_TEST_PROBE_COUNT"), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -78,7 +80,7 @@ static long count_run(void)
     return before;
 }
 
-/* What goes wrong in the middle of the first pair of a run. */
+/* Misbehaves in the middle of the first pair of a run. */
 static void misbehave(void)
 {
     if (role_is("hang")) {
@@ -108,12 +110,12 @@ static void misbehave(void)
         _exit(0);
     } else if (role_is("chatter")) {
         for (;;) {
-            put(HDI_PROBE_RECORD_STEP, HDI_STEP_STORE, 0, 0); /* well-formed, and never an end */
+            put(HDI_PROBE_RECORD_STEP, HDI_STEP_STORE, 0, 0); /* valid records without an end */
         }
     } else if (role_is("orphan")) {
         if (fork() == 0) {
             close(STDERR_FILENO);
-            sleep(10); /* has the pipe, too, for much longer than a caller may wait for it */
+            sleep(10); /* keeps the pipe open, too, much longer than a caller may wait */
             _exit(0);
         }
         signal(SIGABRT, SIG_DFL);
@@ -121,7 +123,7 @@ static void misbehave(void)
     } else if (role_is("killed")) {
         raise(SIGKILL);
     } else if (role_is("meanwhile")) {
-        kill(getppid(), SIGSTOP); /* for longer than the limit */
+        kill(getppid(), SIGSTOP); /* longer than the limit */
         hdi_sleep_for((int64_t)(SHORT_MS + 1500) * 1000000);
         kill(getppid(), SIGCONT);
     }
@@ -129,7 +131,7 @@ static void misbehave(void)
 
 static int be_probe(const char *settings, const char *pairs)
 {
-    /* only what it was given is open */
+    /* only the given descriptor is open */
     for (int fd = HDI_PROGRAM_DESCRIPTOR + 1; fd < 64; fd++) {
         if (fcntl(fd, F_GETFD) >= 0) {
             return 8;
@@ -179,7 +181,7 @@ static int be_probe(const char *settings, const char *pairs)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ this side -- */
+/* ---- this side ---- */
 
 #define DEVICES 12
 
@@ -198,7 +200,7 @@ static void settled(void *context, const hdi_pair *pair, const hd_peer_info *inf
     n_settled++;
 }
 
-/* All ordered pairs of the first `devices` devices. Returns how many runs that took. */
+/* Tests all ordered pairs of the first `devices` devices. Returns the number of runs. */
 static long test_all(const char *role, const char *path, int devices)
 {
     static const uint8_t uuids[DEVICES][16];
@@ -246,7 +248,8 @@ static void check(int device, int owner, hd_peer_verdict verdict, const char *re
     assert_contains(found[device][owner].reason, reason);
 }
 
-/* The same of a program that hangs, with a limit that lets it get so far. The limit is as long as that takes on this machine, now. */
+/* The same for a program that hangs. Raises the limit until the program gets as far as how_far on
+ * this machine. */
 static long test_hanging(const char *role, int devices, const char *how_far, char *hung)
 {
     long runs = 0;
@@ -289,7 +292,7 @@ static void a_good_program_is_heard(void **state)
     check(2, 1, HD_PEER_CORRUPT, "by device 2 into memory of device 1 did not arrive");
 }
 
-/* At most eight devices in one process, and each pair once. */
+/* One process tests at most eight devices, and each pair once. */
 static void many_devices_take_turns(void **state)
 {
     (void)state;
@@ -304,7 +307,7 @@ static void many_devices_take_turns(void **state)
     }
 }
 
-/* The first pair is what it was at; the others are left to a second process. */
+/* The first pair gets the verdict; a second process tests the others. */
 static void is_the_first_pairs(long runs, hd_peer_verdict verdict, const char *reason)
 {
     assert_int_equal(runs, 2);
@@ -337,10 +340,10 @@ static void accidents_are_findings(void **state)
         is_the_first_pairs(test_all(ways[i].role, program, 3), HD_PEER_CORRUPT, reason);
     }
     assert_int_equal(open_descriptors(), before);
-    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no process is left, dead or alive */
+    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left, alive or as a zombie */
 }
 
-/* A killed test is no evidence about the pair. */
+/* A kill says nothing about the pair. */
 static void being_killed_is_inconclusive(void **state)
 {
     (void)state;
@@ -349,12 +352,13 @@ static void being_killed_is_inconclusive(void **state)
     is_the_first_pairs(test_all("killed", program, 3), HD_PEER_INCONCLUSIVE, reason);
 }
 
-/* This process is stopped, as in a debugger, while the program goes on. The program does not count as silent for that time. */
+/* This process is stopped, as in a debugger, while the program continues. The program does not
+ * count as silent for that time. */
 static void who_was_stopped_listens_on(void **state)
 {
     (void)state;
     fflush(NULL);
-    pid_t child = fork(); /* so that no other process sees that it was stopped */
+    pid_t child = fork(); /* so that no other process notices the stop */
     assert_true(child >= 0);
     if (child == 0) {
         limit_ms = SHORT_MS;
@@ -419,7 +423,7 @@ static void what_never_begins_is_inconclusive(void **state)
     check(1, 0, HD_PEER_INCONCLUSIVE, "the test failed while the devices were opened: hd_open: no such device");
 }
 
-/* One device that cannot be opened is in the way of the pairs that it is in only. */
+/* A device that cannot be opened only affects its own pairs. */
 static void devices_are_opened_two_at_a_time_where_many_fail(void **state)
 {
     (void)state;
@@ -466,7 +470,7 @@ static void want_of_descriptors_is_fleeting(void **state)
     check(0, 1, HD_PEER_USABLE, "");
 }
 
-/* Where other code waits for the program's children, nothing is known of how one ended. */
+/* If other code waits for the program's children, their exit statuses are unknown. */
 static void children_may_be_ignored(void **state)
 {
     (void)state;
@@ -479,7 +483,7 @@ static void children_may_be_ignored(void **state)
     check(1, 0, HD_PEER_USABLE, "");
 }
 
-/* The application's signals are not the program's. */
+/* The program does not inherit the application's signals. */
 static void signals_are_not_inherited(void **state)
 {
     (void)state;

@@ -1,14 +1,14 @@
-/* test_results.c - result files: what is kept comes back, and nothing that is not exactly that. Several programs at once are in
- * test_results_lock.c.
+/* test_results.c - result files: saved results come back, and nothing else does.
+ * test_results_lock.c tests several processes at once.
  *
- * Promise: A kept result is read back; a result that is damaged, old or writable by others is ignored.
+ * Promise: A saved result reads back; a damaged or old one, or one others may write, is ignored.
  *
  * Threads: the main one. Locks: none.
- * Always: what cannot be trusted, or kept, is as if it were not there.
+ * Always: a file that cannot be trusted or saved counts as missing.
  */
 #include "results.h"
 
-/* ---- what is kept ---- */
+/* ---- saved results ---- */
 
 static void what_is_kept_comes_back(void **state)
 {
@@ -48,7 +48,7 @@ static void what_says_nothing_is_not_kept(void **state)
     hdi_result_save(folder, &key, &info);
     info.verdict = HD_PEER_UNKNOWN;
     hdi_result_save(folder, &key, &info);
-    /* that depends on what else is going on */
+    /* a refusal that depends on other processes */
     info = (hd_peer_info){.verdict = HD_PEER_REFUSED, .driver_code = HDCU_ERROR_TOO_MANY_PEERS};
     hdi_result_save(folder, &key, &info);
     assert_false(hdi_result_load(folder, &key, &got));
@@ -84,7 +84,8 @@ static void every_part_of_the_key_matters(void **state)
         assert_false(hdi_result_load(folder, &other, &got));
         hdi_result_save(folder, &other, &info);
         assert_true(hdi_result_load(folder, &other, &got));
-        /* what changes with the machine takes the file's place; what is another pair, or another way to use it, has its own */
+        /* changes of the machine replace the file; another pair, or another way to use it, gets a
+         * file of its own */
         assert_int_equal(hdi_result_load(folder, &key, &got), i > 3);
         assert_int_equal(strcmp(other.name, key.name) == 0, i <= 3);
     }
@@ -148,12 +149,12 @@ static void a_part_is_nothing(void **state)
     }
     write_file(path, original, original_bytes);
     assert_true(hdi_result_load(folder, &key, &got));
-    original[original_bytes] = '\n'; /* more is nothing, either */
+    original[original_bytes] = '\n'; /* one byte more is invalid, too */
     write_file(path, original, original_bytes + 1);
     assert_false(hdi_result_load(folder, &key, &got));
 }
 
-/* Any byte may be any other one: either nothing comes back, or something that is whole in itself. */
+/* Replaces any byte by any other: either nothing comes back, or a consistent result. */
 static void damage_is_noticed_or_harmless(void **state)
 {
     (void)state;
@@ -239,7 +240,7 @@ static void bad_values_are_ignored(void **state)
         hd_peer_info got;
         assert_int_equal(hdi_result_load(folder, &key, &got), bodies[i].good);
     }
-    /* a reason that is too long for its place */
+    /* a reason that does not fit */
     static char text[HDI_RESULT_BYTES];
     for (int length = HD_PEER_REASON_BYTES - 1; length <= HD_PEER_REASON_BYTES; length++) {
         int n =
@@ -252,7 +253,7 @@ static void bad_values_are_ignored(void **state)
     }
 }
 
-/* ---- whose files ---- */
+/* ---- owners of files ---- */
 
 static void what_others_can_write_is_ignored(void **state)
 {
@@ -265,7 +266,7 @@ static void what_others_can_write_is_ignored(void **state)
         assert_int_equal(chmod(path, open_modes[i]), 0);
         assert_false(hdi_result_load(folder, &key, &got));
     }
-    assert_int_equal(chmod(path, 0644), 0); /* reading is no harm */
+    assert_int_equal(chmod(path, 0644), 0); /* others may read it */
     assert_true(hdi_result_load(folder, &key, &got));
     if (geteuid() == 0) {
         assert_int_equal(chown(path, 12345, 0), 0);
@@ -273,23 +274,23 @@ static void what_others_can_write_is_ignored(void **state)
         assert_int_equal(chown(path, 0, 0), 0);
         assert_true(hdi_result_load(folder, &key, &got));
     }
-    /* a link could lead to what another program wrote */
+    /* a symbolic link could lead to another program's file */
     snprintf(elsewhere, sizeof elsewhere, "%s.moved", path);
     assert_int_equal(rename(path, elsewhere), 0);
     assert_int_equal(symlink(elsewhere, path), 0);
     assert_false(hdi_result_load(folder, &key, &got));
     unlink(path);
-    /* not a file: must not block, either */
+    /* not a regular file: must not block, either */
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_false(hdi_result_load(folder, &key, &got));
     unlink(path);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_false(hdi_result_load(folder, &key, &got));
     hd_peer_info info = info_now();
-    hdi_result_save(folder, &key, &info); /* cannot take its place */
+    hdi_result_save(folder, &key, &info); /* cannot replace it */
     assert_false(hdi_result_load(folder, &key, &got));
     assert_int_equal(rmdir(path), 0);
-    assert_int_equal(count_files(), 1); /* the one that was moved: nothing half-made is left */
+    assert_int_equal(count_files(), 1); /* only the renamed file: nothing half-made is left */
 }
 
 /* ---- places ---- */
@@ -306,7 +307,7 @@ static void folders_are_found_and_made(void **state)
     assert_int_equal(stat(wanted, &facts), 0);
     assert_true(S_ISDIR(facts.st_mode));
     assert_int_equal(facts.st_mode & 0777, 0700);
-    assert_false(hdi_results_folder(wanted, out, 8)); /* no room */
+    assert_false(hdi_results_folder(wanted, out, 8)); /* the buffer is too small */
 
     snprintf(wanted, sizeof wanted, "%s/file", folder);
     write_file(wanted, "x", 1);
@@ -321,7 +322,7 @@ static void folders_are_found_and_made(void **state)
     setenv("XDG_CACHE_HOME", wanted, 1);
     assert_true(hdi_results_folder("", out, sizeof out));
     assert_string_equal(out + strlen(wanted), "/heddle");
-    setenv("XDG_CACHE_HOME", "relative", 1); /* to be ignored */
+    setenv("XDG_CACHE_HOME", "relative", 1); /* relative, so ignored */
     snprintf(wanted, sizeof wanted, "%s/home", folder);
     setenv("HOME", wanted, 1);
     assert_true(hdi_results_folder("", out, sizeof out));
@@ -356,7 +357,8 @@ static void a_place_that_takes_nothing_is_no_failure(void **state)
         assert_int_equal(hdi_results_lock(folder, 0, NULL, NULL, NULL), -1);
         assert_int_equal(chmod(folder, 0700), 0);
     }
-    /* A disk that is full in the middle, and a limit that sends a signal: in a child, whose limit it is. What was there before stays. */
+    /* A disk that becomes full during a write, and a limit that sends a signal: in a child, whose
+     * limit it is. The previous file stays. */
     info.verdict = HD_PEER_USABLE;
     hdi_result_save(folder, &key, &info);
     info.verdict = HD_PEER_SLOW;
@@ -394,7 +396,7 @@ static void lines_are_read(void **state)
     assert_string_equal(line, "");
 }
 
-/* What a kill has left goes with the next result of that pair, and nothing else does. */
+/* The next result of a pair removes the remains of a killed writer, and nothing else. */
 static void leftovers_are_swept_away(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_results_lock.c - result files and several processes at once. Results stay whole, one process tests at a time, and a holder that comes on is
- * waited for.
+/* test_results_lock.c - result files and several processes at once. Results stay whole, one process
+ * tests at a time, and others wait while the lock's holder makes progress.
  *
- * Promise: Result files stay whole with several writers, one process tests at a time, and every wait ends.
+ * Promise: Result files stay whole with several writers, one process tests at a time, waits end.
  *
- * Threads: those that write, and one that has the lock. Locks: that of the folder.
- * Always: a wait ends, however the other one goes on.
+ * Threads: those that write, and one that holds the lock. Locks: the folder's lock.
+ * Always: a wait ends, whatever the other process does.
  */
 #include "results.h"
 
@@ -15,7 +15,7 @@ static void *save_and_load(void *argument)
         hd_peer_info info = info_now(), got;
         info.driver_code = i;
         hdi_result_save(folder, &key, &info);
-        /* always one that was saved, whole */
+        /* always one of the saved results, whole */
         if (!hdi_result_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
             strcmp(got.reason, info.reason) != 0) {
             return "a result was not whole";
@@ -46,7 +46,8 @@ static int lock_now(void)
     return fd;
 }
 
-/* A lock that others could take, too, or that is another file, is none: it is not waited for, and no file's time is changed. */
+/* A lock file that others could lock, or that has another name, does not count: nobody waits for
+ * it, and no file's time changes. */
 static void locks_of_others_are_none(void **state)
 {
     (void)state;
@@ -82,7 +83,7 @@ static void one_tests_at_a_time(void **state)
     assert_true(a >= 0);
     assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(hdi_results_lock(folder, 30000000, NULL, NULL, NULL), -1);
-    /* a child that has a copy does not keep it */
+    /* a child with a copy of the descriptor does not keep the lock */
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -97,7 +98,7 @@ static void one_tests_at_a_time(void **state)
     waitpid(child, NULL, 0);
 }
 
-/* A thread that has the lock, and comes on again and again. */
+/* A thread that holds the lock, and reports progress repeatedly. */
 static _Atomic int comings_on;
 static _Atomic bool holding;
 
@@ -130,7 +131,8 @@ static bool never_enough(void *context)
     return false;
 }
 
-/* Waiting lasts as long as the holder has new results, but not for ever. It ends with the result that is waited for. */
+/* A wait lasts while the holder reports progress, but not for ever. It ends with the awaited
+ * result. */
 static void who_comes_on_is_waited_for(void **state)
 {
     (void)state;
@@ -143,11 +145,11 @@ static void who_comes_on_is_waited_for(void **state)
     asked = 0;
     assert_int_equal(hdi_results_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);
     assert_int_equal(asked, 3);
-    /* it ends at its limit, although the holder goes on */
+    /* it ends at its limit, although the holder continues */
     assert_int_equal(hdi_results_lock(folder, 100000000, never_enough, NULL, NULL), -1);
     atomic_store(&holding, false);
     assert_int_equal(pthread_join(holder, NULL), 0);
-    /* the callback is called although the lock is free: what was waited for may have been found meanwhile */
+    /* the callback runs even if the lock is free, since the result may have arrived meanwhile */
     asked = 2;
     assert_int_equal(hdi_results_lock(folder, 0, not_before_the_third, NULL, NULL), -1);
     asked = 0;

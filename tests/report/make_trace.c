@@ -1,7 +1,10 @@
-/* make_trace.c - writes trace files of a given shape and size, for the tests of `heddle report`: src/record/format.h has the format.
+/* make_trace.c - writes trace files of a given shape and size, for the tests of `heddle report`;
+ * src/record/format.h defines the format.
  *
- * usage: make_trace SHAPE FILE [COUNT], where `shapes` at the end has what each shape is; COUNT: rounds, or launches of `many`
- * Threads: one. Locks: none. The same arguments give the same file.
+ * usage: make_trace SHAPE FILE [COUNT]
+ *
+ * `shapes` at the end lists the shapes. COUNT: rounds, or launches of `many`. Threads: one. Locks:
+ * none. The same arguments give the same file.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -88,14 +91,14 @@ static void put_device(int d, const char *name)
     put(r, NULL);
 }
 
-/* Its device's own time. */
+/* Returns the device's own time. */
 static int64_t own(int d, int64_t time)
 {
     return time - START + 5000 + d;
 }
 
 typedef struct work {
-    int device, lane, kind, other, other_lane; /* other -1: it waits for nothing */
+    int device, lane, kind, other, other_lane; /* other -1: waits for nothing */
     int64_t submitted, began, ended;
     uint64_t bytes, buffer;
     uint32_t kernel, label, ring, thread;
@@ -134,7 +137,7 @@ static void put_submit(const work *w, uint32_t lane, uint64_t before, uint64_t p
     put(r, NULL);
 }
 
-/* An operation: submitted, given to the driver, run, done. */
+/* Writes an operation: submitted, given to the driver, run, done. */
 static void put_work(const work *w)
 {
     uint32_t lane = (uint32_t)(w->device * HDI_RECORD_LANES + w->lane);
@@ -249,7 +252,7 @@ static void end(int64_t time)
     put(record(HDI_RECORD_END, 0, 0, MAIN, time), NULL);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- shapes -- */
+/* ---- shapes ---- */
 
 static void put_usual_names(void)
 {
@@ -288,7 +291,8 @@ static void put_round_memory(int i, int64_t t)
     }
 }
 
-/* The second device's part: the halo comes over, it computes, and the first one waits for it. When all of that is over. */
+/* The second device's part: it gets the halo and computes, then the first one waits for it. Returns
+ * when all of that ends. */
 static int64_t put_other(int i, int64_t t, int64_t began, uint64_t bytes, int64_t run)
 {
     work peer = {.lane = 3,
@@ -333,7 +337,7 @@ static int64_t put_other(int i, int64_t t, int64_t began, uint64_t bytes, int64_
     return back.ended + (i % 5 == 4 ? 250000 : 30000);
 }
 
-/* One step: each device computes, the second one waits for the first one's halo, and the other way round. */
+/* One step: each device computes, and each waits for the other one's halo. */
 static int64_t put_round(int i, int64_t t, int64_t slow, bool lost)
 {
     put_range(true, MAIN, 1, t);
@@ -478,7 +482,7 @@ static void odd(void)
     put_name(HDI_RECORD_NAME_LABEL, 1, "<!-- \xe2\x80\xa8 line \xe2\x80\xa9 separators \\ \" ' \xf0\x9f\x8e\x89");
     put_name(HDI_RECORD_NAME_LABEL, 2,
              "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d 7 \xe2\x80\xae"
-             "abc"); /* Hebrew, and one that turns what follows */
+             "abc"); /* Hebrew, and a character that reverses the text behind it */
     put_name(HDI_RECORD_NAME_THREAD, MAIN, "<img src=x onerror=alert(1)>");
     put_name(HDI_RECORD_NAME_RANGE, 1, "@SCRIPT@ @NUMBER@ \x01\x7f");
     put_range(true, MAIN, 1, START + 1000);
@@ -510,7 +514,7 @@ enum {
     CROWD_LABELS = 12
 };
 
-/* Each operation waits for the one before, on the other device. */
+/* Each operation waits for the previous one, on the other device. */
 static int64_t put_long_chain(int64_t t)
 {
     for (int i = 0; i < CROWD_CHAIN; i++) {
@@ -531,7 +535,7 @@ static int64_t put_long_chain(int64_t t)
     return t;
 }
 
-/* The last operation waits for that many. */
+/* The last operation waits for this many. */
 static void put_many_waits(int64_t t)
 {
     uint32_t lane = HDI_RECORD_LANES + 4;
@@ -620,7 +624,7 @@ static void put_launches(int count)
     }
 }
 
-/* Launches, and a copy of another library after each. */
+/* Launches, each followed by a copy of another library. */
 static void cupti(void)
 {
     begin(1, HDI_RECORD_DETAIL_CUPTI);
@@ -635,7 +639,8 @@ static void cupti(void)
     end(START + 1000000);
 }
 
-/* Two threads with a range within a range; intervals, of which up to three overlap, and two begin at the same time. */
+/* Two threads with a range inside a range. Up to three intervals overlap, and two begin at the same
+ * time. */
 static void overlap(void)
 {
     begin(1, HDI_RECORD_DETAIL_FULL);
@@ -653,13 +658,14 @@ static void overlap(void)
     put_interval(3, MAIN, HELPER, t + 200000, t + 400000);
     put_interval(4, HELPER, HELPER, t + 250000, t + 280000);
     put_interval(3, MAIN, HELPER, t + 300000, t + 500000);
-    put_interval(4, MAIN, MAIN, t + 600000, t + 600000); /* of no length */
+    put_interval(4, MAIN, MAIN, t + 600000, t + 600000); /* of length 0 */
     put_interval(4, HELPER, HELPER, t + 600000, t + 650000);
     put_launches(8);
     end(START + 1000000);
 }
 
-/* A launch waits for what is behind its bytes. A buffer gets its label later. A loss has its return in front of it. */
+/* A launch waits for work behind its bytes. A buffer gets its label later. The file lists a restart
+ * before its loss. */
 static void later(void)
 {
     int64_t t = START + 100000;

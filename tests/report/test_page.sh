@@ -7,13 +7,17 @@
 set -u
 source=$1 tool=$2/heddle here=$(dirname "$0")
 [ -x "$tool" ] || exit 77
-command -v python3 >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs python3
 export PYTHONDONTWRITEBYTECODE=1
-(cd "$here" && python3 -c 'import sys, browser; sys.exit(browser.find() is None)') || exit 77
+(cd "$here" && python3 -c 'import sys, browser; sys.exit(browser.find() is None)') || {
+    without chromium
+    exit 77
+}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 "${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$here/make_trace.c" || exit 1
-if command -v node >/dev/null; then
+if installed node; then
     for script in "$source"/cli/report/page/*.js; do
         node --check "$script" || exit 1
     done

@@ -1,5 +1,5 @@
-/* host_kernels.c - kernels for the tests of the host provider, well-behaved ones first. Compiled as a shared object,
- * with HD_CPU_MODULE defined. */
+/* host_kernels.c - kernels for the tests of the host provider, well-behaved ones first. Compiled as
+ * a shared object, with HD_CPU_MODULE defined. */
 #include <signal.h>
 #include <stdlib.h>
 #include <heddle/kernel.h>
@@ -35,7 +35,7 @@ HD_KERNEL(nothing)
 {
 }
 
-/* Kernels that do what no kernel should. */
+/* Kernels with every kind of fault. */
 
 HD_KERNEL(divide, HD_INOUT(int32_t, y), HD_VALUE(int32_t, by))
 {

@@ -1,10 +1,10 @@
-/* host_support.h - what the tests of the host provider share: opening it, a device's context, the kernels of
- * host_kernels.c.
+/* host_support.h - shared by the tests of the host provider: opening it, a device's context, the
+ * kernels of host_kernels.c.
  *
- * Threads: one, except where a test has more. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
- * object.
- * Tests that need a second process start their own program again with a role. The process has memory and threads of its own, and
- * inherits nothing but one end of a socket pair.
+ * Threads: one, unless a test uses more. HD_TEST_KERNELS is the path of host_kernels.c, compiled as
+ * a shared object.
+ * Tests that need a second process start their own program again with a role. That process starts
+ * fresh: it inherits only one end of a socket pair.
  */
 #ifndef HD_TESTS_SIMULATOR_HOST_SUPPORT_H
 #define HD_TESTS_SIMULATOR_HOST_SUPPORT_H
@@ -51,7 +51,7 @@ static inline void open_host(const char *settings)
     assert_int_equal(open_with(settings, &d), HD_OK);
 }
 
-/* Retains and makes current. */
+/* Retains the context and makes it current. */
 static inline hdcu_context use_device(int device)
 {
     hdcu_context context;
@@ -73,7 +73,7 @@ static inline size_t free_memory(void)
     return free_bytes;
 }
 
-/* A mapping of its own with access for `device`. */
+/* Makes a new mapping with access for `device`. */
 static inline hdcu_deviceptr map_new(int device, size_t bytes)
 {
     hdcu_mem_prop prop = {.type = HDCU_MEM_ALLOCATION_TYPE_PINNED, .location = {HDCU_MEM_LOCATION_TYPE_DEVICE, device}};
@@ -149,7 +149,8 @@ typedef struct role_process {
     int socket;
 } role_process;
 
-/* Starts this program again as `PROGRAM role settings`; its end of the socket pair is the descriptor ROLE_SOCKET. */
+/* Starts this program again as `PROGRAM role settings`; its end of the socket pair is the
+ * descriptor ROLE_SOCKET. */
 static inline role_process role_start(const char *role, const char *settings)
 {
     extern char **environ;
@@ -158,7 +159,7 @@ static inline role_process role_start(const char *role, const char *settings)
     char *arguments[] = {(char *)(uintptr_t) "role", (char *)(uintptr_t)role, (char *)(uintptr_t)settings, NULL};
     posix_spawn_file_actions_t actions;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    if (pair[1] == ROLE_SOCKET) { /* a copy onto itself would stay close-on-exec */
+    if (pair[1] == ROLE_SOCKET) { /* dup2 onto itself would keep close-on-exec */
         pair[1] = fcntl(ROLE_SOCKET, F_DUPFD_CLOEXEC, ROLE_SOCKET + 1);
         close(ROLE_SOCKET);
     }
@@ -171,7 +172,7 @@ static inline role_process role_start(const char *role, const char *settings)
     return p;
 }
 
-/* Waits for its end, and kills it before if kill_it; returns waitpid's status. */
+/* Waits for the end of the process, after killing it if kill_it. Returns waitpid's status. */
 static inline int role_end(role_process *p, bool kill_it)
 {
     int status = 0;
@@ -183,7 +184,7 @@ static inline int role_end(role_process *p, bool kill_it)
     return status;
 }
 
-/* A few words, with a descriptor (-1: none), in one message. */
+/* A few words with a descriptor (-1: none), in one message. */
 typedef struct role_message {
     uint64_t kind, a, b, c;
 } role_message;
@@ -205,7 +206,7 @@ static inline bool role_send(int socket, role_message message, int descriptor)
     return sendmsg(socket, &m, MSG_NOSIGNAL) == (ssize_t)sizeof message;
 }
 
-/* False: the other end is gone. */
+/* Returns false if the other end is gone. */
 static inline bool role_receive(int socket, role_message *message, int *descriptor)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof *descriptor)] = {0};
@@ -224,7 +225,7 @@ static inline bool role_receive(int socket, role_message *message, int *descript
     return true;
 }
 
-/* A host function that holds its stream until it is let go. */
+/* A host function that holds its stream until the gate opens. */
 typedef struct gate {
     atomic_int entered, open;
 } gate;

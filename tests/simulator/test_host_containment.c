@@ -1,12 +1,12 @@
-/* test_host_containment.c - what kernels and copies of host devices can do wrong: what stays in their device, and what
- * ends the process.
+/* test_host_containment.c - faults of kernels and copies on host devices: those that stay in their
+ * device, and those that end the process.
  *
- * Promise: A faulting kernel ends its host device alone; signals from outside still end the process.
- * Threads: the main one and the host provider's own; a second process where a case ends one.
+ * Promise: A faulting kernel ends its host device alone; signals from outside end the process.
+ * Threads: the main one and the host provider's own; cases that end a process use a second one.
  *
- * Contained: the faults that a processor reports (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in kernels, copies and fills. Not
- * contained: signals that are sent, abort and exit; a second process, this program started again, shows that these end
- * it at once.
+ * Contained: faults that a processor reports (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in kernels, copies
+ * and fills. Not contained: sent signals, abort and exit. A second process, this program started
+ * again, shows that these end it at once.
  */
 #include "host_support.h"
 #include <setjmp.h>
@@ -23,7 +23,7 @@ enum { N_SIGNALS = sizeof fault_signals / sizeof fault_signals[0] };
 
 static volatile sig_atomic_t handled[64];
 static sigjmp_buf outside;
-static volatile sig_atomic_t leave; /* the handler does not return */
+static volatile sig_atomic_t leave; /* the handler must not return */
 
 static void on_signal(int number, siginfo_t *info, void *unused)
 {
@@ -67,7 +67,8 @@ static volatile char *inaccessible(void)
     return mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* A fault of the application's own, on this thread, which its handler leaves; `depth` calls further down the stack. */
+/* Faults on the application's own thread, `depth` calls further down the stack; its handler jumps
+ * out. */
 static __attribute__((noinline)) void fault_outside(int depth)
 {
     if (depth > 0) {
@@ -84,7 +85,7 @@ static __attribute__((noinline)) void fault_outside(int depth)
     munmap((void *)(uintptr_t)nothing, 4096);
 }
 
-/* ---- what a kernel can do ---- */
+/* ---- faults of a kernel ---- */
 
 typedef struct misdeed {
     const char *kernel;
@@ -94,9 +95,9 @@ typedef struct misdeed {
 static const misdeed misdeeds[] = {
     {"set_far", HDCU_ERROR_ILLEGAL_ADDRESS},
     {"illegal", HDCU_ERROR_ILLEGAL_INSTRUCTION},
-    {"recurse", HDCU_ERROR_ILLEGAL_ADDRESS}, /* over the end of its stack */
+    {"recurse", HDCU_ERROR_ILLEGAL_ADDRESS}, /* past the end of its stack */
 #ifdef __x86_64__
-    {"divide", HDCU_ERROR_LAUNCH_FAILED}, /* elsewhere it has a result */
+    {"divide", HDCU_ERROR_LAUNCH_FAILED}, /* other processors return a result */
 #endif
 };
 enum { N_MISDEEDS = sizeof misdeeds / sizeof misdeeds[0] };
@@ -109,7 +110,7 @@ static hdcu_result launch(const char *name, void **parameters, unsigned blocks)
     return d->cuLaunchKernel(kernel_of(module, name), blocks, 1, 1, 64, 1, 1, 0, stream, parameters, NULL);
 }
 
-/* Launches it on device 0; the parameters that a kernel does not have are not looked at. */
+/* Launches the kernel on device 0. A kernel ignores parameters that it does not declare. */
 static hdcu_result misbehave(const char *name, unsigned blocks)
 {
     hdcu_deviceptr p = map_new(0, GRANULE);
@@ -128,7 +129,8 @@ static void begin(void)
     module = load_kernels();
 }
 
-/* Device 0 is lost, with this code, until its context is made anew; device 1 is well. */
+/* Checks that device 0 is lost with this code until it gets a new context, and that device 1 still
+ * works. */
 static void expect_lost(hdcu_result code)
 {
     hdcu_deviceptr p;
@@ -176,7 +178,7 @@ static void faults_of_kernels_are_faults_of_their_device(void **state)
     end();
 }
 
-/* Memory whose file has been cut off behind it: SIGBUS. */
+/* Memory whose file was cut shorter: SIGBUS. */
 static void accesses_behind_the_end_of_a_file_are_faults(void **state)
 {
     (void)state;
@@ -217,7 +219,7 @@ static void accesses_behind_the_end_of_a_file_are_faults(void **state)
 static void faults_of_others_go_to_their_own_handlers(void **state)
 {
     (void)state;
-    /* handlers that are there before ours */
+    /* handlers installed before the library's handlers */
     install_handlers();
     begin();
     for (size_t i = 0; i < N_MISDEEDS; i++) {
@@ -225,16 +227,17 @@ static void faults_of_others_go_to_their_own_handlers(void **state)
         expect_lost(misdeeds[i].code);
     }
     expect_handled(0, 0, 0, 0);
-    for (int i = 0; i < 20; i++) { /* the next one deeper, as deep, less deep */
+    for (int i = 0; i < 20; i++) { /* each next one deeper, equally deep, or less deep */
         fault_outside(i * 7 % 11);
     }
     expect_handled(20, 0, 0, 0);
     handled[SIGSEGV] = 1;
-    for (int i = 0; i < N_SIGNALS; i++) { /* sent: no fault, so not ours */
+    /* a sent signal is no fault, so it goes to the application */
+    for (int i = 0; i < N_SIGNALS; i++) {
         raise(fault_signals[i]);
     }
     expect_handled(2, 1, 1, 1);
-    for (int i = 0; i < N_SIGNALS; i++) { /* also when a kernel sends it */
+    for (int i = 0; i < N_SIGNALS; i++) { /* also if a kernel sends it */
         void *parameters[] = {(void *)(uintptr_t)&fault_signals[i]};
         OK(d->cuLaunchKernel(kernel_of(module, "send_signal"), 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
     }
@@ -243,7 +246,7 @@ static void faults_of_others_go_to_their_own_handlers(void **state)
     assert_int_equal(misbehave("set_far", 1), HDCU_ERROR_ILLEGAL_ADDRESS);
     expect_lost(HDCU_ERROR_ILLEGAL_ADDRESS);
     expect_handled(3, 2, 2, 2);
-    /* handlers that come later, over ours */
+    /* handlers installed later, over the library's handlers */
     install_handlers();
     for (size_t i = 0; i < N_MISDEEDS; i++) {
         assert_int_equal(misbehave(misdeeds[i].kernel, 1), misdeeds[i].code);
@@ -255,7 +258,7 @@ static void faults_of_others_go_to_their_own_handlers(void **state)
     end();
 }
 
-/* ---- what ends the process ---- */
+/* ---- ends of the process ---- */
 
 typedef struct end_of_process {
     const char *kernel;
@@ -266,7 +269,7 @@ typedef struct end_of_process {
 static const end_of_process ends[] = {
     {"give_up", SIGABRT, true},
     {"send_signal", SIGKILL, true},
-    {"send_signal", SIGSEGV, true}, /* sent, not a fault, and it has no handler */
+    {"send_signal", SIGSEGV, true}, /* sent, not a fault, and without a handler */
     {"end_process", 7, false},
 };
 enum { N_ENDS = sizeof ends / sizeof ends[0] };
@@ -293,7 +296,7 @@ static void abort_and_exit_end_the_process_at_once(void **state)
     for (int i = 0; i < N_ENDS; i++) {
 #if TEST_ASAN || TEST_TSAN
         if (!ends[i].by_signal) {
-            continue; /* the sanitizers' work at the end of a process cannot determine that it runs on a kernel's stack */
+            continue; /* at exit, sanitizers cannot detect that they run on a kernel's stack */
         }
 #endif
         char number[16];
@@ -310,7 +313,7 @@ static void abort_and_exit_end_the_process_at_once(void **state)
     }
 }
 
-/* ---- handlers of the application that do not put up with a fault ---- */
+/* ---- handlers of the application that handle a fault otherwise ---- */
 
 enum { ONE_SHOT, ON_TO_OURS, ON_TO_OURS_PLAIN, SENT_ON_TO_OURS, N_HANDLERS };
 
@@ -321,7 +324,7 @@ static void (*ours_plain)(int);
 static void note_call(void)
 {
     if (++calls > 1) {
-        _exit(3); /* once is enough */
+        _exit(3); /* called again: it failed */
     }
 }
 
@@ -361,7 +364,8 @@ static int process_with_handler(int which)
     } else {
         sigaction(SIGSEGV, &action, &ours);
     }
-    expect_lost(HDCU_ERROR_ILLEGAL_ADDRESS); /* its launches put ours over the new one */
+    /* its launches install the library's handlers over the new one */
+    expect_lost(HDCU_ERROR_ILLEGAL_ADDRESS);
     if (which == SENT_ON_TO_OURS) {
         raise(SIGSEGV);
     } else {

@@ -1,22 +1,24 @@
-/* test_host_fork.c - what a forked child may do with a driver that its parent uses: nothing, at once, without harm.
+/* test_host_fork.c - calls of a forked child on a driver that its parent uses: all fail at once,
+ * without harm.
  *
  * Promise: A forked child is refused every call on its parent's driver, at once and without harm.
  * Threads: the main one and the host provider's own; each case forks.
  *
- * Children report with their exit status, since a failed assertion would continue the parent's test in them. Each has a
- * minute, so a child that hangs fails.
+ * Children report with their exit status, since a failed assertion would continue the parent's test
+ * in them. Each child gets a minute, so one that hangs fails.
  */
 #include "host_support.h"
 #include <pthread.h>
 
 #define SETTINGS "host_devices=2 host_memory=16M"
-#define WRAPPED SETTINGS " fault=cuGraphLaunch:1000000=999" /* through the fault wrapper, which has a lock of its own */
+/* through the fault wrapper, which uses a lock of its own */
+#define WRAPPED SETTINGS " fault=cuGraphLaunch:1000000=999"
 
 enum { GOOD = 0, CHILD_SECONDS = 60 };
 
 #if TEST_ASAN
-/* No leaks are looked for here: the check at the end of a child would miss what only stacks of its parent's threads refer to. The sanitizer's library looks for
- * this by name. */
+/* Turns off leak checks: at the end of a child they would not see references that only stacks of
+ * the parent's threads hold. The sanitizer's library looks for this function by name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
@@ -24,7 +26,8 @@ int __lsan_is_turned_off(void)
 }
 #endif
 
-/* Runs `child` in a forked process; it ends with what that returns, by _exit or by exit. Returns waitpid's status. */
+/* Runs `child` in a forked process, which ends with its result by _exit or exit. Returns waitpid's
+ * status. */
 static int in_child(int (*child)(void), bool with_exit_functions)
 {
     int status = -1;
@@ -55,7 +58,7 @@ static void on_stream(void *data)
     (void)data;
 }
 
-/* ---- before anything else here uses a driver ---- */
+/* ---- before any other use of a driver ---- */
 
 static int uses_a_driver_of_its_own(void)
 {
@@ -75,7 +78,7 @@ static void a_child_of_a_process_without_driver_is_free(void **state)
 {
     (void)state;
     assert_int_equal(in_child(uses_a_driver_of_its_own, false), GOOD);
-    /* an open that failed is no driver */
+    /* a failed open leaves no driver */
     const hdi_driver *none;
     assert_int_equal(open_with("fault=cuInit:1=999", &none), HD_ERROR_NO_DRIVER);
     assert_int_equal(in_child(uses_a_driver_of_its_own, true), GOOD);
@@ -108,7 +111,7 @@ static void begin(const char *settings)
     OK(d->cuStreamSynchronize(stream));
 }
 
-/* And it all works as before: forks harm nothing here. */
+/* Checks that everything still works in the parent. */
 static void end(void)
 {
     uint32_t word = 0;
@@ -251,7 +254,8 @@ static const char *const settings_to_try[] = {"driver=host", "driver=nvidia", "d
                                               "driver=host host_devices=3 fault=cuInit:5=999"};
 enum { N_SETTINGS = sizeof settings_to_try / sizeof settings_to_try[0] };
 
-/* Parsed in the parent: a child of a program with threads does not use the heap, which the sanitizers do not allow. */
+/* Parsed in the parent: the sanitizers forbid the heap in a forked child of a program with
+ * threads. */
 static hdi_options options_to_try[N_SETTINGS];
 
 static int opens_fail(void)
@@ -294,7 +298,7 @@ static void a_child_is_refused(void **state)
     assert_int_equal(in_child(everything, false), GOOD);
     assert_int_equal(in_child(everything, true), GOOD);
     end();
-    /* that every driver is closed makes no difference */
+    /* the same with every driver closed */
     assert_int_equal(in_child(opens_fail, false), GOOD);
 }
 
@@ -366,14 +370,14 @@ typedef struct forker {
     int status;
 } forker;
 
-/* The child comes back from here, and ends with the only thread it has. */
+/* The child returns from here, and ends with its only thread. */
 static void fork_and_return(void *data)
 {
     forker *f = data;
     sigset_t alarm_signal;
     f->pid = fork();
     if (f->pid == 0) {
-        sigemptyset(&alarm_signal); /* streams' threads block it */
+        sigemptyset(&alarm_signal); /* streams' threads block SIGALRM */
         sigaddset(&alarm_signal, SIGALRM);
         pthread_sigmask(SIG_UNBLOCK, &alarm_signal, NULL);
         alarm(CHILD_SECONDS);
@@ -404,7 +408,7 @@ static void a_host_function_may_fork(void **state)
     end();
 }
 
-/* ---- exec is the way out ---- */
+/* ---- exec starts afresh ---- */
 
 static void a_program_started_anew_is_free(void **state)
 {
@@ -436,7 +440,7 @@ int main(int argc, char **argv)
         }
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_of_a_process_without_driver_is_free), /* first */
+        cmocka_unit_test(a_child_of_a_process_without_driver_is_free), /* must be the first */
         cmocka_unit_test(a_child_is_refused),
         cmocka_unit_test(a_child_does_not_wait_for_threads_of_its_parent),
         cmocka_unit_test(a_host_function_may_fork),

@@ -1,4 +1,5 @@
-/* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order, misuse.
+/* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order,
+ * misuse.
  *
  * Promise: Captured graphs of host devices run their nodes in the captured order.
  * Threads: the main one, another one in two cases, and the host provider's own.
@@ -30,7 +31,7 @@ static void begin_test(const char *settings)
 
 static void end_test(void)
 {
-    leave_device(0); /* takes streams, events, memory and graphs with it */
+    leave_device(0); /* frees streams, events, memory and graphs */
     hdi_driver_close(d);
 }
 
@@ -62,11 +63,12 @@ static void captured_work_runs_at_each_launch(void **state)
     OK(d->cuMemcpyDtoDAsync(p + 1024, p, 32, a));
     OK(d->cuStreamEndCapture(a, &graph));
     assert_int_equal(capture_status(a), HDCU_STREAM_CAPTURE_STATUS_NONE);
-    assert_int_equal(word_at(0), 0); /* capturing does not run anything */
+    assert_int_equal(word_at(0), 0); /* capturing runs nothing */
     OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(d->cuGraphDestroy(graph));
     for (int i = 0; i < 10; i++) {
-        OK(d->cuGraphLaunch(exec, i % 2 ? a : b)); /* one after the other, whatever the stream */
+        /* launches run one after the other, in any stream */
+        OK(d->cuGraphLaunch(exec, i % 2 ? a : b));
     }
     OK(d->cuModuleUnload(module)); /* the graph keeps it */
     OK(d->cuGraphExecDestroy(exec));
@@ -95,7 +97,7 @@ static void forks_join_in_any_schedule(void **state)
         OK(d->cuEventRecord(join_event, b));
         OK(d->cuMemcpyDtoDAsync(p + 8, p, 4, a));
         OK(d->cuStreamWaitEvent(a, join_event, 0));
-        OK(d->cuMemcpyDtoDAsync(p + 16, p + 4, 8, a)); /* needs both branches */
+        OK(d->cuMemcpyDtoDAsync(p + 16, p + 4, 8, a)); /* depends on both branches */
         OK(d->cuStreamEndCapture(a, &graph));
         assert_int_equal(capture_status(b), HDCU_STREAM_CAPTURE_STATUS_NONE);
         OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -154,13 +156,13 @@ typedef struct asked {
     hdcu_result result;
 } asked;
 
-/* Another thread looks at a stream that has nothing to do with the capture. */
+/* Queries a stream outside the capture from another thread. */
 static void *look_from_another_thread(void *data)
 {
     asked *a_ = data;
     int mode = a_->thread_mode;
     if (d->cuThreadExchangeStreamCaptureMode(&mode) != HDCU_SUCCESS || mode != HDCU_STREAM_CAPTURE_MODE_GLOBAL) {
-        a_->result = HDCU_ERROR_UNKNOWN; /* every thread begins with that mode */
+        a_->result = HDCU_ERROR_UNKNOWN; /* every thread starts in that mode */
         return NULL;
     }
     a_->result = d->cuStreamQuery(b);
@@ -234,14 +236,14 @@ static void misuse_is_told(void **state)
     assert_int_equal(d->cuCtxSynchronize(), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     expect_invalid_end(a);
 
-    /* an event from outside */
+    /* an event from outside the capture */
     OK(d->cuEventCreate(&outside, 0));
     OK(d->cuEventRecord(outside, b));
     OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
     assert_int_equal(d->cuStreamWaitEvent(a, outside, 0), HDCU_ERROR_STREAM_CAPTURE_ISOLATION);
     expect_invalid_end(a);
 
-    /* a branch that does not come back */
+    /* a branch that never joins */
     OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
     OK(d->cuEventRecord(fork_event, a));
     OK(d->cuStreamWaitEvent(b, fork_event, 0));
@@ -275,7 +277,7 @@ static void misuse_is_told(void **state)
     assert_int_equal(launch_add(add, NULL, p, 1, 1), HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
     expect_invalid_end(blocking);
 
-    /* streams that go while they capture */
+    /* destroying streams during their capture */
     OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
     OK(launch_add(add, a, p, 1, 1));
     OK(d->cuEventRecord(fork_event, a));
@@ -297,7 +299,8 @@ static hdcu_result set(hdcu_graphexec exec, hdcu_graphnode node, hdcu_deviceptr 
     return d->cuGraphExecKernelNodeSetParams(exec, node, &params);
 }
 
-/* Nodes that were added one by one, in a line; what is set counts from the next launch on, and in this executable alone. */
+/* Nodes were added one by one, in a line. Set parameters count from the next launch on, and only in
+ * this executable. */
 static void nodes_are_set_between_launches(void **state)
 {
     (void)state;
@@ -319,7 +322,7 @@ static void nodes_are_set_between_launches(void **state)
         }
         OK(d->cuGraphInstantiateWithFlags(&exec[0], graph, 0));
         OK(d->cuGraphInstantiateWithFlags(&exec[1], graph, 0));
-        for (uint32_t r = 0; r < ROUNDS; r++) { /* launches are queued meanwhile */
+        for (uint32_t r = 0; r < ROUNDS; r++) { /* while launches are queued */
             for (uint32_t i = 0; i < NODES; i++) {
                 OK(set(exec[r % 2], node[i], p + 1024 * i, r + i));
                 want[i] += r + i;
@@ -330,7 +333,7 @@ static void nodes_are_set_between_launches(void **state)
         for (size_t i = 0; i < NODES; i++) {
             assert_int_equal(word_at(256 * i), want[i]);
         }
-        /* What is refused changes nothing. */
+        /* A refused call changes nothing. */
         params.block_x = 5000;
         assert_int_equal(d->cuGraphExecKernelNodeSetParams(exec[0], node[0], &params), HDCU_ERROR_INVALID_VALUE);
         assert_int_equal(d->cuGraphAddKernelNode(&stranger, graph, NULL, 0, &params), HDCU_ERROR_INVALID_VALUE);
@@ -341,7 +344,7 @@ static void nodes_are_set_between_launches(void **state)
         assert_int_equal(set(NULL, node[0], p, 1), HDCU_ERROR_INVALID_VALUE);
         OK(d->cuGraphExecDestroy(exec[1]));
         OK(d->cuGraphLaunch(exec[0], a));
-        OK(d->cuGraphExecDestroy(exec[0])); /* it runs to its end */
+        OK(d->cuGraphExecDestroy(exec[0])); /* the queued launch still completes */
         OK(d->cuGraphDestroy(graph));
         assert_int_equal(set(exec[0], node[0], p, 1), HDCU_ERROR_INVALID_VALUE);
         OK(d->cuCtxSynchronize());

@@ -1,5 +1,5 @@
-/* test_host_memory.c - memory of the host provider: accounting, mappings, access, pinned memory, export, release with
- * the context.
+/* test_host_memory.c - memory of the host provider: accounting, mappings, access, pinned memory,
+ * export, release with the context.
  *
  * Promise: Host devices count memory exactly, and mappings grant exactly the access asked for.
  * Threads: the main one, and the host provider's own.
@@ -81,7 +81,7 @@ static void physical_memory_is_counted_exactly(void **state)
     OK(d->cuMemAddressFree(v, GRANULE));
     leave_device(0);
     use_device(0);
-    assert_int_equal(free_memory(), 8 << 20); /* the context took the rest with it */
+    assert_int_equal(free_memory(), 8 << 20); /* the end of the context freed the rest */
     leave_device(0);
     hdi_driver_close(d);
 }
@@ -102,9 +102,10 @@ static void mappings_follow_their_physical_memory(void **state)
     OK(d->cuMemCreate(&b, GRANULE, &prop, 0));
     OK(d->cuMemMap(v, GRANULE, 0, a, 0));
     OK(d->cuMemMap(v + GRANULE, GRANULE, 0, b, 0));
-    assert_int_equal(d->cuMemsetD32Async(v, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE); /* no access yet */
+    /* no access yet */
+    assert_int_equal(d->cuMemsetD32Async(v, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE);
     OK(d->cuMemSetAccess(v, 2 * GRANULE, &access, 1));
-    OK(d->cuMemsetD32Async(v, 0x11111111, 2 * GRANULE / 4, NULL)); /* across both */
+    OK(d->cuMemsetD32Async(v, 0x11111111, 2 * GRANULE / 4, NULL)); /* across both mappings */
     OK(d->cuMemcpyDtoH(&word, v + 2 * GRANULE - 4, 4));
     assert_int_equal(word, 0x11111111);
     OK(d->cuMemUnmap(v + GRANULE, GRANULE));
@@ -119,7 +120,8 @@ static void mappings_follow_their_physical_memory(void **state)
     unsigned long long flags;
     OK(d->cuMemGetAccess(&flags, &access.location, v + 3 * GRANULE));
     assert_int_equal(flags, HDCU_MEM_ACCESS_READWRITE);
-    assert_int_equal(d->cuMemAddressFree(v, 4 * GRANULE), HDCU_ERROR_INVALID_VALUE); /* still mapped */
+    /* still mapped */
+    assert_int_equal(d->cuMemAddressFree(v, 4 * GRANULE), HDCU_ERROR_INVALID_VALUE);
     OK(d->cuMemUnmap(v, GRANULE));
     OK(d->cuMemUnmap(v + 3 * GRANULE, GRANULE));
     OK(d->cuMemAddressFree(v, 4 * GRANULE));
@@ -198,7 +200,7 @@ static void access_follows_the_peers(void **state)
     hdi_driver_close(d);
 }
 
-/* cuMemcpy2DAsync of rows from memory of one type to memory of another. */
+/* Copies rows with cuMemcpy2DAsync from memory of one type to memory of another. */
 static hdcu_result copy_rows(int dst_type, uint64_t dst, size_t dst_pitch, int src_type, uint64_t src, size_t src_pitch,
                              size_t row, size_t rows)
 {
@@ -237,9 +239,11 @@ static void rows_are_copied_with_their_pitches(void **state)
         in[i] = pinned[i] = (unsigned char)(i + 1);
     }
     OK(d->cuMemsetD8Async(x, 0, 300, NULL));
-    OK(d->cuMemcpyDtoDAsync(y, x, 300, NULL));                                /* not ours to fill */
-    OK(copy_rows(DEVICE, x, 30, HOST, (uintptr_t)in, 20, 10, 10));            /* pageable */
-    OK(copy_rows(DEVICE, y + 5, 25, DEVICE, x, 30, 10, 10));                  /* to another device */
+    /* device 0 may not fill y */
+    OK(d->cuMemcpyDtoDAsync(y, x, 300, NULL));
+    OK(copy_rows(DEVICE, x, 30, HOST, (uintptr_t)in, 20, 10, 10)); /* pageable */
+    /* to another device */
+    OK(copy_rows(DEVICE, y + 5, 25, DEVICE, x, 30, 10, 10));
     OK(copy_rows(UNIFIED, x + 10, 30, UNIFIED, (uintptr_t)pinned, 7, 5, 10)); /* between the rows */
     OK(copy_rows(HOST, (uintptr_t)out, 30, DEVICE, x, 30, 30, 10));
     OK(copy_rows(HOST, (uintptr_t)pinned, 10, DEVICE, y + 5, 25, 10, 10));
@@ -251,7 +255,7 @@ static void rows_are_copied_with_their_pitches(void **state)
     for (int i = 0; i < 100; i++) {
         assert_int_equal(pinned[i], i / 10 * 20 + i % 10 + 1);
     }
-    /* begun at a column and a row */
+    /* starting at a column and a row */
     hdcu_memcpy2d c = {.src_type = DEVICE,
                        .src_device = x,
                        .src_x_bytes = 10,
@@ -271,7 +275,7 @@ static void rows_are_copied_with_their_pitches(void **state)
         int row = i / 6, at = i % 6;
         assert_int_equal(out[i], row >= 1 && row <= 3 && at >= 1 ? (row + 1) * 7 + at - 1 + 1 : 0);
     }
-    /* nothing to do, and what is refused */
+    /* empty copies, and refused ones */
     OK(copy_rows(DEVICE, x, 30, DEVICE, y, 30, 0, 10));
     OK(copy_rows(DEVICE, x, 30, DEVICE, y, 30, 10, 0));
     assert_int_equal(d->cuMemcpy2DAsync(NULL, NULL), HDCU_ERROR_INVALID_VALUE);
@@ -341,7 +345,7 @@ static void exported_memory_is_the_same_memory(void **state)
     OK(d->cuMemCreate(&h, 2 * GRANULE, &prop, 0));
     OK(d->cuMemExportToShareableHandle(&descriptor, h, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     OK(d->cuMemImportFromShareableHandle(&again, (void *)(intptr_t)descriptor, 1));
-    assert_int_equal(free_memory(), 2 * GRANULE); /* charged once */
+    assert_int_equal(free_memory(), 2 * GRANULE); /* charged only once */
     OK(d->cuMemAddressReserve(&v, 4 * GRANULE, 0, 0, 0));
     OK(d->cuMemMap(v, 2 * GRANULE, 0, h, 0));
     OK(d->cuMemMap(v + 2 * GRANULE, 2 * GRANULE, 0, again, 0));
@@ -353,7 +357,7 @@ static void exported_memory_is_the_same_memory(void **state)
     OK(d->cuMemRelease(h));
     OK(d->cuMemRelease(again));
     assert_int_equal(free_memory(), 4 * GRANULE);
-    /* gone here, but the descriptor has it, as it would in another process */
+    /* freed here, but the descriptor keeps it, as in another process */
     OK(d->cuMemImportFromShareableHandle(&h, (void *)(intptr_t)descriptor, 1));
     assert_int_equal(free_memory(), 4 * GRANULE);
     OK(d->cuMemMap(v, 2 * GRANULE, 0, h, 0));

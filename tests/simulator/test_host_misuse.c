@@ -1,4 +1,5 @@
-/* test_host_misuse.c - wrong calls and device faults on the host provider: the driver's codes, no crash, no leak.
+/* test_host_misuse.c - wrong calls and device faults on the host provider: the driver's codes, no
+ * crash, no leak.
  *
  * Promise: Wrong calls on host devices return the driver's codes, without a crash or a leak.
  * Threads: the main one, another one in one case, and the host provider's own.
@@ -48,7 +49,7 @@ static void contexts_are_checked(void **state)
     OK(d->cuCtxGetCurrent(&c));
     assert_ptr_equal(c, c0);
     OK(d->cuDevicePrimaryCtxRelease(0));
-    OK(d->cuCtxSynchronize()); /* retained twice */
+    OK(d->cuCtxSynchronize()); /* the context was retained twice */
     OK(d->cuDevicePrimaryCtxRelease(0));
     FAILS(d->cuCtxSynchronize(), CONTEXT_IS_DESTROYED);
     FAILS(d->cuCtxSetCurrent(c0), INVALID_CONTEXT);
@@ -81,7 +82,7 @@ static void handles_are_checked(void **state)
     hdcu_function add = kernel_of(m, "add"), f;
     OK(d->cuStreamCreate(&stale, 0));
     OK(d->cuStreamDestroy(stale));
-    OK(d->cuStreamCreate(&s, 0)); /* takes the place of the stale one */
+    OK(d->cuStreamCreate(&s, 0)); /* reuses the place of the stale one */
     OK(d->cuEventCreate(&stale_event, 0));
     OK(d->cuEventDestroy(stale_event));
     OK(d->cuEventCreate(&e, 0));
@@ -90,8 +91,8 @@ static void handles_are_checked(void **state)
     FAILS(d->cuStreamDestroy((hdcu_stream)(uintptr_t)0xdeadbeefcafe), INVALID_HANDLE);
     FAILS(d->cuStreamDestroy(NULL), INVALID_HANDLE);
     FAILS(d->cuEventRecord(stale_event, s), INVALID_HANDLE);
-    FAILS(d->cuEventRecord(e, other), INVALID_HANDLE);     /* another context's stream */
-    FAILS(d->cuEventQuery((hdcu_event)s), INVALID_HANDLE); /* another kind */
+    FAILS(d->cuEventRecord(e, other), INVALID_HANDLE);     /* a stream of another context */
+    FAILS(d->cuEventQuery((hdcu_event)s), INVALID_HANDLE); /* a handle of another kind */
     FAILS(d->cuEventDestroy(stale_event), INVALID_HANDLE);
     FAILS(d->cuStreamWaitEvent(s, stale_event, 0), INVALID_HANDLE);
     FAILS(d->cuEventCreate(&e, HDCU_EVENT_INTERPROCESS | HDCU_EVENT_DISABLE_TIMING), INVALID_VALUE);
@@ -101,7 +102,8 @@ static void handles_are_checked(void **state)
     size_t total_bytes = 5;
     FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "hidden"), NOT_FOUND);
     FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "add"), NOT_FOUND);
-    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "stdout"), NOT_FOUND); /* of another object */
+    /* a symbol of another object */
+    FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, "stdout"), NOT_FOUND);
     FAILS(d->cuModuleGetGlobal(&total, &total_bytes, m, NULL), INVALID_VALUE);
     FAILS(d->cuModuleGetGlobal(&total, &total_bytes, NULL, "total"), INVALID_HANDLE);
     assert_true(total == 5 && total_bytes == 5);
@@ -184,7 +186,8 @@ static void memory_calls_are_checked(void **state)
     FAILS(d->cuMemcpyHtoD((uintptr_t)&word, &word, 4), INVALID_VALUE);
     FAILS(d->cuMemHostAlloc((void **)&p, 0, 0), INVALID_VALUE);
     FAILS(d->cuMemHostRegister(NULL, 10, 0), INVALID_VALUE);
-    FAILS(d->cuMemHostRegister((void *)(uintptr_t)4096, 4096, 0), INVALID_VALUE); /* no memory there */
+    /* no memory there */
+    FAILS(d->cuMemHostRegister((void *)(uintptr_t)4096, 4096, 0), INVALID_VALUE);
     FAILS(d->cuMemHostUnregister(&word), HOST_MEMORY_NOT_REGISTERED);
     leave_device(0);
     hdi_driver_close(d);
@@ -250,7 +253,7 @@ static void images_are_checked(void **state)
     values[1] = (void *)(uintptr_t)sizeof log;
     FAILS(d->cuModuleLoadDataEx(&m, copy, 2, options, values), INVALID_IMAGE);
     assert_true(strlen(log) > 0);
-    for (int i = 0; i < 20; i++) { /* two at once are two copies */
+    for (int i = 0; i < 20; i++) { /* loading twice makes two copies */
         hdcu_module n;
         OK(d->cuModuleLoadDataEx(&m, image, 0, NULL, NULL));
         OK(d->cuModuleLoadDataEx(&n, image, 0, NULL, NULL));
@@ -265,7 +268,8 @@ static void images_are_checked(void **state)
     hdi_driver_close(d);
 }
 
-/* Kernel files of older releases load. One of a newer release is refused, and the log has what to do. */
+/* Kernel files of older releases load. A file of a newer release is refused, and the log states the
+ * remedy. */
 static void versions_of_kernels_are_checked(void **state)
 {
     (void)state;
@@ -295,7 +299,8 @@ static void versions_of_kernels_are_checked(void **state)
     hdi_driver_close(d);
 }
 
-/* After a fault on device 0: every use of its context returns the code, device 1 works, resources can be released. */
+/* After a fault on device 0, every use of its context returns the code; device 1 works, and
+ * resources can be released. */
 static void expect_lost(hdcu_context c1, hdcu_stream s, hdcu_event pending, hdcu_result code)
 {
     hdcu_stream made;
@@ -316,7 +321,7 @@ static void expect_lost(hdcu_context c1, hdcu_stream s, hdcu_event pending, hdcu
     OK(d->cuCtxSynchronize());
     unmap(p, GRANULE);
     OK(d->cuDevicePrimaryCtxRelease(0));
-    use_device(0); /* a new context is well */
+    use_device(0); /* a new context works */
     OK(d->cuMemAlloc(&p, 100));
     OK(d->cuMemFree(p));
     leave_device(0);
@@ -346,7 +351,7 @@ static void writes_outside_a_mapping_are_faults(void **state)
     uint64_t index = GRANULE / 4;
     void *parameters[] = {&p, &index};
     OK(d->cuLaunchKernel(kernel_of(m, "set_far"), 1, 1, 1, 1, 1, 1, 0, s, parameters, NULL));
-    d->cuEventRecord(e, s); /* or refused, when the fault was faster */
+    d->cuEventRecord(e, s); /* refused if the fault came first */
     assert_int_equal(d->cuStreamSynchronize(s), HDCU_ERROR_ILLEGAL_ADDRESS);
     unmap(p, GRANULE);
     OK(d->cuModuleUnload(m));

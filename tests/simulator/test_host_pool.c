@@ -1,4 +1,5 @@
-/* test_host_pool.c - stream-ordered memory of the host provider: when it is had again, and what the pool holds.
+/* test_host_pool.c - stream-ordered memory of the host provider: when it is reused, and how much
+ * the pool holds.
  *
  * Promise: Stream-ordered memory of host devices is reused no earlier than its streams allow.
  * Threads: the main one, several workers in one case, and the host provider's own.
@@ -70,7 +71,7 @@ static void the_same_stream_has_it_again_at_once_another_one_later(void **state)
     OK(d->cuLaunchHostFunc(a, gate_wait, &g));
     gate_await_entered(&g);
     OK(d->cuMemFreeAsync(p, a));
-    hdcu_deviceptr other = take(1 << 20, b); /* stream a has not passed the free */
+    hdcu_deviceptr other = take(1 << 20, b); /* stream a has not reached the free */
     assert_int_not_equal(other, p);
     hdcu_deviceptr again = take(1 << 20, a);
     assert_int_equal(again, p);
@@ -117,7 +118,7 @@ static void the_threshold_says_what_stays(void **state)
     assert_int_equal(attribute(HDCU_MEMPOOL_ATTR_USED_MEM_CURRENT), (10 << 20) + 512);
     OK(d->cuMemFreeAsync(p, a));
     assert_int_equal(attribute(HDCU_MEMPOOL_ATTR_USED_MEM_CURRENT), 512);
-    OK(d->cuStreamSynchronize(a)); /* beyond the threshold, so it goes */
+    OK(d->cuStreamSynchronize(a)); /* above the threshold, so it is freed */
     assert_int_equal(attribute(HDCU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 << 20);
     assert_int_equal(attribute(HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 12 << 20);
     assert_int_equal(attribute(HDCU_MEMPOOL_ATTR_USED_MEM_HIGH), (10 << 20) + 512);
@@ -157,14 +158,14 @@ static void idle_memory_of_other_sizes_makes_room(void **state)
     assert_int_equal(d->cuMemAllocAsync(&p, 9 << 20, a), HDCU_ERROR_OUT_OF_MEMORY);
     OK(d->cuMemFreeAsync(take(6 << 20, a), a));
     OK(d->cuStreamSynchronize(a));
-    p = take(8 << 20, a); /* the 6 MiB had to go */
+    p = take(8 << 20, a); /* the 6 MiB had to be freed */
     assert_int_equal(d->cuMemAllocAsync(&p, 1, b), HDCU_ERROR_OUT_OF_MEMORY);
     assert_int_equal(d->cuMemAlloc(&p, 1), HDCU_ERROR_OUT_OF_MEMORY);
     OK(d->cuMemPoolTrimTo(pool, 0));
-    assert_int_equal(free_memory(), 0); /* in use */
+    assert_int_equal(free_memory(), 0); /* still in use */
     close_all();
 
-    /* a stream that has not passed its free is waited for */
+    /* waits for a stream that has not reached its free */
     a = open_all("host_devices=1 host_memory=8M");
     OK(d->cuStreamCreate(&b, HDCU_STREAM_NON_BLOCKING));
     p = take(8 << 20, a);
@@ -221,7 +222,7 @@ static void misuse_is_refused(void **state)
     use_device(1);
     OK(d->cuStreamCreate(&far, HDCU_STREAM_NON_BLOCKING));
     assert_int_equal(d->cuMemFreeAsync(p, far), HDCU_ERROR_INVALID_VALUE);
-    OK(d->cuCtxEnablePeerAccess(near, 0)); /* is for cuMemAlloc's memory */
+    OK(d->cuCtxEnablePeerAccess(near, 0)); /* only for cuMemAlloc's memory */
     OK(d->cuMemsetD8Async(plain, 1, 1, far));
     assert_int_equal(d->cuMemsetD8Async(p, 1, 1, far), HDCU_ERROR_INVALID_VALUE);
     OK(d->cuCtxSynchronize());
@@ -260,7 +261,7 @@ static void the_context_takes_the_pool_with_it(void **state)
         hdcu_deviceptr p = take(1 << 20, a);
         take(5 << 20, a);
         OK(d->cuMemsetD8Async(p, 1, 1 << 20, a));
-        OK(d->cuMemFreeAsync(p, a)); /* may not have been passed when the context goes */
+        OK(d->cuMemFreeAsync(p, a)); /* the context may end before the stream reaches this free */
         close_all();
     }
 }
@@ -272,7 +273,7 @@ typedef struct worker {
     bool ok;
 } worker;
 
-/* Writes its number through everything that it gets, and looks whether it stays. */
+/* Writes its number into all its memory, and checks that it stays. */
 static void *work(void *argument)
 {
     worker *w = argument;

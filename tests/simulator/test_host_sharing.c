@@ -1,17 +1,17 @@
-/* test_host_sharing.c - memory of the host provider shared between processes: reserved addresses, exported and imported
- * memory, registered memory.
+/* test_host_sharing.c - memory of the host provider shared between processes: reserved addresses,
+ * exported and imported memory, registered memory.
  *
  * Promise: Memory that a process exports is the same memory in the process that imports it.
  * Threads: the main one and the host provider's own, in both processes.
  *
- * The maker is a second process: this program started again, with a host provider of its own. It does what it is asked
- * over a socket. It ends when its socket does, or after a minute.
+ * The maker is a second process: this program started again, with a host provider of its own. It
+ * serves requests from a socket, and ends with the socket or after a minute.
  */
 #include "host_support.h"
 #include <dirent.h>
 #include <sys/mman.h>
 
-/* Where nothing else is. Thread sanitizer lets a program have only some addresses. */
+/* Unused addresses. Thread sanitizer allows a program only some of them. */
 #if TEST_TSAN
 #define FREE_AT ((hdcu_deviceptr)0x2000000000)
 #else
@@ -26,10 +26,13 @@ enum { FROM_MAKER = 0x0a0b0c0d, FROM_HERE = 0x11223344 };
 /* ---- requests ---- */
 
 enum {
-    MAKE = 1, /* a: device, b: address, c: word to fill it with; answers with its address and a descriptor */
-    COUNT,    /* a: word; answers how often it stands in the memory */
-    PIN,      /* a: address, with a file of BYTES; maps it there, registers it, answers with the device pointer */
-    FILL,     /* a: address, b: word; fills BYTES there on the device */
+    /* a: device, b: address, c: word to fill it with; answers with address and descriptor */
+    MAKE = 1,
+    COUNT, /* a: word; answers with its count in the memory */
+    /* a: address, with a file of BYTES; maps and registers it there, answers with the device
+     * pointer */
+    PIN,
+    FILL, /* a: address, b: word; the device fills BYTES there */
 };
 
 static hdcu_mem_prop exportable(int device)
@@ -137,7 +140,7 @@ static role_message ask(role_process *p, role_message m, int give, int *descript
     return m;
 }
 
-/* A maker that has memory of `device` at FREE_AT, or for which that device is too much. */
+/* Starts a maker with memory of `device` at FREE_AT. */
 static role_process start_maker(const char *settings, int device, int *descriptor)
 {
     role_process p = role_start("maker", settings);
@@ -147,7 +150,7 @@ static role_process start_maker(const char *settings, int device, int *descripto
     return p;
 }
 
-/* ---- what this process has ---- */
+/* ---- resources of this process ---- */
 
 static size_t descriptors(void)
 {
@@ -161,7 +164,7 @@ static size_t descriptors(void)
     return n;
 }
 
-/* Mappings of memory that can be shared. */
+/* Counts mappings of shareable memory. */
 static size_t mappings(void)
 {
     size_t n = 0;
@@ -175,7 +178,7 @@ static size_t mappings(void)
     return n;
 }
 
-/* Whether nothing is mapped there. */
+/* True if nothing is mapped there. */
 static bool is_free(hdcu_deviceptr at, size_t bytes)
 {
     void *p = mmap((void *)(uintptr_t)at, bytes, PROT_NONE,
@@ -224,8 +227,8 @@ static void addresses_are_reserved_where_asked(void **state)
     assert_true(is_free(FREE_AT, BYTES + GRANULE));
     reserve_at(FREE_AT);
     assert_true(is_free(FREE_AT - GRANULE, GRANULE));
-    assert_false(is_free(FREE_AT + BYTES, 4096)); /* the gap */
-    /* not free, not all of it free, not aligned, not an address: somewhere else */
+    assert_false(is_free(FREE_AT + BYTES, 4096)); /* the gap is still in use */
+    /* taken, partly taken, unaligned, or no address: reserves elsewhere */
     const hdcu_deviceptr taken[] = {FREE_AT, FREE_AT - GRANULE, FREE_AT + BYTES, FREE_AT + 64 * GRANULE + 4096,
                                     (hdcu_deviceptr)1 << 60};
     for (unsigned i = 0; i < sizeof taken / sizeof taken[0]; i++) {
@@ -242,7 +245,7 @@ static void addresses_are_reserved_where_asked(void **state)
     OK(d->cuMemAddressFree(q, BYTES));
     OK(d->cuMemAddressFree(FREE_AT, BYTES));
     assert_true(is_free(FREE_AT, BYTES + GRANULE));
-    /* memory of the application's own is not replaced */
+    /* the application's own mapping is not replaced */
     unsigned char *mine = mmap((void *)(uintptr_t)(FREE_AT + GRANULE), 4096, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     assert_ptr_equal(mine, (void *)(uintptr_t)(FREE_AT + GRANULE));
@@ -253,7 +256,7 @@ static void addresses_are_reserved_where_asked(void **state)
     munmap(mine, 4096);
     OK(d->cuMemAddressFree(p, BYTES));
     reserve_at(FREE_AT);
-    leave_device(0); /* which takes the reservation with it */
+    leave_device(0); /* also ends the reservation */
     assert_true(is_free(FREE_AT, BYTES + GRANULE));
     hdi_driver_close(d);
 }
@@ -264,7 +267,7 @@ static void two_processes_have_the_same_memory(void **state)
     int descriptor;
     role_process p = start_maker(SETTINGS, 0, &descriptor);
     open_host(SETTINGS);
-    use_device(1); /* and no context of device 0 */
+    use_device(1); /* without a context of device 0 */
     size_t before = free_memory();
     hdcu_memhandle h = import_it(descriptor);
     close(descriptor);
@@ -276,7 +279,7 @@ static void two_processes_have_the_same_memory(void **state)
     OK(d->cuMemsetD32Async(FREE_AT, FROM_HERE, N_WORDS, NULL));
     OK(d->cuCtxSynchronize());
     assert_int_equal(ask(&p, (role_message){.kind = COUNT, .a = FROM_HERE}, -1, NULL).a, N_WORDS);
-    assert_int_equal(free_memory(), before); /* charged where it was made */
+    assert_int_equal(free_memory(), before); /* charged to its maker */
     ask(&p, (role_message){.kind = FILL, .a = FREE_AT, .b = 5}, -1, NULL);
     assert_int_equal(count_words(FREE_AT, 5), N_WORDS);
 
@@ -298,7 +301,8 @@ static void two_processes_have_the_same_memory(void **state)
     hdi_driver_close(d);
 }
 
-/* Killed in the middle of a kernel of the importer's that uses the memory, and of the maker's own work. */
+/* Kills the maker while a kernel of the importer uses the memory, and while the maker itself
+ * works. */
 static void the_maker_may_be_killed_at_any_time(void **state)
 {
     (void)state;
@@ -342,7 +346,8 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     hdcu_memhandle h = import_it(descriptor);
     reserve_at(FREE_AT);
     OK(d->cuMemMap(FREE_AT, BYTES, 0, h, 0));
-    assert_int_equal(d->cuMemsetD32Async(FREE_AT, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE); /* no access yet */
+    /* no access yet */
+    assert_int_equal(d->cuMemsetD32Async(FREE_AT, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE);
     assert_int_equal(give_access(FREE_AT, BYTES, 2), HDCU_ERROR_INVALID_DEVICE);
     assert_int_equal(d->cuMemsetD32Async(FREE_AT, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE);
     OK(give_access(FREE_AT, BYTES, 3));
@@ -358,7 +363,8 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     hdi_driver_close(d);
     role_end(&p, true);
 
-    /* no process reaches another one: the owner's number alone; and a device that there is only elsewhere */
+    /* no process reaches another one: access for the owner's number only, and a device that exists
+     * only elsewhere */
     close(descriptor);
     p = start_maker("host_devices=4 host_memory=64M", 3, &descriptor);
     open_host("host_devices=4 host_memory=64M host_peers=none");
@@ -379,7 +385,7 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     role_end(&p, true);
 }
 
-/* What is done with an import, in every order that makes sense. */
+/* The steps of an import, which run in every sensible order. */
 enum { CLOSE, UNMAP_FIRST, UNMAP_SECOND, RELEASE, AGAIN, N_STEPS };
 
 static void do_step(int step, int descriptor, hdcu_memhandle handle)
@@ -397,7 +403,7 @@ static void do_step(int step, int descriptor, hdcu_memhandle handle)
     case RELEASE:
         OK(d->cuMemRelease(handle));
         break;
-    case AGAIN: /* a second handle comes and goes; at the end it is a new import */
+    case AGAIN: /* a second handle comes and goes; as the last step it is a new import */
         if (fcntl(descriptor, F_GETFD) >= 0) {
             OK(d->cuMemRelease(import_it(descriptor)));
         }
@@ -446,14 +452,15 @@ static void nothing_stays_behind(void **state)
         assert_int_equal(free_memory(), memory);
     }
     assert_int_equal(orders, 120);
-    /* mapped without a handle, an import holds no descriptor; a new handle can be exported on */
+    /* an import mapped without a handle can get a new one and be exported again; its file takes one
+     * descriptor */
     hdcu_memhandle h = import_it(descriptor);
     int on;
     reserve_at(FREE_AT);
     OK(d->cuMemMap(FREE_AT, BYTES, 0, h, 0));
     assert_int_equal(descriptors(), open + 1);
     OK(d->cuMemRelease(h));
-    assert_int_equal(descriptors(), open);
+    assert_int_equal(descriptors(), open + 1);
     h = import_it(descriptor);
     OK(d->cuMemExportToShareableHandle(&on, h, 1, 0));
     assert_int_equal(descriptors(), open + 2);
@@ -465,7 +472,7 @@ static void nothing_stays_behind(void **state)
     assert_int_equal(descriptors(), open);
     assert_int_equal(mappings(), 0);
     leave_device(1);
-    use_device(0); /* the owner's number: never charged, nothing given back */
+    use_device(0); /* the owner's number: never charged, so nothing to give back */
     assert_int_equal(free_memory(), memory);
     leave_device(0);
     hdi_driver_close(d);
@@ -480,7 +487,7 @@ static void imports_outlive_contexts_but_the_last(void **state)
     role_process p = start_maker(SETTINGS, 0, &descriptor);
     open_host(SETTINGS);
     size_t open = descriptors();
-    use_device(0); /* the owner's number, but not the owner */
+    use_device(0); /* the owner's number, but another context */
     size_t memory = free_memory();
     hdcu_context c1 = use_device(1);
     hdcu_memhandle h = import_it(descriptor);
@@ -489,19 +496,20 @@ static void imports_outlive_contexts_but_the_last(void **state)
     OK(give_access(FREE_AT, BYTES, 1));
     hdcu_deviceptr own = map_new(0, BYTES);
     OK(d->cuDevicePrimaryCtxRelease(0));
-    assert_int_equal(d->cuMemUnmap(own, BYTES), HDCU_ERROR_INVALID_VALUE); /* went with its context */
+    /* ended with its context */
+    assert_int_equal(d->cuMemUnmap(own, BYTES), HDCU_ERROR_INVALID_VALUE);
     assert_int_equal(count_words(FREE_AT, FROM_MAKER), N_WORDS);
     OK(d->cuMemExportToShareableHandle(&on, h, 1, 0));
     close(on);
     use_device(0);
     assert_int_equal(free_memory(), memory);
     OK(d->cuCtxSetCurrent(c1));
-    leave_device(1); /* its user ends, the process has another context */
+    leave_device(1); /* its user ends, but another context remains */
     assert_int_equal(mappings(), 1);
     use_device(1);
     assert_int_equal(count_words(FREE_AT, FROM_MAKER), N_WORDS);
     leave_device(1);
-    OK(d->cuDevicePrimaryCtxRelease(0)); /* the last one */
+    OK(d->cuDevicePrimaryCtxRelease(0)); /* the last context */
     assert_int_equal(mappings(), 0);
     assert_int_equal(descriptors(), open);
     assert_int_equal(d->cuMemRelease(h), HDCU_ERROR_INVALID_VALUE);
@@ -531,7 +539,7 @@ static void registered_memory_is_shared_at_its_address(void **state)
     assert_int_equal(ask(&p, (role_message){.kind = PIN, .a = FREE_AT}, file, NULL).a, FREE_AT);
     close(file);
     ask(&p, (role_message){.kind = FILL, .a = FREE_AT, .b = FROM_MAKER}, -1, NULL);
-    assert_int_equal(words[0], FROM_MAKER); /* on the processor, and on a device */
+    assert_int_equal(words[0], FROM_MAKER); /* by the processor, and on a device */
     assert_int_equal(count_words(FREE_AT, FROM_MAKER), N_WORDS);
     hdcu_module module = load_kernels();
     OK(launch_add(kernel_of(module, "add"), NULL, FREE_AT, 1, 100));
@@ -540,7 +548,7 @@ static void registered_memory_is_shared_at_its_address(void **state)
     assert_int_equal(words[99], FROM_MAKER + 1);
     assert_int_equal(words[100], FROM_MAKER);
     OK(d->cuMemHostUnregister(words));
-    assert_int_equal(words[99], FROM_MAKER + 1); /* the mapping is the application's */
+    assert_int_equal(words[99], FROM_MAKER + 1); /* the mapping still belongs to the application */
     munmap(words, BYTES);
     leave_device(1);
     hdi_driver_close(d);

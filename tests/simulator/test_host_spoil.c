@@ -1,6 +1,6 @@
-/* test_host_spoil.c - peers that do not deliver, on purpose, and the limit of eight peers.
+/* test_host_spoil.c - peers that lose writes on purpose, and the limit of eight peers.
  *
- * Promise: Each fault of a link that a setting asks for happens, and only between the devices named.
+ * Promise: Faults of links happen exactly as a setting asks, and only between the devices named.
  * Threads: the main one and the host provider's own; one case forks.
  */
 #include "host_support.h"
@@ -8,8 +8,9 @@
 #define BYTES ((size_t)2 << 20)
 
 static hdcu_context contexts[2];
-static hdcu_deviceptr own, other; /* of device 0, and of device 1 with access for device 0, too */
-static hdcu_stream stream;        /* of device 0, which is current */
+/* memory of device 0, and memory of device 1 that device 0 may access */
+static hdcu_deviceptr own, other;
+static hdcu_stream stream; /* stream of device 0, whose context is current */
 static hdcu_module module;
 
 static void allow(hdcu_deviceptr p, int device)
@@ -88,7 +89,7 @@ static void the_option_is_checked(void **state)
         begin(good[i]);
         end();
     }
-    /* they are settings like the others: the same for all users of the host devices at a time */
+    /* like other settings, they are the same for all concurrent users of the host devices */
     begin("0>1:slow");
     const hdi_driver *unused;
     assert_int_equal(open_with("host_devices=3 host_memory=16M host_corrupt=0>2:slow", &unused), HD_ERROR_OPTION);
@@ -101,7 +102,7 @@ static void writes_are_lost_one_way(void **state)
     (void)state;
     static const struct {
         const char *option;
-        uint32_t after_copy, after_add; /* of other[0] */
+        uint32_t after_copy, after_add; /* expected words in other[0] */
     } kinds[] = {
         {"", 5, 8},           {"0>1", 7, 7},         {"0>1:lost", 7, 7}, {"0>1:copies", 7, 10},
         {"0>1:stores", 5, 5}, {"0>1:atomics", 5, 5}, {"1>0 2>1", 5, 8},
@@ -113,13 +114,13 @@ static void writes_are_lost_one_way(void **state)
         OK(add(other, 3));
         assert_int_equal(words(other)[0], kinds[i].after_add);
         assert_int_equal(words(other)[1], 8);
-        /* its own memory is right, also what it gets from there */
+        /* its own memory is right, also after reads from there */
         OK(add(own, 100));
         assert_int_equal(words(own)[0], 105);
         words(other)[0] = 77;
         OK(copy(own, other, stream));
         assert_int_equal(words(own)[0], 77);
-        /* and so is what the owner does */
+        /* writes of the owner are right, too */
         hdcu_stream owners;
         OK(d->cuCtxSetCurrent(contexts[1]));
         OK(d->cuStreamCreate(&owners, HDCU_STREAM_NON_BLOCKING));
@@ -170,7 +171,7 @@ static void writers_may_fault(void **state)
     }
 }
 
-/* Until their device is given up. */
+/* Writers hang until their device is given up. */
 static void writers_may_hang(void **state)
 {
     (void)state;
@@ -183,7 +184,7 @@ static void writers_may_hang(void **state)
         } else {
             OK(d->cuMemcpyDtoDAsync(other, own, 4, stream));
         }
-        /* others go on */
+        /* other streams continue */
         OK(d->cuMemsetD32Async(own, 4, 1, second));
         OK(d->cuStreamSynchronize(second));
         assert_int_equal(d->cuStreamQuery(stream), HDCU_ERROR_NOT_READY);
@@ -208,7 +209,7 @@ static void processes_may_crash(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-/* Memory of eight others, by mappings and by contexts together. */
+/* Memory of eight other devices, counting mappings and contexts together. */
 static void eight_peers_are_the_limit(void **state)
 {
     (void)state;
@@ -231,12 +232,13 @@ static void eight_peers_are_the_limit(void **state)
     unsigned long long flags = 9;
     OK(d->cuMemGetAccess(&flags, &access.location, p[9]));
     assert_int_equal(flags, HDCU_MEM_ACCESS_NONE);
-    /* more of those there are already, and of its own, is no matter; nor are others */
+    /* more memory of the same peers, or of its own, is allowed; other devices may get access,
+     * too */
     OK(d->cuMemSetAccess(p[5], BYTES, &access, 1));
     OK(d->cuMemSetAccess(p[0], BYTES, &access, 1));
     const hdcu_mem_access_desc ninth = {{HDCU_MEM_LOCATION_TYPE_DEVICE, 9}, HDCU_MEM_ACCESS_READWRITE};
     OK(d->cuMemSetAccess(p[0], BYTES, &ninth, 1));
-    /* one less */
+    /* one peer less makes room */
     OK(d->cuMemSetAccess(p[1], BYTES, &none, 1));
     OK(d->cuMemSetAccess(p[9], BYTES, &access, 1));
     assert_int_equal(d->cuMemSetAccess(p[10], BYTES, &access, 1), HDCU_ERROR_TOO_MANY_PEERS);
@@ -251,7 +253,7 @@ static void eight_peers_are_the_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_may_crash), /* first: forks */
+        cmocka_unit_test(processes_may_crash), /* must be the first, since it forks */
         cmocka_unit_test(the_option_is_checked),
         cmocka_unit_test(writes_are_lost_one_way),
         cmocka_unit_test(fills_are_lost),

@@ -1,8 +1,9 @@
-/* test_host_stream.c - streams and events of the host provider: order, overlap, the NULL stream, kernels, host
- * functions, life.
+/* test_host_stream.c - streams and events of the host provider: order, overlap, the NULL stream,
+ * kernels, host functions, life.
  *
  * Promise: Work in one stream of a host device runs in order, and events order streams.
- * Threads: the main one, several with streams of their own in one case, and the host provider's own.
+ * Threads: the main one, several with streams of their own in one case, and the host provider's
+ * own.
  */
 #include "host_support.h"
 #include <link.h>
@@ -81,7 +82,7 @@ static void streams_overlap_and_events_order_them(void **state)
     OK(d->cuStreamCreate(&other, HDCU_STREAM_NON_BLOCKING));
     OK(d->cuCtxSetCurrent(c0));
     hdcu_deviceptr p = map_new(0, GRANULE);
-    OK(d->cuEventQuery(e)); /* never recorded: done */
+    OK(d->cuEventQuery(e)); /* never recorded, so done */
     OK(d->cuLaunchHostFunc(a, gate_wait, &g));
     OK(d->cuMemsetD32Async(p, 5, 1, a));
     OK(d->cuEventRecord(e, a));
@@ -92,12 +93,12 @@ static void streams_overlap_and_events_order_them(void **state)
     gate_await_entered(&g);
     assert_int_equal(d->cuEventQuery(e), HDCU_ERROR_NOT_READY);
     assert_int_equal(d->cuStreamQuery(b), HDCU_ERROR_NOT_READY);
-    /* an independent stream is not held up */
+    /* an independent stream is not delayed */
     hdcu_stream free_stream;
     OK(d->cuStreamCreate(&free_stream, HDCU_STREAM_NON_BLOCKING));
     OK(d->cuMemsetD32Async(p + 256, 9, 1, free_stream));
     OK(d->cuStreamSynchronize(free_stream));
-    /* recording again does not move waits that were made before */
+    /* recording again does not change earlier waits */
     OK(d->cuEventRecord(e, free_stream));
     OK(d->cuEventSynchronize(e));
     assert_int_equal(d->cuStreamQuery(b), HDCU_ERROR_NOT_READY);
@@ -207,7 +208,7 @@ static void destroyed_streams_finish_their_work(void **state)
         OK(d->cuEventSynchronize(e));
         OK(d->cuEventDestroy(e));
     }
-    /* a module may go while its launches are queued */
+    /* a module may be unloaded while its launches are queued */
     hdcu_stream s;
     gate g = {0};
     OK(d->cuStreamCreate(&s, HDCU_STREAM_NON_BLOCKING));
@@ -287,7 +288,7 @@ static void pageable_sources_may_be_reused(void **state)
     OK(d->cuMemcpyHtoDAsync(p, &word, 4, s));
     word = 5;
     atomic_store(&g.open, 1);
-    OK(d->cuMemcpyDtoHAsync(&word, p, 4, s)); /* pageable: done on return */
+    OK(d->cuMemcpyDtoHAsync(&word, p, 4, s)); /* pageable memory: done on return */
     assert_int_equal(word, 4);
     leave_device(0);
     hdi_driver_close(d);
@@ -389,7 +390,7 @@ static void releasing_a_busy_context_drops_its_work(void **state)
     atomic_store(&g.open, 1);
     leave_device(0);
     OK(d->cuCtxSetCurrent(c1));
-    OK(d->cuStreamSynchronize(other)); /* not held up by what is gone */
+    OK(d->cuStreamSynchronize(other)); /* ended streams do not delay it */
     leave_device(1);
     hdi_driver_close(d);
 }
@@ -404,7 +405,8 @@ static int find_module(struct dl_phdr_info *info, size_t size, void *path)
     return 1;
 }
 
-/* A debugger, or a profiler, finds the code of kernels by the list of loaded objects, also from another process. */
+/* A debugger or profiler finds the code of kernels in the list of loaded objects, also from another
+ * process. */
 static void another_process_can_open_the_code_of_kernels(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_report.c - figures about memory as text and JSON, the grouping of holders, and pages of other processes that hold anything at all.
+/* test_report.c - figures about memory as text and JSON, the grouping of holders, and pages of
+ * other processes with any content.
  *
  * Promise: Reports are valid text and JSON, and a damaged page of another process is refused.
  *
@@ -11,7 +12,9 @@
 #include <heddle.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include "buffer/buffer.h"
 #include "stats/page.h"
@@ -72,6 +75,15 @@ static void amounts_are_short(void **state)
     }
     assert_string_equal(hdi_date_text(0, text), "1970-01-01T00:00:00Z");
     assert_string_equal(hdi_date_text(INT64_MAX, text), "unknown");
+    assert_string_equal(hdi_date_text(INT64_C(253402300799), text), "9999-12-31T23:59:59Z");
+    for (int64_t seconds = 0; seconds < INT64_C(253402300799); seconds += 86400 * 13 - 7) {
+        char expected[64];
+        time_t t = (time_t)seconds;
+        struct tm parts;
+        assert_non_null(gmtime_r(&t, &parts));
+        strftime(expected, sizeof expected, "%Y-%m-%dT%H:%M:%SZ", &parts);
+        assert_string_equal(hdi_date_text(seconds, text), expected);
+    }
 }
 
 /* ---- printing ---- */
@@ -85,7 +97,7 @@ static char *written(const hdi_report *r, const hdi_leaks *leaks, hd_report_form
     return text;
 }
 
-/* A report whose every number is its own. */
+/* Makes a report in which all numbers differ. */
 static hdi_report *make_report(void)
 {
     hdi_report *r = calloc(1, sizeof *r);
@@ -167,7 +179,7 @@ static void text_says_what_there_is(void **state)
     text = written(r, &none, HD_REPORT_TEXT);
     assert_contains(text, "leaks       none");
     free(text);
-    /* a device with nothing on it is two lines */
+    /* an unused device takes two lines */
     memset(&r->devices[0].stats, 0, sizeof r->devices[0].stats);
     r->devices[0].n_lanes = r->devices[0].n_holders = 0;
     r->n_devices = 1;
@@ -185,7 +197,8 @@ static void nothing_that_a_terminal_obeys_is_printed(void **state)
     hdi_report *r = make_report();
     strcpy(r->program, "a\x1b[2Jb\nc");
     strcpy(r->devices[0].holders[0].label, "\xc2\x9b"
-                                           "31m\r\xc3\xa9"); /* a control character of two bytes, then a letter */
+                                           /* a control character of two bytes, then a letter */
+                                           "31m\r\xc3\xa9");
     strcpy(r->devices[0].name, "\x07\x7f");
     r->n_findings = r->findings = 1;
     strcpy(r->finding[0].text, "line\nbreak");
@@ -233,7 +246,7 @@ static void call_sites_have_names(void **state)
     assert_string_equal(site, "unknown");
     hdi_site_text((const void *)(uintptr_t)0x1000, site);
     assert_string_equal(site, "0x1000");
-    hdi_site_text((const char *)(uintptr_t)strtol + 3, site); /* of a library with the names of its functions */
+    hdi_site_text((const char *)(uintptr_t)strtol + 3, site); /* in a library with symbols */
     assert_contains(site, "strtol");
     assert_contains(site, "+0x3");
     hdi_site_text((const char *)(uintptr_t)make_report + 5, site);
@@ -268,7 +281,7 @@ static void the_line_of_holders_has_the_largest(void **state)
               "3 others 12 KiB in 6");
     hdi_report_holders(rt, 1, line, sizeof line);
     assert_string_equal(line, "; holders: 'elsewhere' 4 KiB in 1");
-    /* what does not fit is left out as a whole */
+    /* an entry that does not fit is left out as a whole */
     hdi_report_holders(rt, 0, line, 51);
     assert_string_equal(line, "; holders: 'l7' 16 KiB in 2, 'l6' 14 KiB in 2");
     hdi_report_holders(rt, 0, line, 1);
@@ -276,7 +289,8 @@ static void the_line_of_holders_has_the_largest(void **state)
     hd_close(rt);
 }
 
-static _Thread_local int walks; /* of this thread: the maintenance thread walks, too, whenever a page is published */
+/* of this thread, since the maintenance thread walks, too, whenever it publishes a page */
+static _Thread_local int walks;
 
 void __real_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
 void __wrap_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
@@ -286,7 +300,7 @@ void __wrap_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct
     __real_hdi_buffers_each(rt, visit, context);
 }
 
-/* A few buffers are looked at each time, very many only now and then. */
+/* Few buffers are visited each time, very many only now and then. */
 static void very_many_are_not_walked_each_time(void **state)
 {
     (void)state;
@@ -306,7 +320,7 @@ static void very_many_are_not_walked_each_time(void **state)
         hdi_report_holders(rt, 0, line, sizeof line);
         assert_contains(line, "'more' 4.8 MiB in 20000, 'first' 1 KiB in 1");
     }
-    assert_true(walks < 100); /* a machine that stands still for 50 walks makes one more */
+    assert_true(walks < 100); /* a pause of the machine as long as 50 walks adds one walk */
     hd_close(rt);
 }
 
@@ -339,7 +353,7 @@ static void leaks_are_told_apart_by_call_site(void **state)
 
 /* ---- pages ---- */
 
-/* How many reports this process has, as others see it. */
+/* Counts this process's reports, as others see them. */
 static int count_pages(void)
 {
     size_t needed = 0;
@@ -384,7 +398,7 @@ static void fill_page(hdi_page *page)
     page->bytes = sizeof *page;
     atomic_store(&page->published, 2);
     page->reports[0] = *r;
-    memset(&page->reports[1], 0xff, sizeof page->reports[1]); /* being written */
+    memset(&page->reports[1], 0xff, sizeof page->reports[1]); /* still being written */
     free(r);
 }
 
@@ -393,7 +407,7 @@ static void pages_with_anything_wrong_are_passed_over(void **state)
     (void)state;
     int file;
     hdi_page *page = make_page(&file, sizeof *page);
-    assert_int_equal(count_pages(), 0); /* zeros */
+    assert_int_equal(count_pages(), 0); /* all zeros */
     fill_page(page);
     assert_int_equal(count_pages(), 1);
 
@@ -427,7 +441,7 @@ static void pages_with_anything_wrong_are_passed_over(void **state)
 #undef WRONG
     fill_page(page);
     assert_int_equal(count_pages(), 1);
-    /* the same file a second time is the same runtime */
+    /* the same file twice is the same runtime */
     int again = dup(file);
     assert_int_equal(count_pages(), 1);
     close(again);
@@ -438,7 +452,7 @@ static void pages_with_anything_wrong_are_passed_over(void **state)
     drop_page(page, file);
 }
 
-/* Whatever a page holds, reading it ends well. */
+/* Reading any page ends well. */
 static void garbage_is_survived(void **state)
 {
     (void)state;
@@ -452,12 +466,12 @@ static void garbage_is_survived(void **state)
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            /* mostly where there are numbers, also far behind */
+            /* mostly in the first numbers, at times far behind */
             size_t reach = i % 2 ? sizeof page->reports[0] : 4000;
             bytes[random % reach] = (unsigned char)(random >> 40);
         }
         page->reports[0].pid = getpid();
-        if (round % 2) { /* such as pass the checks */
+        if (round % 2) { /* so that they pass the checks */
             page->reports[0].n_devices %= HDI_DEVICES_MAX + 2;
             page->reports[0].n_findings %= HDI_REPORT_FINDINGS + 1;
             page->reports[0].n_claims %= HDI_REPORT_CLAIMS + 1;
@@ -489,13 +503,13 @@ static void a_published_page_is_sane(void **state)
     assert_int_equal(count_pages(), 0);
 }
 
-/* A reader never sees one half of one report and one half of another. */
+/* A reader never sees halves of two different reports. */
 typedef struct publisher {
     hdi_page *page;
     _Atomic bool stop;
 } publisher;
 
-/* The first and the last figure of every device. */
+/* Sets the first and the last figure of every device. */
 static void set_figures(hdi_report *r, uint64_t n)
 {
     for (uint32_t i = 0; i < r->n_devices; i++) {
@@ -510,7 +524,7 @@ static void *publish_all_the_time(void *context)
     for (uint64_t n = 3; !atomic_load(&p->stop); n++) {
         set_figures(&p->page->reports[n % 2], n);
         atomic_store_explicit(&p->page->published, n, memory_order_release);
-        usleep(200); /* a program publishes some times a second */
+        usleep(200); /* a program publishes a few times per second */
     }
     return NULL;
 }
@@ -533,7 +547,7 @@ static void reports_are_never_torn(void **state)
         size_t needed = 0;
         hd_status status = hd_memory_report_of(getpid(), HD_REPORT_JSON, json, 1 << 20, &needed);
         if (status == HD_ERROR_NOT_FOUND) {
-            continue; /* it gave up, since each look came too late */
+            continue; /* it gave up, because each look came too late */
         }
         assert_ok(status);
         int64_t n = json_integer_at(json, "programs.0.devices.0.limit_bytes");

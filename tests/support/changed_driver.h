@@ -1,5 +1,5 @@
-/* changed_driver.h - the host provider's table with some calls replaced, for a test that is linked with --wrap=hdi_driver_host. It defines
- * change_table, and the wrapper, which calls give_changed.
+/* changed_driver.h - the host provider's table with some calls replaced, for a test linked with
+ * --wrap=hdi_driver_host. The test defines change_table and the wrapper, which calls give_changed.
  *
  * Threads: any. The table is made once.
  */
@@ -11,7 +11,7 @@
 
 static const hdi_driver *real; /* the provider's own table */
 
-/* Puts the test's calls into the table that the library gets. */
+/* Replaces calls in the table that the library gets. */
 static void change_table(hdi_driver *table);
 
 static hdi_driver changed;

@@ -1,6 +1,8 @@
-/* check.h - what every cmocka test includes first: the headers in the order cmocka needs, and asserts for statuses.
+/* check.h - the first include of every cmocka test: the headers in the order that cmocka needs, and
+ * asserts for statuses.
  *
- * A test program's main is: return cmocka_run_group_tests(tests, NULL, NULL);  or test_skip("why") where it does not apply.
+ * A test's main is: return cmocka_run_group_tests(tests, NULL, NULL);  or test_skip("why") if it
+ * does not apply.
  */
 #ifndef TEST_SUPPORT_CHECK_H
 #define TEST_SUPPORT_CHECK_H
@@ -16,19 +18,20 @@
 #include <cmocka.h>
 
 #include <heddle/status.h>
+#include "support/without.h"
 
-#define TEST_SKIPPED 77 /* the exit status of a program whose tests do not apply here */
+#define TEST_SKIPPED 77 /* exit status if a program's tests do not apply here */
 
-/* The expression, of type hd_status, must be HD_OK; prints the library's message when it is not. */
+/* The expression, of type hd_status, must be HD_OK; otherwise prints the library's message. */
 #define assert_ok(expression) check_status_((expression), HD_OK, #expression, __FILE__, __LINE__)
 
-/* The expression must be this failure. */
+/* The expression must return this failure. */
 #define assert_status(expression, expected) check_status_((expression), (expected), #expression, __FILE__, __LINE__)
 
 /* The calling thread's last message must contain the text. */
 #define assert_message_has(text) check_contains_(hd_message(), (text), __FILE__, __LINE__)
 
-/* A string must contain another. */
+/* One string must contain the other. */
 #define assert_contains(string, text) check_contains_((string), (text), __FILE__, __LINE__)
 
 static inline void check_status_(hd_status got, hd_status expected, const char *expression, const char *file, int line)
@@ -50,7 +53,7 @@ static inline void check_contains_(const char *string, const char *text, const c
     _fail(file, line);
 }
 
-/* Prints why the program's tests do not apply here, and returns what its main must return. */
+/* Prints why the program's tests do not apply here. Returns the exit status for main. */
 static inline int test_skip(const char *why)
 {
     printf("skipped: %s\n", why);

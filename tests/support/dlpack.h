@@ -1,6 +1,7 @@
-/* dlpack.h - the structures of DLPack, as a program that includes DLPack's own header has them: with its names of what tests use.
+/* dlpack.h - the DLPack structures that tests use, with the names of DLPack's own header.
  *
- * tests/dlpack compares the library's own declarations with that header. This one is for tests that run where it is not installed.
+ * tests/dlpack compares the library's declarations with that header. This file serves tests on
+ * machines without it.
  * Threads: any. Locks: none.
  */
 #ifndef TESTS_SUPPORT_DLPACK_H

@@ -1,6 +1,7 @@
-/* json.h - a strict reader of JSON for tests: whether a text is one document, and what stands at a place of it.
+/* json.h - a strict JSON reader for tests: checks that a text is one document, and reads values at
+ * paths.
  *
- * A place is a path such as "devices.0.live_bytes". Threads: any. Locks: none. Nothing is allocated.
+ * A path looks like "devices.0.live_bytes". Threads: any. Locks: none. Allocates nothing.
  */
 #ifndef TEST_SUPPORT_JSON_H
 #define TEST_SUPPORT_JSON_H
@@ -15,10 +16,11 @@
 
 #define JSON_UNUSED __attribute__((unused))
 
-/* Each moves *at behind what it is named for; false: there is no such thing. */
+/* Each function moves *at past the thing in its name, or returns false if there is none. */
 static bool json_value(const char **at, int depth);
 
-/* A loop: with strict_string_checks the address sanitizer looks for the end of the whole text in each strspn. */
+/* A loop instead of strspn: with strict_string_checks the address sanitizer scans the whole text in
+ * each strspn. */
 static void json_space(const char **at)
 {
     while (**at == ' ' || **at == '\t' || **at == '\n' || **at == '\r') {
@@ -103,7 +105,7 @@ static bool json_word(const char **at, const char *word)
     return same;
 }
 
-/* What is between the brackets of an object or array, and the closing one. */
+/* Reads the elements of an object or array, and the closing bracket. */
 static bool json_elements(const char **at, bool object, int depth)
 {
     char close = object ? '}' : ']';
@@ -162,7 +164,7 @@ static bool json_value(const char **at, int depth)
     }
 }
 
-/* The text is one document, and nothing else. */
+/* True if the text is one document and nothing else. */
 JSON_UNUSED static bool json_is_document(const char *text)
 {
     const char *at = text;
@@ -173,7 +175,8 @@ JSON_UNUSED static bool json_is_document(const char *text)
     return *at == 0;
 }
 
-/* The value that a step of a path leads to in the object or array at `at`; NULL: there is none. */
+/* Returns the value that one step of a path leads to, in the object or array at `at`; NULL if there
+ * is none. */
 static const char *json_step(const char *at, const char *name, size_t length)
 {
     json_space(&at);
@@ -211,7 +214,7 @@ static const char *json_step(const char *at, const char *name, size_t length)
     }
 }
 
-/* Where the value at a path of a document begins; NULL: there is none. */
+/* Returns the start of the value at a path of a document; NULL if there is none. */
 JSON_UNUSED static const char *json_at(const char *text, const char *path)
 {
     const char *at = text;
@@ -223,14 +226,15 @@ JSON_UNUSED static const char *json_at(const char *text, const char *path)
     return at;
 }
 
-/* The whole number there; -1 where there is none. */
+/* Returns the whole number at the path; -1 if there is none. */
 JSON_UNUSED static int64_t json_integer_at(const char *text, const char *path)
 {
     const char *at = json_at(text, path);
     return at != NULL && (*at == '-' || (*at >= '0' && *at <= '9')) ? strtoll(at, NULL, 10) : -1;
 }
 
-/* Whether the text there is `expected`, which has nothing to escape; NULL: it is null. */
+/* True if the string at the path is `expected`, which needs no escapes, or null if `expected` is
+ * NULL. */
 JSON_UNUSED static bool json_text_is(const char *text, const char *path, const char *expected)
 {
     const char *at = json_at(text, path);
@@ -244,7 +248,7 @@ JSON_UNUSED static bool json_text_is(const char *text, const char *path, const c
     return at[0] == '"' && strncmp(at + 1, expected, n) == 0 && at[n + 1] == '"';
 }
 
-/* How many elements the array there has; -1: there is none. */
+/* Returns the number of elements of the array at the path; -1 if there is none. */
 JSON_UNUSED static int json_count_at(const char *text, const char *path)
 {
     const char *at = json_at(text, path);

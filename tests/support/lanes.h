@@ -1,4 +1,5 @@
-/* lanes.h - a thread's default lane and the end of a lane as values, for tests in which neither can fail, or NULL is enough.
+/* lanes.h - returns a thread's default lane or the end of a lane as values, for tests in which they
+ * cannot fail or NULL is enough.
  *
  * Threads: any. Locks: none.
  */
@@ -8,14 +9,14 @@
 #include <heddle.h>
 #include <stdio.h>
 
-/* NULL on failure, with hd_message. */
+/* Returns NULL on failure, with hd_message. */
 static inline hd_lane *conf_default_lane(hd_runtime *runtime, int device)
 {
     hd_lane *lane = NULL;
     return hd_lane_get_default(runtime, device, &lane) ? NULL : lane;
 }
 
-/* Everything submitted so far. A zeroed ticket on failure. */
+/* Returns a ticket for everything submitted so far, zeroed on failure. */
 static inline hd_ticket conf_lane_ticket(hd_lane *lane)
 {
     hd_ticket ticket = {NULL, 0};
@@ -23,7 +24,7 @@ static inline hd_ticket conf_lane_ticket(hd_lane *lane)
     return ticket;
 }
 
-/* hd_matmul_get_info as texts; `why` may be NULL. */
+/* Copies the texts of hd_matmul_get_info; `why` may be NULL. */
 static inline hd_status conf_matmul_library(hd_lane *lane, char *name, size_t name_bytes, char *why, size_t why_bytes)
 {
     hd_matmul_info info = {.size = sizeof info};

@@ -1,4 +1,5 @@
-/* same.h - compares declarations of ours with those of another header, at compile time: numbers, layouts of structures, members.
+/* same.h - compares our declarations with those of another header, at compile time: numbers,
+ * layouts of structures, members.
  *
  * Threads: none. Locks: none.
  */

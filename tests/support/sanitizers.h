@@ -1,6 +1,7 @@
-/* sanitizers.h - which sanitizer the tests are compiled with: TEST_TSAN and TEST_ASAN are 1 or 0, for GCC and clang alike.
+/* sanitizers.h - the sanitizer of the test build: TEST_TSAN and TEST_ASAN are 1 or 0, for GCC and
+ * clang alike.
  *
- * Only macros.
+ * Contains only macros.
  */
 #ifndef TEST_SUPPORT_SANITIZERS_H
 #define TEST_SUPPORT_SANITIZERS_H

@@ -25,7 +25,7 @@ enum { WORDS = 20000, BYTES = WORDS * 4, ROWS = 100, COLUMNS = 200, LABELS = 8, 
 static float in[WORDS], out[WORDS];
 static uint32_t filled[WORDS];
 
-/* Of one run. */
+/* State of one run. */
 static struct {
     hd_lane *lanes[SCENARIO_DEVICES], *extra;
     hd_buffer *near, *far, *pinned, *unified, *kept;
@@ -33,7 +33,7 @@ static struct {
     bool near_good, kept_good, has_workers;
 } t;
 
-/* ---- noting ---- */
+/* ---- recording mistakes ---- */
 
 void scenario_wrong(scenario *s, const char *format, ...)
 {
@@ -50,7 +50,7 @@ void scenario_wrong(scenario *s, const char *format, ...)
     s->wrong++;
 }
 
-/* Statuses that mean a mistake of the program, when it was the system that failed. */
+/* True unless the status means a mistake of the program; only the system failed here. */
 static bool can_be_meant(const scenario *s, hd_status status)
 {
     switch (status) {
@@ -69,7 +69,7 @@ static bool can_be_meant(const scenario *s, hd_status status)
     }
 }
 
-/* True for success. */
+/* Returns true for success. */
 static bool step(scenario *s, hd_status status, const char *call)
 {
     if (status == HD_OK) {
@@ -96,7 +96,7 @@ static void same(scenario *s, const void *expected, size_t bytes, const char *wh
     memset(out, 0, sizeof out);
 }
 
-/* After a failure a lane refuses work until then. */
+/* Clears failed lanes, which otherwise refuse work. */
 static void tidy_lanes(scenario *s)
 {
     for (int i = 0; i < SCENARIO_DEVICES; i++) {
@@ -198,7 +198,7 @@ static void launch(scenario *s)
     for (uint32_t left = LAUNCHES; left > 0 && good; left--) {
         const hd_arg arguments[] = {hd_out(t.far), hd_u64(WORDS), hd_u32(filled[0] + left - 1)};
         good = STEP(hd_launch(t.lanes[1], fill, grid, block, 0, arguments, 3, &ticket));
-        if (left == LAUNCHES) { /* those behind it are known to end, and go in chains */
+        if (left == LAUNCHES) { /* the later ones then count as short, and go in chains */
             good = good && STEP(hd_wait(ticket, HD_FOREVER));
         }
     }
@@ -226,7 +226,7 @@ static void use_unified(scenario *s)
     }
 }
 
-/* Transposed on its way to another device. */
+/* Transposes a tensor on its way to another device. */
 static void transpose(scenario *s, const hd_tensor *x, const hd_tensor *y)
 {
     static float expected[ROWS * COLUMNS];
@@ -293,7 +293,7 @@ static void use_boxes(scenario *s)
     }
 }
 
-/* What is asked now and then, and blocks that come and go. */
+/* Rare requests, and short-lived blocks. */
 static void ask(scenario *s)
 {
     char report[256];
@@ -303,7 +303,7 @@ static void ask(scenario *s)
     hd_device_info info = {.size = sizeof info};
     STEP(hd_memory_report(s->runtime, HD_REPORT_JSON, report, sizeof report, &needed));
     hd_status status = hd_memory_report_of(getpid(), HD_REPORT_TEXT, report, sizeof report, &needed);
-    if (status != HD_ERROR_NOT_FOUND) { /* there was no memory for what others look at */
+    if (status != HD_ERROR_NOT_FOUND) { /* no memory for the page that others read */
         step(s, status, "hd_memory_report_of");
     }
     STEP(hd_memory_get_stats(s->runtime, 0, &stats));
@@ -362,7 +362,7 @@ void scenario_restart(scenario *s)
         s->lost = s->lost || (known && info.lost);
         bool can_restart = known && info.lost && t.has_workers;
         if (can_restart && !STEP(hd_device_restart(s->runtime, i))) {
-            STEP(hd_device_restart(s->runtime, i)); /* what failed once need not fail again */
+            STEP(hd_device_restart(s->runtime, i)); /* a single failure may not repeat */
         }
     }
     hd_device_loss loss = {.size = sizeof loss};
@@ -439,9 +439,9 @@ scenario_choice scenario_choose(int one_in)
     return (scenario_choice){only > 0 ? only : 1, asked != NULL ? 1 : one_in, only > 0};
 }
 
-/* ---- what a process has ---- */
+/* ---- resources of a process ---- */
 
-/* Whether the thread is one that the host provider keeps for the next launch. */
+/* True for a thread that the host provider keeps for the next launch. */
 static bool is_kept(const char *thread)
 {
     char path[320], name[16] = "";
@@ -452,7 +452,7 @@ static bool is_kept(const char *thread)
     return read_it && strcmp(name, "heddle-host\n") == 0;
 }
 
-/* Entries of a folder of /proc, without memory for it. */
+/* Counts the entries of a folder of /proc, without allocating. */
 static int count_entries(const char *path)
 {
     char bytes[2048];

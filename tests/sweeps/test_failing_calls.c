@@ -1,19 +1,21 @@
-/* test_failing_calls.c - the Nth call for memory, a mapping, a descriptor, a thread or a process fails: once, or from then on for good. That is
- * tried for every N of a program that uses most of the library.
+/* test_failing_calls.c - the Nth call for memory, a mapping, a descriptor, a thread or a process
+ * fails: once, or from then on for good. The test tries every N of a program that uses most of the
+ * library.
  *
- * Promise: Whichever system call fails, the program ends in order, reads are right, and nothing is left over.
+ * Promise: Whichever system call fails, the program ends in order, reads right, leaves nothing.
  * Tier: stress.
  *
- * Threads: the main one starts a process for each N, which runs the scenario. Any thread there, or in its workers, makes the calls
- * (worker/failing.c). Locks: none.
+ * Threads: the main one starts a process for each N, which runs the scenario. Any thread there, or
+ * in its workers, makes the calls (worker/failing.c). Locks: none.
  * Always: each run ends in order.
  *   - Calls succeed, or fail with a message.
  *   - Bytes that were read are right.
- *   - Nothing is left open, running or allocated (the address sanitizer looks for the latter).
- *   - When the want is over, everything works.
+ *   - Nothing is left open, running or allocated (the address sanitizer checks allocations).
+ *   - Everything works once calls succeed again.
  *
- * Every N is tried with HEDDLE_TEST_SWEEP=all, else one in some. HEDDLE_TEST_SWEEP=N tries only that one, and shows where the call was
- * made. An argument chooses the case, such as memory_process_good.
+ * The test tries every N with HEDDLE_TEST_SWEEP=all, otherwise one in some. HEDDLE_TEST_SWEEP=N
+ * tries only that one, and shows where the call was made. An argument chooses the case, such as
+ * memory_process.
  */
 #include "support/check.h"
 
@@ -24,19 +26,19 @@
 
 /* ---- one run ---- */
 
-static bool shows; /* where the call that fails was made */
+static bool shows; /* prints where the failing call was made */
 
 typedef struct sweep {
     failing_kind k;
     bool good;      /* for good */
     bool in_worker; /* not in the application */
     const char *settings;
-    int one_in;       /* N that are tried, where not all are */
-    int least;        /* so many calls there are at least */
+    int one_in;       /* one N in so many is tried, unless all are */
+    int least;        /* the least number of calls */
     bool tests_peers; /* also in a process that tests pairs of devices */
 } sweep;
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static void run_scenario(const void *context)
 {
     const sweep *w = context;
@@ -49,7 +51,10 @@ static void run_scenario(const void *context)
     if (clean && s.failures > 0) {
         scenario_wrong(&s, "nothing fails, but: %s", hd_message());
     }
-    if (scenario_open(&s, w->settings)) { /* the want is over */
+    if (s.lost && w->k == FAILING_MEMORY && !w->good && strstr(w->settings, "placement=thread") != NULL) {
+        scenario_wrong(&s, "one allocation failed, and a device was lost");
+    }
+    if (scenario_open(&s, w->settings)) { /* calls succeed again */
         scenario_check_devices(&s);
         scenario_close(&s);
     } else {
@@ -59,7 +64,7 @@ static void run_scenario(const void *context)
     exit(s.wrong == 0 ? 0 : 1);
 }
 
-/* n 0: none fails. True: the run was in order. */
+/* Runs with failure number n; 0: none fails. Returns true if the run was right. */
 static bool run(int n, const sweep *w)
 {
     *failing = (failing_calls){.first = n, .for_good = w->good, .in_worker = w->in_worker, .shows = shows};
@@ -109,7 +114,7 @@ static void go_through(void **state)
 
 #define SLOW (TEST_ASAN ? 3 : 1)
 
-/* In the placement thread, in the application with workers, and in the workers. */
+/* With placement=thread, in the application with workers, and in the workers. */
 #define IN(name, kind_, in_worker_, settings_, one_in_, least_, tests_peers_)                                          \
     static sweep name = {kind_, false, in_worker_, settings_, one_in_, least_, tests_peers_};                          \
     static sweep name##_good = {kind_, true, in_worker_, settings_, one_in_, least_, tests_peers_};

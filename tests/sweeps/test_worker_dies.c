@@ -1,16 +1,19 @@
-/* test_worker_dies.c - a worker dies at its Nth driver call or message, for every N of a program that uses most of the library.
+/* test_worker_dies.c - a worker dies at its Nth driver call or message, for every N of a program
+ * that uses most of the library.
  *
- * Promise: Wherever a worker dies, it is a loss and nothing else, and a restart brings the device back.
+ * Promise: A worker's death anywhere is a loss, nothing else; a restart brings the device back.
  * Tier: stress.
  *
- * Threads: the main one starts a process for each N, which runs the scenario; its workers are tests/sweeps/worker/dying.c. Locks: none.
+ * Threads: the main one starts a process for each N, which runs the scenario; its workers are
+ * tests/sweeps/worker/dying.c. Locks: none.
  * Always: it is a loss and nothing else.
  *   - Calls succeed or report that a device was lost.
  *   - Bytes that were read are right.
- *   - The device comes back by hd_device_restart with what was kept, and nothing is left.
- *   - While hd_open runs, it is hd_open that fails, and the next one works.
+ *   - hd_device_restart brings the device back with its kept buffers, and nothing is left over.
+ *   - If the worker dies during hd_open, hd_open fails, and the next one works.
  *
- * Every N is tried with HEDDLE_TEST_SWEEP=all, else one in some; HEDDLE_TEST_SWEEP=N tries only that one.
+ * The test tries every N with HEDDLE_TEST_SWEEP=all, otherwise one in some; HEDDLE_TEST_SWEEP=N
+ * tries only that one.
  */
 #include "support/check.h"
 
@@ -26,9 +29,9 @@ enum { ONE_IN = TEST_ASAN ? 41 : 17, LEAST = 300 };
 
 static dying_points *points;
 
-#define NOBODY INT_MAX /* dies */
+#define NOBODY INT_MAX /* no worker dies */
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static void run_scenario(const void *settings)
 {
     scenario s = {.only_losses = true};
@@ -39,7 +42,7 @@ static void run_scenario(const void *settings)
         int left = atomic_exchange(&points->left, NOBODY);
         bool died = left <= 0;
         while (died && s.losses == 0) {
-            scenario_restart(&s); /* just now */
+            scenario_restart(&s); /* it has just died */
         }
         if (s.losses != died) {
             scenario_wrong(&s, "hd_loss_next reported %d losses", s.losses);
@@ -64,7 +67,7 @@ static void run_scenario(const void *settings)
     exit(s.wrong == 0 ? 0 : 1);
 }
 
-/* True: it was in order. */
+/* Returns true if the run was right. */
 static bool run(int n, const char *settings)
 {
     atomic_store(&points->passed, 0);

@@ -1,4 +1,5 @@
-/* layouts.h - random layouts over host memory, for tests: every dimension order, gaps, negative strides, repeated sources, odd starts. */
+/* layouts.h - random layouts over host memory, for tests: every dimension order, gaps, negative
+ * strides, repeated sources, odd starts. */
 #ifndef TEST_TENSOR_LAYOUTS_H
 #define TEST_TENSOR_LAYOUTS_H
 
@@ -17,14 +18,14 @@ static inline uint64_t layouts_next(layouts_random *r)
     return z ^ z >> 31;
 }
 
-/* 0 ... below - 1 */
+/* Returns a number from 0 to below - 1. */
 static inline uint64_t layouts_below(layouts_random *r, uint64_t below)
 {
     return layouts_next(r) % below;
 }
 
-/* Strides for one side, and the bytes in front of and behind the first element that they reach. `gaps`: percent of the dimensions with unused
- * bytes behind them. */
+/* Draws the strides of one side, and the bytes that it reaches in front of and behind the first
+ * element. `gaps`: percent of the dimensions that end with unused bytes. */
 static inline void layouts_strides(layouts_random *r, const hdi_layout *l, int64_t *stride, unsigned gaps,
                                    unsigned back, bool whole_elements, uint64_t *before, uint64_t *behind)
 {
@@ -60,8 +61,8 @@ static inline void layouts_strides(layouts_random *r, const hdi_layout *l, int64
     *behind += l->element;
 }
 
-/* Element size, shape and strides, for at most about `elements` elements; the addresses are offsets into memory of *dst_bytes and
- * *src_bytes bytes. */
+/* Draws element size, shape and strides, for at most about `elements` elements. Addresses are
+ * offsets into memory of *dst_bytes and *src_bytes bytes. */
 static inline void layouts_make(layouts_random *r, uint64_t elements, hdi_layout *l, uint64_t *dst_bytes,
                                 uint64_t *src_bytes)
 {

@@ -1,4 +1,4 @@
-/* plans_cpu.c - the kernels as CPUs run them. */
+/* plans_cpu.c - the kernels in their CPU form. */
 #include "tensor/plans.h"
 
 #include "kernel/builtin/tensor_cpu.h"

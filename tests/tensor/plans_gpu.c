@@ -1,4 +1,4 @@
-/* plans_gpu.c - the kernels as GPUs run them, with every access looked at. */
+/* plans_gpu.c - the kernels in their GPU form, with a check of every access. */
 #include "tensor/plans.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@ static void look(uint64_t address, uint32_t n)
     atomic_fetch_add_explicit(n == 16 ? &plans_seen.wide : &plans_seen.narrow, 1, memory_order_relaxed);
 }
 
-/* Reads are of elements, or of 16 aligned bytes that an element has a part of. */
+/* A read must cover elements only, or 16 aligned bytes that contain a part of an element. */
 static void look_at_read(const unsigned char *at, uint32_t n)
 {
     uint32_t of_elements = 0;

@@ -1,4 +1,5 @@
-/* test_matmul_plan.c - how matrix products are planned, as a table: which call of a library, how many, or the built-in kernel.
+/* test_matmul_plan.c - the plans of matrix products, as a table: the library calls and their
+ * number, or the built-in kernel.
  *
  * Promise: Each product is planned as the calls that the table lists.
  * Threads: one. Locks: none.
@@ -15,7 +16,8 @@ static const hdi_matmul_facts packing = {
     .types = ALL_TYPES, .most = INT32_MAX, .most_count = INT32_MAX, .gpu = true, .can_pack = true};
 static const hdi_matmul_facts nothing = {.gpu = true};
 
-/* An operand: its shape, its strides in elements, and in elements where its first one is. */
+/* An operand: its shape, its strides, and the place of its first element; the latter two count
+ * elements. */
 typedef struct operand {
     int dims;
     uint64_t shape[HD_TENSOR_DIMS];
@@ -23,7 +25,7 @@ typedef struct operand {
     size_t first;
 } operand;
 
-static int buffers[3]; /* stand for some; their content is not used */
+static struct hd_buffer buffers[3]; /* dummies at address 0 */
 
 static hd_tensor tensor_of(const operand *o, hd_type type, int which)
 {
@@ -37,7 +39,7 @@ static hd_tensor tensor_of(const operand *o, hd_type type, int which)
     return t;
 }
 
-/* As hdi_tensor_check has it. */
+/* The extent that hdi_tensor_check computes. */
 static hdi_extent extent_of(const hd_tensor *t)
 {
     hdi_extent e = {.buffer = (struct hd_buffer *)(void *)t->buffer, .low = t->offset, .high = t->offset};
@@ -66,7 +68,8 @@ static hdi_matmul_plan plan_of(const operand *c, const operand *a, const operand
     return plan;
 }
 
-/* What one call must be: N or T for both factors, sizes, pitches, and which operand is the first factor. */
+/* The expected call: N or T for both factors, sizes, pitches, and the operand that is the first
+ * factor. */
 typedef struct call {
     char ops[3];
     uint64_t m, n, k, pitch_a, pitch_b, pitch_c;
@@ -79,7 +82,7 @@ typedef struct entry {
     const char *what;
     operand c, a, b;
     hdi_matmul_kind kind;
-    call call; /* of a library */
+    call call; /* to a library */
 } entry;
 
 #define NO_CALL                                                                                                        \
@@ -273,7 +276,7 @@ static void plans_are_those_of_the_table(void **state)
                 assert_true(plan.reads_factors);
                 assert_false(plan.pack[HDI_A] || plan.pack[HDI_B] || plan.pack[HDI_C]);
             }
-            /* without a library everything is the kernel's */
+            /* without a library, the built-in kernel does everything */
             plan = plan_of(&r->c, &r->a, &r->b, types[t], 1, 0, &nothing, &problem);
             assert_int_equal(plan.kind, r->kind == HDI_MATMUL_NOTHING ? HDI_MATMUL_NOTHING : HDI_MATMUL_BUILTIN);
             /* times 0, the factors do not matter */
@@ -285,10 +288,10 @@ static void plans_are_those_of_the_table(void **state)
     }
 }
 
-/* ---- what the calls and the kernel make, element by element ---- */
+/* ---- the results of calls and kernel, element by element ---- */
 
 typedef struct sums {
-    uint64_t at[3][4096]; /* for each use: which elements of a, b and c */
+    uint64_t at[3][4096]; /* for each use, the elements of a, b and c */
     size_t n;
 } sums;
 
@@ -310,7 +313,8 @@ static bool has(const sums *s, uint64_t a, uint64_t b, uint64_t c)
     return false;
 }
 
-/* Every product of an element of a and one of b, and where it is added, by the tensors' strides. Bytes from the buffers' starts. */
+/* Lists every product of an element of a and one of b, and the element that it is added to, by the
+ * tensors' strides. Bytes from the buffers' starts. */
 static void by_definition(const hd_tensor *c, const hd_tensor *a, const hd_tensor *b, sums *out)
 {
     out->n = 0;
@@ -372,7 +376,7 @@ static void by_kernel(const hdi_matmul_plan *plan, const hdi_matmul_problem *pro
             b += index * s->step_b[d];
             c += index * s->step_c[d];
         }
-        assert_true(a >= 0 && b >= 0 && c >= 0); /* behind the operand's first byte */
+        assert_true(a >= 0 && b >= 0 && c >= 0); /* not before the operand's first byte */
         uint64_t first = problem->low[plan->first] + (uint64_t)a * size;
         uint64_t second = problem->low[plan->second] + (uint64_t)b * size;
         bool in_order = plan->first == HDI_A;
@@ -380,7 +384,7 @@ static void by_kernel(const hdi_matmul_plan *plan, const hdi_matmul_problem *pro
     }
 }
 
-/* Whatever the plan: the same products are added to the same elements. */
+/* Every plan must add the same products to the same elements. */
 static void plans_mean_what_tensors_say(void **state)
 {
     (void)state;
@@ -430,7 +434,7 @@ static void large_operands_are_packed_for_a_library(void **state)
     assert_true(plan.kind == HDI_MATMUL_LIBRARY && plan.pack[HDI_A] && plan.pack[HDI_B]);
     plan = plan_of(&sparse_c, &a, &b, HD_TYPE_F32, 1, 0, &packing, &problem);
     assert_true(plan.kind == HDI_MATMUL_LIBRARY && plan.pack[HDI_C] && !plan.pack[HDI_A]);
-    /* a library that does not take the type, one that cannot have copies, and small operands */
+    /* a library without this type, one without copies, and small operands */
     hdi_matmul_facts others = packing;
     others.types &= ~((uint32_t)1 << HD_TYPE_F32);
     assert_int_equal(plan_of(&c, &sparse_a, &b, HD_TYPE_F32, 1, 0, &others, &problem).kind, HDI_MATMUL_BUILTIN);

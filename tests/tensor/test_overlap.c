@@ -1,4 +1,5 @@
-/* test_overlap.c - whether elements share bytes: against a look at every byte, for many small tensors.
+/* test_overlap.c - detects elements that share bytes: compared with a check of every byte, for many
+ * small tensors.
  *
  * Promise: Elements of a tensor are reported to share bytes exactly when they do.
  * Threads: one. Locks: none.
@@ -10,7 +11,7 @@
 
 enum { BYTES = 8192 };
 
-/* Adds the tensor's bytes to a map; whether one was there already. */
+/* Adds the tensor's bytes to a map. Returns true if the map contained one of them already. */
 static bool point(const hd_tensor *t, unsigned char *map, unsigned char bit, bool *twice)
 {
     uint64_t index[HD_TENSOR_DIMS] = {0};
@@ -56,7 +57,7 @@ static bool fits(const hd_tensor *t)
     return low >= 0 && high <= BYTES;
 }
 
-/* Strides that follow each other, or any. */
+/* Draws contiguous strides, or any. */
 static void random_tensor(layouts_random *r, hd_tensor *t, const hd_tensor *like)
 {
     static const hd_type types[] = {HD_TYPE_U8, HD_TYPE_F16, HD_TYPE_F32, HD_TYPE_F64};
@@ -104,7 +105,7 @@ static void repeats_are_seen(void **state)
         careful += said && !twice;
     }
     assert_true(once > 1000 && exact > 50000);
-    assert_true(careful < 6000); /* strides that lie in between each other are rare */
+    assert_true(careful < 6000); /* strides that interleave are rare */
 }
 
 static void overlap_is_seen(void **state)
@@ -120,7 +121,7 @@ static void overlap_is_seen(void **state)
             continue;
         }
         bool shifted = layouts_below(&r, 2) == 0;
-        if (shifted) { /* the same strides a little further on */
+        if (shifted) { /* the same strides, slightly shifted */
             do {
                 b = a;
                 b.offset = a.offset + layouts_below(&r, 200) - (a.offset > 100 ? 100 : 0);
@@ -151,7 +152,8 @@ static void overlap_is_seen(void **state)
     assert_true(apart > 10000 && together > 10000 && careful < apart / 4);
 }
 
-/* Blocks of one matrix, each turned or not, backwards or not: those with columns of their own are known to be apart. */
+/* Blocks of one matrix, transposed or not, reversed or not: blocks without common columns count as
+ * apart. */
 static void blocks_of_a_matrix_are_told_apart(void **state)
 {
     (void)state;
@@ -187,7 +189,7 @@ static void blocks_of_a_matrix_are_told_apart(void **state)
         }
         uint64_t columns[2] = {e[0].low / SIZE % COLUMNS, e[1].low / SIZE % COLUMNS};
         bool side = columns[0] + n <= columns[1] || columns[1] + n <= columns[0];
-        if (side && said) { /* columns of their own */
+        if (side && said) { /* no common columns */
             fail_msg("round %d: blocks side by side are reported to overlap", round);
         }
         apart += !overlap;

@@ -1,23 +1,25 @@
-/* test_plan.c - the planner's choices, as a table: which kernel, how wide, how many blocks; and the parts it is made of.
+/* test_plan.c - the planner's choices, as a table: kernel, width, number of blocks; and the parts
+ * of the planner.
  *
- * Promise: The planner chooses a valid kernel for every layout, and the listed one for the layouts of the table.
+ * Promise: The planner picks a valid kernel for every layout, and the listed ones in the table.
  * Threads: one. Locks: none.
  *
- * That plans do what they should is tested by running them: test_plan_runs.c.
+ * test_plan_runs.c runs plans to check their results.
  */
 #include "support/check.h"
 
 #include "tensor/layouts.h"
 #include "tensor/plan.h"
 
-#define AT ((uint64_t)1 << 40) /* addresses are multiples of a lot, but for what a row adds */
+#define AT ((uint64_t)1 << 40) /* addresses are highly aligned, except for a row's offset */
 
 typedef struct row {
     const char *name;
     uint32_t element;
     int dims;
     uint64_t shape[5]; /* of the source, row-major */
-    int order[5];      /* dimension i of the destination, row-major, is dimension order[i] of the source */
+    /* dimension i of the row-major destination is dimension order[i] of the source */
+    int order[5];
     uint64_t dst_start, src_start;
     bool is_gpu;
     hdi_plan_kind kind;
@@ -111,7 +113,8 @@ static void each_layout_has_its_kernel(void **state)
 static void layouts_become_tidy(void **state)
 {
     (void)state;
-    /* Ones go, what runs backwards is turned, the destination's order is taken, neighbours join. */
+    /* Dimensions of 1 are dropped, reversed ones turned, the rest sorted as in the destination, and
+     * neighbours joined. */
     hdi_layout l = {.element = 4, .dims = 5, .dst = 10000, .src = 20000};
     const uint64_t shape[] = {5, 1, 6, 7, 2};
     const int64_t dst[] = {4, 77, -560, 80, 20}, src[] = {400, 33, 56, -8, 4};
@@ -130,7 +133,7 @@ static void layouts_become_tidy(void **state)
         assert_int_equal(l.src_stride[i], tidy_src[i]);
     }
 
-    /* Column-major on both sides is one run; so is one element. */
+    /* A column-major layout on both sides is one run; so is one element. */
     hdi_layout run = {.element = 8, .dims = 3, .dst = 0, .src = 0};
     for (int i = 0; i < 3; i++) {
         run.shape[i] = 10;
@@ -145,7 +148,7 @@ static void layouts_become_tidy(void **state)
     assert_int_equal(one.dims, 0);
     assert_true(hdi_layout_is_run(&one));
 
-    /* Both halves of a cut together are the whole. */
+    /* Both halves of a cut together equal the whole. */
     hdi_layout upper;
     hdi_layout_cut(&run, 0, 400, &upper);
     assert_int_equal(run.shape[0], 400);
@@ -154,7 +157,7 @@ static void layouts_become_tidy(void **state)
     assert_int_equal(upper.src, 3200);
 }
 
-/* hd_tensor_divide is division, for every divisor and number that the kernels may see. */
+/* hd_tensor_divide divides exactly, for every divisor and number that kernels may use. */
 static void quotients_are_exact(void **state)
 {
     (void)state;
@@ -162,7 +165,7 @@ static void quotients_are_exact(void **state)
     for (int round = 0; round < 200000; round++) {
         uint32_t n = round < 3000 ? (uint32_t)round + 1 : (uint32_t)(layouts_next(&r) >> (33 + layouts_below(&r, 31)));
         n = n ? n : 1;
-        /* A layout whose batch has this dimension. */
+        /* Makes the divisor for a batch with this dimension. */
         uint32_t shift = 0;
         while (((uint64_t)1 << shift) < n) {
             shift++;
@@ -246,7 +249,8 @@ static void wishes(void **state)
     assert_int_equal(plan.kind, HDI_PLAN_UNITS);
 }
 
-/* Rows of 256 bytes in another order: what goes by block, and what is the same for all units of a thread, is taken apart once. */
+/* Rows of 256 bytes in another order: indices that a block fixes, or that all units of a thread
+ * share, are computed once. */
 static void units_have_little_to_divide(void **state)
 {
     (void)state;
@@ -257,7 +261,7 @@ static void units_have_little_to_divide(void **state)
     hdi_layout_canonicalize(&l);
     hdi_plan_make(&l, &device, NULL, &plan);
     assert_int_equal(plan.kind, HDI_PLAN_UNITS);
-    assert_int_equal(plan.units.inner, 3); /* 16 units of a row, 8 rows on either side: a block's */
+    assert_int_equal(plan.units.inner, 3); /* a block: 16 units of a row, 8 rows on either side */
     assert_int_equal(plan.units.count, HD_TENSOR_UNITS_THREADS * HD_TENSOR_UNITS_EACH);
     assert_int_equal(plan.units.common, 2);
     assert_int_equal(plan.units.apart, 2);

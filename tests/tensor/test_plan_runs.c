@@ -1,5 +1,6 @@
-/* test_plan_runs.c - plans for random layouts do what a simple loop does, with the kernels for CPUs and those for GPUs, and touch nothing else.
- * Blocks of launches too large to run go where they should.
+/* test_plan_runs.c - plans for random layouts move the same elements as a simple loop, with the
+ * kernels for CPUs and GPUs, and touch nothing else. Blocks of launches too large to run write to
+ * the right place.
  *
  * Promise: A plan moves the same elements as a plain loop, and touches nothing else.
  * Tier: full.
@@ -60,7 +61,7 @@ static void print(const hdi_layout *l)
     print_error("\n");
 }
 
-/* Sets, for the checks of accesses, which bytes of the source are elements'. */
+/* Marks the source bytes that belong to elements, for the checks of accesses. */
 static void watch(const hdi_layout *l, const memory *m, unsigned char *belongs)
 {
     static const unsigned char ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -80,7 +81,7 @@ static void watch(const hdi_layout *l, const memory *m, unsigned char *belongs)
     plans_seen.unaligned = 0;
 }
 
-/* `l` with offsets for addresses. Returns the number of launches. */
+/* Runs `l`, whose addresses are offsets, and compares. Returns the number of launches. */
 static int check(const hdi_layout *l, memory *m, bool is_gpu, const hdi_plan_wish *wish, unsigned *kinds)
 {
     hdi_layout now = *l, simple = *l;
@@ -139,8 +140,8 @@ static void random_layouts_on_a_gpu(void **state)
     random_layouts(true, ROUNDS(2500), 12000);
 }
 
-/* A two-dimensional transpose with rows `pad` elements longer than they have to be, whose first elements lie `start` bytes behind a
- * multiple of 256. */
+/* Makes a two-dimensional transpose. Rows are `pad` elements longer than needed, and the first
+ * elements lie `start` bytes after a multiple of 256. */
 static void transpose(hdi_layout *l, uint32_t element, uint64_t rows, uint64_t columns, uint64_t pad, uint64_t start,
                       uint64_t *dst_bytes, uint64_t *src_bytes)
 {
@@ -155,7 +156,8 @@ static void transpose(hdi_layout *l, uint32_t element, uint64_t rows, uint64_t c
     *src_bytes = start + rows * (columns + pad) * element + 64;
 }
 
-/* Every kernel for tiles, and every order of tiles, with whole tiles, ragged edges, odd rows and odd starts. */
+/* Runs every kernel for tiles, and every order of tiles, with whole tiles, ragged edges, odd rows
+ * and odd starts. */
 static void every_kernel_for_tiles(void **state)
 {
     (void)state;
@@ -183,7 +185,8 @@ static void every_kernel_for_tiles(void **state)
             plans_seen.wide = 0;
             assert_int_equal(check(&l, &m, true, &wish, &kinds), 1);
             assert_int_equal(kinds, 1u << HDI_PLAN_TILES);
-            /* Whole tiles at even addresses go 16 bytes at a time, and shifted windows at any. */
+            /* Whole tiles at aligned addresses move 16 bytes at a time, and shifted windows at any
+             * address. */
             bool shifted = kind->kind == HD_TENSOR_TILE_SHIFTED;
             assert_true(plans_seen.wide > 0 || (!shifted && i >= 3));
             release(&m);
@@ -191,7 +194,8 @@ static void every_kernel_for_tiles(void **state)
     }
 }
 
-/* Rows that begin anywhere, on either side: every residue, whole tiles and ragged ones, sources with gaps and several digits. */
+/* Rows with any start, on either side: every residue, whole tiles and ragged ones, sources with
+ * gaps and several digits. */
 static void rows_begin_anywhere(void **state)
 {
     (void)state;
@@ -201,7 +205,8 @@ static void rows_begin_anywhere(void **state)
         const hdi_plan_wish wish = {kind->name, 0};
         for (uint64_t r = 0; r < residues && kind->kind == HD_TENSOR_TILE_SHIFTED; r++) {
             for (int way = 0; way < 4; way++) {
-                /* 0: one residue for all rows of each side. 1: rows of odd lengths. 2: the source has gaps. 3: dimensions that join. */
+                /* 0: the same residue for all rows of a side. 1: rows of odd lengths. 2: the source
+                 * contains gaps. 3: dimensions that join. */
                 uint64_t gap = way == 2 ? 2 : 1, nj = kind->size_j * 2 + r * 3 + 1, ni = kind->size_i + r * 5 + 1;
                 uint64_t low = way == 3 ? 3 : 1;
                 uint64_t src_row = way == 0 ? (ni + 31) / 32 * 32 : ni * gap + 1;
@@ -213,7 +218,8 @@ static void rows_begin_anywhere(void **state)
                 l.dst_stride[0] = (int64_t)(dst_row * element), l.src_stride[0] = (int64_t)(gap * element);
                 l.dst_stride[l.dims - 1] = (int64_t)element, l.src_stride[l.dims - 1] = (int64_t)(src_row * element);
                 uint64_t src_rows = nj;
-                if (way == 3) { /* 3 times few of j, which go on where the others end in the destination only */
+                /* 3 groups of few j, which are contiguous in the destination only */
+                if (way == 3) {
                     nj = 2 * 32 / element + 5;
                     src_row += 2;
                     src_rows = low * (nj + 1);
@@ -255,7 +261,7 @@ static void units_do_everything(void **state)
     }
 }
 
-/* Shapes for which the planner walks the elements in stretches, or groups of rows. */
+/* Shapes whose elements the planner walks in stretches, or in groups of rows. */
 static void units_in_stretches(void **state)
 {
     (void)state;
@@ -301,7 +307,8 @@ static void units_in_stretches(void **state)
     }
 }
 
-/* Columns, backwards, repeated, and rows of an odd start: where the destination allows it, it is written 16 bytes at a time. */
+/* Columns, reversed or repeated elements, and rows with an odd start: writes are 16 bytes wide if
+ * the destination allows it. */
 static void units_gather_elements(void **state)
 {
     (void)state;
@@ -329,7 +336,7 @@ static void units_gather_elements(void **state)
 static hdi_layout pretended;
 static _Atomic uint64_t written, wrong;
 
-/* Every byte written belongs to an element, and is that element's byte of the source. */
+/* Every written byte must belong to an element, and equal that element's source byte. */
 static void wrote(uint64_t address, const unsigned char *bytes, uint32_t n)
 {
     for (uint32_t b = 0; b < n; b++) {
@@ -376,7 +383,7 @@ static void run_some_blocks(const hdi_layout *l, const hdi_plan_wish *wish, layo
         atomic_store(&written, 0);
         atomic_store(&wrong, 0);
         plans_launch(&plan, true, blocks[i], 1);
-        some |= written != 0; /* the last ones of a dimension that is walked in stretches may be empty */
+        some |= written != 0; /* the last ones may be empty if a dimension is walked in stretches */
         if (wrong || plans_seen.unaligned) {
             print(&now);
             fail_msg("kernel %s, block %u of %u: %llu of %llu bytes are wrong", plan.kernel, blocks[i], plan.grid,
@@ -439,7 +446,8 @@ static void sizes_past_32_bits(void **state)
         }
     }
     assert_true(cuts > 0);
-    /* A repeated source of a size that no memory has, walked backwards, and a view with gaps of many gigabytes. */
+    /* A repeated source larger than any memory, read in reverse, and a view with gaps of many
+     * gigabytes. */
     hdi_layout far = {.element = 4, .dims = 3, .dst = FAR, .src = 8 * FAR};
     far.shape[0] = 50000, far.shape[1] = 3, far.shape[2] = 40000;
     far.dst_stride[0] = 40000 * 3 * 4, far.dst_stride[1] = 40000 * 4, far.dst_stride[2] = 4;

@@ -3,6 +3,7 @@
 #
 # Sets tool, command (the words), work (a folder that the test's end removes) and failed: 1 where something is not as it should be. Where the
 # program is not built, the test is skipped.
+. "${BASH_SOURCE%/*}/../support/installed.sh"
 tool=$1/heddle
 command=("${@:2}")
 program=$tool

@@ -8,7 +8,7 @@ set -u
 
 refused 2 'heddle bench: the name of a benchmark is missing'
 refused 2 'Try: heddle bench --help'
-refused 2 "heddle bench: unknown benchmark 'lane'" lane
+refused 2 "heddle bench: unknown benchmark 'lane' (did you mean 'lanes'?)" lane
 refused 2 "heddle bench: unknown option '--quick'" --quick
 refused 2 "heddle bench lanes: unknown option '--quik'" lanes --quik
 refused 2 "heddle bench lanes: unknown option '--device'" lanes --device 1
@@ -37,13 +37,14 @@ grep -q '^heddle bench: the output could not be written$' "$work/err" || fail "a
 # an installation without the benchmarks
 if cmake --install "$2" --prefix "$work/installed" >/dev/null; then
     tool=$work/installed/bin/heddle
+    programs=$(echo "$work"/installed/libexec/heddle-*)
     "$tool" bench --help | cmp -s "$work/help" - || fail "the installed tool has no benchmarks"
-    rm "$work/installed/libexec/heddle-bench"
-    refused 1 "heddle bench: heddle-bench is not in $work/installed/bin, $work/installed/libexec" lanes --quick
+    rm "$programs/heddle-bench"
+    refused 1 "heddle bench: heddle-bench is not in $work/installed/bin, $programs" lanes --quick
     refused 1 'build it with -DHEDDLE_BENCH=ON' --help
-    printf '#!/bin/sh\nexit 0\n' >"$work/installed/libexec/heddle-bench"
-    chmod 777 "$work/installed/libexec/heddle-bench"
-    refused 1 "$work/installed/libexec/heddle-bench was not taken: others can write it" lanes
+    printf '#!/bin/sh\nexit 0\n' >"$programs/heddle-bench"
+    chmod 777 "$programs/heddle-bench"
+    refused 1 "$programs/heddle-bench was not taken: others can write it" lanes
 else
     fail "the build could not be installed"
 fi

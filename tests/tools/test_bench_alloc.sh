@@ -18,7 +18,7 @@ for text in 'pairs of one thread' 'random allocations' 'holes' 'many live blocks
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
 grep -qF 'not reached' "$work/table" && fail "host devices are judged by goals for GPUs"
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work/all.json" "$source" <<'END' || fail "the record is not what it should be"
 import json, os, sys
 

@@ -13,7 +13,7 @@ unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_PEERS HEDDLE_DEVICES HE
 for text in 'claim, 1 buffer' 'stream, 8 buffers' 'again' 'other' 'behind' 'figures that have goals'; do
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
 

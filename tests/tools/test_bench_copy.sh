@@ -20,7 +20,7 @@ for text in 'pageable memory to the device' 'the device to pageable memory' 'pin
     'with peer access' 'device to device + wait, 4 KiB' 'a launch, cost on the calling thread' 'goals' 'verified:'; do
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
 

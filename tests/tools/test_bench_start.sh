@@ -15,7 +15,7 @@ HEDDLE_HOST_DEVICES=2 "$tool" bench start --rounds 1 --json "$work/all.json" >"$
 for text in 'bare program' 'placement thread' 'placement process' 'hd_close' 'a spare worker' 'first hd_copy' 'goals'; do
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
 

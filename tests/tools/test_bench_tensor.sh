@@ -13,7 +13,7 @@ unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_PLACEMENT HED
 
 # record FILE: runs the Python program from stdin, which knows the record as d
 record() {
-    command -v python3 >/dev/null || return 0
+    installed python3 || return 0
     { printf 'import json, sys\nd = json.load(open(sys.argv[1]))\n' && cat; } >"$work/check.py"
     python3 "$work/check.py" "$1" || fail "the record $1 is not what it should be"
 }
@@ -134,7 +134,7 @@ refused 2 '--device wants' --device x
 "$tool" bench --help | grep -qF 'tensor' || fail "bench --help does not name tensor"
 
 # ---- the scripts for PyTorch and CuPy: wrong rows are refused, what is not here is skipped
-if command -v python3 >/dev/null; then
+if installed python3; then
     for peer in torch cupy; do
         script=$source/bench/peers/tensor_$peer.py
         for row in x 'x=f32:4:1,0' 'x=f32:4x4:0,0' 'x=f31:4' 'x=f32:0' 'x=f32:4x4'; do

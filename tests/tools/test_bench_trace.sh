@@ -14,7 +14,7 @@ mkdir "$TMPDIR"
 for text in 'trace: 2 devices, placement thread' 'launch and wait' 'a product' 'its submit' 'figures that have goals'; do
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
 

@@ -4,10 +4,8 @@
 # Promise: The comparison of results names every figure that got slower, and no other.
 set -u
 source=$1
-command -v python3 >/dev/null || {
-    echo "there is no python3 here"
-    exit 77
-}
+. "$source/tests/support/installed.sh"
+needs python3
 export PYTHONDONTWRITEBYTECODE=1
 tool=$source/tools/compare-results
 results=$source/bench/results

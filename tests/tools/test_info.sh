@@ -8,14 +8,17 @@ set -u
 export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=1 HEDDLE_HOST_MEMORY=1G HEDDLE_LANE_SLOTS=128
 "$tool" info >"$work/out" 2>"$work/err" || fail "info fails: $(cat "$work/err")"
 [ -s "$work/err" ] && fail "info complains: $(cat "$work/err")"
-sed -n '/^options /,$p' "$work/out" | sed 1d >"$work/options"
+sed -n '/^options /,$p' "$work/out" | sed 1d >"$work/all"
+grep -E '^  [a-z]' "$work/all" >"$work/options"
 options=$(sed -n 's/^    X([a-z].*/x/p' "$1/src/base/options.h" | wc -l)
 [ "$(wc -l <"$work/options")" -eq "$options" ] || fail "info does not show $options options: $(cat "$work/options")"
+[ "$(awk '/^  [a-z]/ { if (bare) exit; bare = 1; n++ } /^      [^ ]/ { bare = 0 } END { print n }' "$work/all")" -eq "$options" ] ||
+    fail "an option has no description: $(cat "$work/all")"
 sed -i -E '/^  [a-z_]+ +[*=]? *\//d' "$work/options" # a path shifts its line
 [ "$(awk '{ print index($0, "HEDDLE_") }' "$work/options" | sort -u | wc -l)" -eq 1 ] ||
     fail "the environment's names are not in one column: $(cat "$work/options")"
-[ "$(awk '{ match($0, /HEDDLE_[A-Z_]+ +/); print RSTART + RLENGTH }' "$work/options" | sort -u | wc -l)" -eq 1 ] ||
-    fail "the descriptions are not in one column: $(cat "$work/options")"
+sed -E '/^  [a-z_]+ +[*=]? *\//d' "$work/out" | awk 'length > 110 { print; bad = 1 } END { exit bad }' >"$work/long" ||
+    fail "lines are too long: $(cat "$work/long")"
 grep -qE '^  lane_slots +\* 128 ' "$work/options" || fail "lane_slots is not marked as set"
 grep -qE '^  host_memory += 1G ' "$work/options" || fail "host_memory is not marked as set to its default"
 grep -qE '^  placement +thread ' "$work/options" || fail "placement is marked"
@@ -35,9 +38,23 @@ refused 2 "unknown option '--nonsense'" --nonsense
 refused 2 "unexpected '12'" 12
 refused 2 "'x' is no process id" --memory x
 refused 2 "unexpected '2'" --memory 1 2
+refused 2 "'12' may be a process id or a file" --memory --json 12
+refused 2 "unknown option '--memry' (did you mean '--memory'?)" --memry
+
+# JSON into a file, beside the text
+"$tool" info --json "$work/file.json" >"$work/again" 2>"$work/err" || fail "info --json FILE: $(cat "$work/err")"
+grep -q '^options ' "$work/again" || fail "with JSON in a file there is no text"
+grep -q '"name": "lane_slots"' "$work/file.json" || fail "no JSON in the file: $(head -n 5 "$work/file.json")"
+"$tool" info --memory --json "$work/memory.json" >"$work/again" 2>"$work/err" || fail "info --memory --json FILE: $(cat "$work/err")"
+[ "$(head -c 1 "$work/memory.json")" = '{' ] || fail "no JSON of the memory: $(head -n 5 "$work/memory.json")"
+"$tool" info --json "$work/none/x.json" >"$work/again" 2>"$work/err"
+[ $? -eq 1 ] && grep -q 'cannot be written' "$work/err" || fail "a file that cannot be written: $(cat "$work/err")"
 command=()
 refused 2 "heddle: unknown option '--nonsense'" --nonsense
-refused 2 "heddle: unknown command 'inf'" inf
+refused 2 "heddle: unknown command 'inf' (did you mean 'info'?)" inf
+refused 2 "heddle: unknown command 'docter' (did you mean 'doctor'?)" help docter
+refused 2 "heddle: unknown command 'xyzzy'" xyzzy
+grep -q 'did you mean' "$work/err" && fail "a word that is none has a hint: $(cat "$work/err")"
 refused 2 'heddle: a command is missing'
 [ "$("$tool" -V)" = "$("$tool" --version)" ] || fail "-V is not --version"
 "$tool" -h | cmp -s - <("$tool" help) || fail "-h is not help"

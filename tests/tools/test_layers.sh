@@ -49,6 +49,11 @@ bool a(const char *name) { return !strcmp(name, "host"); }'
 expect 'compares the name of a provider' src/engine/a.c '/* a */
 bool a(const char *name) { return strncmp(name,
                                           "nvidia", 6) == 0; }'
+for line in 'open(path, O_RDONLY)' 'fcntl(n, F_DUPFD_CLOEXEC, 3)' 'recvmsg(n, &m, 0)' 'dlopen (name, RTLD_NOW)' 'syscall(SYS_pidfd_open, n, 0)' '!gmtime_r(&t, &p)'; do
+    expect 'makes a descriptor' src/base/a.c "/* a */
+int a(void) { return $line; }"
+done
+printf '/* open(path) */\nint a(void) { return provider->open("dup(n)") + hdi_descriptor_open(path, 0, 0) + dup_of(n); }\n' >"$copy/src/base/c.c"
 expect 'hd_some does not note its name' src/base/a.c '/* a */
 hd_status hd_some(int a)
 {
@@ -75,6 +80,8 @@ objects=$copy/build/CMakeFiles/heddle_objects.dir/src
 mkdir -p "$objects/base" "$objects/engine"
 printf 'void later(void);\nvoid first(void);\nvoid first(void) { later(); }\n' >"$copy/first.c"
 printf 'void first(void);\nvoid later(void);\nvoid later(void) { first(); }\n' >"$copy/later.c"
+printf '#include <unistd.h>\nint opens(int n);\nint opens(int n) { return (dup)(n); }\n' >"$copy/opens.c"
+(cd "$copy" && cc -c opens.c -o "$objects/base/opens.c.o" && cc -c opens.c -o "$objects/base/descriptor.c.o") || exit 1
 (cd "$copy" && cc -c first.c -o "$objects/base/first.c.o" && cc -c later.c -o "$objects/engine/later.c.o") || exit 1
 output=$("$source/tools/check-layers" "$copy" "$copy/build")
 grep -qF 'base/first.c.o: layer base uses the symbol later of the lower layer engine' <<<"$output" || {
@@ -83,5 +90,15 @@ grep -qF 'base/first.c.o: layer base uses the symbol later of the lower layer en
 }
 if grep -qF 'uses the symbol first' <<<"$output"; then
     echo "a symbol of an earlier layer was refused: $output"
+    exit 1
+fi
+
+# a function that makes a descriptor, however it is called
+grep -qF 'base/opens.c.o: refers to dup, which makes a descriptor' <<<"$output" || {
+    echo "an object that makes a descriptor was not refused, but: $output"
+    exit 1
+}
+if grep -qF 'base/descriptor.c.o: refers to' <<<"$output"; then
+    echo "the file that makes descriptors was refused: $output"
     exit 1
 fi

@@ -5,10 +5,8 @@
 # Tier: full.
 set -u
 source=$1
-command -v python3 >/dev/null || {
-    echo "there is no python3 here"
-    exit 77
-}
+. "$source/tests/support/installed.sh"
+needs python3
 export PYTHONDONTWRITEBYTECODE=1
 tool=$source/tools/memory-log
 work=$(mktemp -d) || exit 1

@@ -32,7 +32,7 @@ grep -qF 'kernels, direct' "$work/all" || fail "all: the tables lack the kernels
 grep -qE 'direct( |:|,|$)' "$work/none" && fail "none: the tables have direct copies"
 grep -qE '^ +refused +0 -> 1' "$work/none" || fail "none: the reasons are not listed"
 grep -qE '^ +corrupt +0 -> 1$' "$work/corrupt" || fail "corrupt: the pair is not listed"
-if command -v python3 >/dev/null; then
+if installed python3; then
     python3 - "$work" <<'END' || fail "a record is not what it should be"
 import json, sys
 

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # test_prose.sh - tools/check-prose finds each kind of violation in made-up files, and none in this tree.
 #
-# Promise: The prose check finds long sentences, banned words and misspellings, and this tree has none.
+# Promise: The prose check finds long sentences, shapes that nobody would speak, and misspellings; this tree is free of them.
 set -u
-command -v python3 >/dev/null || {
-    echo "there is no python3 here"
-    exit 77
-}
 source=$1
+. "$source/tests/support/installed.sh"
+needs python3
 tool=$source/tools/check-prose
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -42,16 +40,29 @@ printf 'It ends.\n\n- An entry.\n- One; two; three.\n' >"$page"
 reports 1 'README.md:4: a sentence with 2 semicolons'
 printf 'It ends. And begins again.\n' >"$page"
 reports 1 'README.md:1: more than one sentence in a line'
-printf '| a | b |\n|---|---|\n| x | nobody |\n' >"$page"
-reports 1 'README.md:3: "nobody"; write:'
+printf '| a | b |\n|---|---|\n| x | the lock is the engine'"'"'s |\n' >"$page"
+reports 1 'README.md:3: "engine'"'"'s"; write:'
+
+# shape TEXT REPORTED: a sentence that nobody would speak
+shape() {
+    printf '%s\n' "$1" >"$page"
+    reports 1 "README.md:1: \"$2\"; write:"
+}
+shape 'A trace has what each operation waited for.' 'has what'
+shape 'What is freed comes back.' 'What is'
+shape 'So it is with processes.' 'So it is'
+shape 'There is no call that waits.' 'There is no call that'
+shape 'It is one of the driver'"'"'s.' 'of the driver'"'"'s'
+printf '# What it costs\n\nWhat is it?\nThe message says what failed, and nobody waits.\n' >"$page"
+reports 0 '2 files pass'
 
 printf 'It ends.\n' >"$page"
-printf '\n/* The lock.\n * Whoever holds it waits.\n */\n' >"$code"
-reports 1 'src/base/some.c:2: "Whoever"; write:'
+printf '\n/* The lock.\n * It has what is left.\n */\n' >"$code"
+reports 1 'src/base/some.c:2: "has what"; write:'
 printf '// a count %s\n// and %s\nint x;\n' "$long" "$long" >"$code"
 reports 1 'src/base/some.c:1: a sentence of 29 words'
-printf 'char text[] = "copy: the device "\n              "forgets what it has";\n' >"$code"
-reports 1 'src/base/some.c:1: "forgets"; write:'
+printf 'char text[] = "copy: the device "\n              "has what it needs";\n' >"$code"
+reports 1 'src/base/some.c:1: "has what"; write:'
 
 [ $failed -eq 0 ] || exit 1
 exec "$tool" "$source"

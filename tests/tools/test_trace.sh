@@ -134,8 +134,8 @@ refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 "$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
 [ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
 # each finding that the documents have is one that a rule may name
-sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/using.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
-[ "$(wc -l <"$work/rules")" -eq 21 ] || fail "docs/using.md has $(wc -l <"$work/rules") findings"
+sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/guide/idle-time.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
+[ "$(wc -l <"$work/rules")" -eq 21 ] || fail "docs/guide/idle-time.md has $(wc -l <"$work/rules") findings"
 prints '21 rules kept' "$work/trace" --check "$work/rules"
 
 refused 2 'is missing'

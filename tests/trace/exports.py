@@ -107,7 +107,7 @@ def hta(analysis, folder):
     try:
         from hta.trace_analysis import TraceAnalysis
     except ImportError:
-        print("Holistic Trace Analysis is not installed: its figures are not compared")
+        print("without: Holistic Trace Analysis")
         return
     read = TraceAnalysis(trace_files=files, trace_dir="")
     times = read.get_temporal_breakdown(visualize=False).set_index("rank")
@@ -141,7 +141,7 @@ def pytorch(analysis, path, reader):
     check(sum(s["total_size"] for s in snapshot["segments"]) == left, "bytes that are left")
     check(any(e["frames"][0]["name"] == "weights" for e in entries), "no label as a frame")
     if not os.path.exists(reader):
-        print("PyTorch's reader of snapshots is not installed: it is not tried")
+        print("without: PyTorch's reader of snapshots")
         return
     sys.path.insert(0, os.path.dirname(reader))
     import _memory_viz

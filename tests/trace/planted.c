@@ -1,6 +1,6 @@
 /* planted.c - traces of programs with one fault each, and of one without. See planted.h.
  *
- * Each has 50 steps of about a millisecond.
+ * Each program takes 50 steps of about a millisecond.
  */
 #include "trace/planted.h"
 
@@ -36,7 +36,7 @@ static void put(script *s, const char *format, ...)
     script_run(s, text);
 }
 
-/* A launch on the lane 1 of a device. */
+/* A launch on lane 1 of a device. */
 static void launch(script *s, int device, int position, int at, int began, int ended, const char *more)
 {
     put(s, "op %d.1:%d launch at=%d issue=%d span=%d-%d done=%d thread=%d %s\n", device, position, at, at + 1, began,
@@ -49,7 +49,7 @@ static void copy(script *s, int device, int position, int at, int began, int end
         at, at + 1, began, ended, ended + 2, bytes, device, 5 + device, more);
 }
 
-/* Both devices compute all the time, copies run meanwhile, and each launch was submitted a step ahead. */
+/* Both devices always compute, copies run meanwhile, and each launch is submitted a step ahead. */
 static void make_clean(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -73,7 +73,7 @@ static void make_nothing(script *s)
     }
 }
 
-/* What device 1 needs comes in the middle of what device 0 does. It could be first. */
+/* Device 1 needs a result from the middle of device 0's work. Device 0 could compute it first. */
 static void make_for_device(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -86,7 +86,8 @@ static void make_for_device(script *s)
     }
 }
 
-/* Each step of device 1 needs one of device 0, which takes longer: only work that goes to device 1 makes it shorter. */
+/* Each step of device 1 needs a step of device 0, which takes longer. It gets shorter only if work
+ * moves to device 1. */
 static void make_slow_device(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -110,7 +111,7 @@ static void make_turns(script *s)
     }
 }
 
-/* The thread does it: it waits for one device before it submits to the other. */
+/* The thread causes it: it waits for one device before it submits to the other. */
 static void make_host_turns(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -144,7 +145,8 @@ static void make_program_memory(script *s)
     }
 }
 
-/* The same of large calls: most of them is in the library's chunks. One of those has a time that is far too short. */
+/* The same with large calls: they spend most of their time on the library's chunks. One chunk's
+ * time is far too short. */
 static void make_large_writes(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -168,7 +170,8 @@ static void make_claims(script *s)
     }
 }
 
-/* Device 1's lane is full, and the same thread submits to device 0. That has work when device 1 is done, too, which could have begun earlier. */
+/* Device 1's lane is full, and the same thread submits to device 0. Device 0 also has work once
+ * device 1 is done, which could have begun earlier. */
 static void make_ring(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -191,7 +194,7 @@ static void make_memory(script *s)
     }
 }
 
-/* Each step waits until another thread has freed something, and the limit is near. */
+/* Each step waits until another thread frees memory, and the limit is near. */
 static void make_near_limit(script *s)
 {
     put(s, "memory 0 at=1 use=990 held=1000 limit=1000\n");
@@ -203,7 +206,7 @@ static void make_near_limit(script *s)
     }
 }
 
-/* Memory of device 1 is moved by the thread that feeds device 0, too. */
+/* The thread that feeds device 0 also moves memory of device 1. */
 static void make_fragmented(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -237,7 +240,7 @@ static void make_code(script *s)
     }
 }
 
-/* Each step has a function of hd_lane_call, which takes as long as the kernel. */
+/* Each step calls a function by hd_lane_call, which takes as long as the kernel. */
 static void make_functions(script *s)
 {
     put(s, "lane 0.5 kind=program\n");
@@ -254,7 +257,8 @@ static void make_functions(script *s)
     }
 }
 
-/* Launches of two kernels in turns, or launches and products. One of them is on its way for longer than the others. */
+/* Launches of two kernels alternately, or launches and products. One of them is on its way longer
+ * than the others. */
 static void make_some_ways(script *s, const char *second, int late, int us, int n)
 {
     put(s, "name kernel 2 reduce\n");
@@ -311,7 +315,7 @@ static void make_few_short(script *s)
     make_some_ways(s, "launch", 3, 4500, 10);
 }
 
-/* The copy that each launch waits for is not in the trace. */
+/* The trace lacks the copy that each launch waits for. */
 static void make_missing(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -319,7 +323,7 @@ static void make_missing(script *s)
     }
 }
 
-/* One copy shows what the path can do. */
+/* One copy shows how fast the path is. */
 static void make_small(script *s, long bytes)
 {
     copy(s, 0, 1, 0, 2, 1000, 50000000, "");
@@ -339,7 +343,7 @@ static void make_slow_path(script *s)
     make_small(s, 2000000);
 }
 
-/* Each copy takes a microsecond, once its slow call has brought it to the device. */
+/* Each copy takes a microsecond, after a slow call brought it to the device. */
 static void make_small_ways(script *s)
 {
     copy(s, 0, 1, 0, 2, 1000, 50000000, "");
@@ -349,7 +353,7 @@ static void make_small_ways(script *s)
     launch(s, 0, 1, 1, 1003 + 800 * STEPS, 1004 + 1600 * STEPS, "wait=0.2:201");
 }
 
-/* The same of large copies, which computing could hide. */
+/* The same with large copies, which computing could hide. */
 static void make_copy_ways(script *s)
 {
     for (int i = 0; i < STEPS; i++) {
@@ -374,7 +378,8 @@ static void make_staged(script *s)
     }
 }
 
-/* Pieces are staged through small chunks, in both directions slower than one copy that shows what the paths can do. */
+/* Pieces pass through small chunks. In both directions they are slower than one copy that shows how
+ * fast the paths are. */
 static void make_staged_pieces(script *s)
 {
     put(s, "op 0.3:1 copy at=0 issue=1 span=2-1000 done=1001 bytes=50000000 way=2 src=0 thread=9\n");

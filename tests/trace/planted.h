@@ -7,7 +7,8 @@
 
 #include "trace/script.h"
 
-/* The trace of a fault: the first finding has `id`. NULL: there is none. The first one is "clean". */
+/* The trace of a fault: its first finding must be `id`; NULL: no finding. The first trace is
+ * "clean". */
 typedef struct planted {
     const char *name, *id;
     void (*make)(script *s);

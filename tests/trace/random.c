@@ -1,4 +1,4 @@
-/* random.c - traces made by chance. See random.h. */
+/* random.c - random traces. See random.h. */
 #include "trace/random.h"
 
 #include <stdbool.h>
@@ -56,7 +56,7 @@ static uint32_t number_of(int lane)
     return SCRIPT_LANE(lane / LANES, lane % LANES);
 }
 
-/* Returns when what it waits for has ended. */
+/* Adds waits of an operation, and returns when they have ended. */
 static int64_t put_waits(maker *m, int lane, uint64_t position, uint16_t *n)
 {
     int64_t ready = m->now;
@@ -73,7 +73,7 @@ static int64_t put_waits(maker *m, int lane, uint64_t position, uint16_t *n)
         r->wait.other_position = any(m, m->at[other]);
         r->wait.label = 7;
         ready = ready > m->ended[other] ? ready : m->ended[other];
-        if (roll(&m->d, 3) == 0) { /* the event stands further back */
+        if (roll(&m->d, 3) == 0) { /* the event may be further behind */
             r = script_add(m->s, HDI_RECORD_BEHIND, m->now);
             r->behind.lane = (uint32_t)any(m, number_of(lane)), r->behind.before = any(m, position - 1);
             r->behind.other_lane = number_of(other);
@@ -118,7 +118,7 @@ static void put_op(maker *m)
     uint16_t waits;
     int64_t ready = put_waits(m, lane, position, &waits) + (int64_t)roll(&m->d, 5);
     int64_t began = ready > m->ended[lane] ? ready : m->ended[lane], ended = began + (int64_t)roll(&m->d, 40);
-    if (roll(&m->d, 40) != 0) { /* else the submit is missing */
+    if (roll(&m->d, 40) != 0) { /* else the SUBMIT is missing */
         hdi_record *r = script_add(m->s, HDI_RECORD_SUBMIT, m->now);
         r->kind = (uint8_t)kind;
         r->thread = 1 + (uint32_t)roll(&m->d, THREADS);
@@ -177,7 +177,7 @@ static void put_rest(maker *m)
     } else if (type == HDI_RECORD_ACTIVITY) {
         r->activity.ended = (int64_t)any(m, (uint64_t)end), r->activity.stream = (uint32_t)roll(&m->d, 6);
         r->activity.name = 1 + roll(&m->d, 2), r->activity.bytes = roll(&m->d, 20);
-    } else if (type == HDI_RECORD_TRACE) { /* another runtime, or this one again */
+    } else if (type == HDI_RECORD_TRACE) { /* another runtime, or the same one */
         *r = m->s->records[0];
         r->time = SCRIPT_ZERO + m->now * 1000;
         r->trace.run = 1 + (uint32_t)roll(&m->d, 3);

@@ -1,4 +1,4 @@
-/* random.h - traces made by chance, for what must hold for every trace.
+/* random.h - random traces, for properties of every trace.
  *
  * Threads: one. Locks: none.
  */
@@ -7,8 +7,9 @@
 
 #include "trace/script.h"
 
-/* A trace of `ops` operations on `devices` devices with waits, threads, memory. Sane: what a recorder can have written, with records
- * missing here and there; else numbers are of any size. */
+/* Makes a trace of `ops` operations on `devices` devices, with waits, threads and memory. Sane: a
+ * recorder could have written it, except that some records are missing; otherwise numbers have any
+ * size. */
 void random_trace(script *s, uint64_t seed, int devices, int ops, int sane);
 
 #endif

@@ -1,4 +1,4 @@
-/* scene.h - a trace read from a script, for the tests of one part of its analysis.
+/* scene.h - a trace read from a script, for tests of one part of the analysis.
  *
  * Threads: one. Locks: none.
  */
@@ -15,7 +15,7 @@
 #include "cli/trace/model.h"
 #include "trace/script.h"
 
-/* Both devices' clocks are the host's. */
+/* Both device clocks equal the host's clock. */
 #define TWO_DEVICES                                                                                                    \
     "trace devices=2 detail=full\n"                                                                                    \
     "device 0 name=first\n"                                                                                            \
@@ -46,7 +46,7 @@ static inline void scene_read(const char *text, trace *out)
     script_release(&s);
 }
 
-/* By spans and by what the host saw, a lane does one thing after the other. */
+/* A lane does one thing after the other, by spans and by the host's observations. */
 static inline void scene_check_lanes(const trace *t)
 {
     for (size_t i = 1; i < t->n_stretches && t->n_activities == 0; i++) {
@@ -55,7 +55,7 @@ static inline void scene_check_lanes(const trace *t)
     }
 }
 
-/* What the host saw done had ended. */
+/* An operation that the host saw done has ended. */
 static inline void scene_check_ends(const trace *t)
 {
     for (size_t i = 0; i < t->n_ops; i++) {
@@ -65,7 +65,7 @@ static inline void scene_check_ends(const trace *t)
     }
 }
 
-/* The window is split without rest: pieces follow each other, and sums are sums. */
+/* The pieces of the window follow each other without gaps, and the sums match. */
 static inline void scene_check_split(const trace *t)
 {
     for (int d = 0; d < t->n_devices; d++) {

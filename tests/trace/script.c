@@ -1,4 +1,4 @@
-/* script.c - trace files made of scripts. See script.h. */
+/* script.c - trace files made from scripts. See script.h. */
 #include "trace/script.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A statement, while it is read. */
+/* A statement that is being read. */
 typedef struct statement {
     const char *line;
     char text[512];
@@ -19,7 +19,7 @@ static void wrong(const statement *st, const char *what)
     abort();
 }
 
-/* The value of NAME=, NULL. */
+/* Returns the value of NAME=, or NULL. */
 static const char *value_of(const statement *st, const char *name)
 {
     size_t length = strlen(name);
@@ -42,7 +42,7 @@ static int64_t clock_at(double us)
     return SCRIPT_ZERO + script_ns(us);
 }
 
-/* A time, or two. */
+/* Reads one time, or two. */
 static bool times(const statement *st, const char *name, double *begin, double *end)
 {
     const char *value = value_of(st, name);
@@ -116,7 +116,7 @@ static void add_text(script *s, const char *text)
     }
 }
 
-/* "0.1:4" */
+/* Reads "0.1:4". */
 static uint32_t lane_of(const statement *st, const char *text, uint64_t *position)
 {
     unsigned device, lane;

@@ -1,6 +1,6 @@
-/* test_activities.c - what CUPTI reported, in the analysis.
+/* test_activities.c - the activities that CUPTI reported, in the analysis.
  *
- * Promise: Operations have the times that CUPTI reported of them, never those of others. What is of no operation is work of its device.
+ * Promise: Operations get the times that CUPTI reported for them; the rest is work of its device.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -21,7 +21,8 @@ static trace t;
     "name activity 3 other\n"                                                                                          \
     "clock 0 at=0 own=0\n"
 
-/* Three launches and a copy in lanes of their own; a signal behind the launches is nothing. */
+/* Three launches and a copy in lanes of their own; the signal behind the launches does not
+ * count. */
 static void test_parted(void **state)
 {
     (void)state;
@@ -58,7 +59,7 @@ static void test_parted(void **state)
     trace_release(&t);
 }
 
-/* A product has two kernels without a name of ours. They are found between the launches beside them. */
+/* A product consists of two unnamed kernels, which are found between the launches beside them. */
 static void test_product(void **state)
 {
     (void)state;
@@ -81,7 +82,8 @@ static void test_product(void **state)
     trace_release(&t);
 }
 
-/* Two products in a row have two kernels each, and a third one with others of its own stands alone. */
+/* Two products in a row consist of two kernels each; a third one with other kernels stands
+ * alone. */
 static void test_products(void **state)
 {
     (void)state;
@@ -113,7 +115,7 @@ static void test_products(void **state)
     trace_release(&t);
 }
 
-/* Three kernels of two products: either may have two of them. */
+/* Three kernels of two products: either product may have two of them. */
 static void test_products_apart(void **state)
 {
     (void)state;
@@ -142,7 +144,8 @@ static void test_products_apart(void **state)
     trace_release(&t);
 }
 
-/* CUPTI's or the engine's reports had no room: of a product that had begun before that, some may be missing. */
+/* CUPTI or the engine ran out of room: reports of a product that had begun before may be
+ * missing. */
 static void test_dropped(void **state)
 {
     (void)state;
@@ -171,7 +174,7 @@ static void test_dropped(void **state)
     trace_release(&t);
 }
 
-/* The launch's report is missing, so there are as many of the product's as there are operations. */
+/* The launch's report is missing, so the product's reports match the number of operations. */
 static void test_same_number(void **state)
 {
     (void)state;
@@ -192,7 +195,8 @@ static void test_same_number(void **state)
     trace_release(&t);
 }
 
-/* The first launch's report is missing, and another one has the same kernel. Which one of two has a report is not known at times. */
+/* The first launch's report is missing, and another launch uses the same kernel. Sometimes either
+ * of two launches may own a report. */
 static void test_same_kernel(void **state)
 {
     (void)state;
@@ -218,7 +222,7 @@ static void test_same_kernel(void **state)
     trace_release(&t);
 }
 
-/* The second of two such launches was given to the driver after the only report's begin. */
+/* The second of two such launches reached the driver after the only report began. */
 static void test_issued_later(void **state)
 {
     (void)state;
@@ -253,7 +257,8 @@ static void test_missing(void **state)
     trace_release(&t);
 }
 
-/* Two lanes at once, each with a stream; a third stream is another library's, within the window and beyond it. */
+/* Two lanes at once, each with a stream; a third stream belongs to another library, inside the
+ * window and after it. */
 static void test_other_library(void **state)
 {
     (void)state;

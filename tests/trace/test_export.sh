@@ -9,7 +9,8 @@ source=$1
 tool=$2/heddle
 maker=$2/tests/test_trace_maker
 failed=0
-command -v python3 >/dev/null || exit 77
+. "$source/tests/support/installed.sh"
+needs python3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 packages=$("$source/tools/install-deps" --where)
@@ -21,7 +22,7 @@ compare() {
         cat "$work/said"
         failed=1
     }
-    grep -h "not installed" "$work/said"
+    grep "^without: " "$work/said"
 }
 
 for name in clean copies turns memory; do

@@ -1,6 +1,6 @@
-/* test_findings.c - traces of programs with one fault each: which finding is the first.
+/* test_findings.c - the first finding in traces of programs with one fault each.
  *
- * Promise: Each planted fault is the first finding, stated once, with gain and remedy; a program without a fault has none.
+ * Promise: Each planted fault is the first finding, once, with gain and remedy; else none is found.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -12,7 +12,8 @@
 
 static trace t;
 
-/* Whether a finding leads to a place: a gap of its own cause that is a piece of the device, or an operation. */
+/* True if the finding leads to a place: a gap of its own cause that is a piece of the device, or an
+ * operation. */
 static bool has_place(const trace_finding *f)
 {
     static const struct {
@@ -37,7 +38,7 @@ static bool has_place(const trace_finding *f)
     while (i < d->n_pieces && d->pieces[i].begin != f->gap.begin) {
         i++;
     }
-    bool copies = strcmp(f->id, "idle-for-copy") == 0; /* those that ran alone, too */
+    bool copies = strcmp(f->id, "idle-for-copy") == 0; /* includes those that ran alone */
     bool good = i < d->n_pieces && d->pieces[i].end == f->gap.end &&
                 (d->pieces[i].state == TRACE_IDLE || (copies && d->pieces[i].state == TRACE_TRANSFER)) &&
                 f->gap.part <= f->gap.end - f->gap.begin;
@@ -82,7 +83,7 @@ static void test_planted(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* A ring that is full is named with the device that it is of. */
+/* The finding about a full ring names the ring's device. */
 static void test_ring_of_other(void **state)
 {
     (void)state;
@@ -99,7 +100,7 @@ static void test_ring_of_other(void **state)
     trace_release(&t);
 }
 
-/* What stands in a finding: numbers and names of the trace. */
+/* Checks the numbers and names in a finding. */
 static void test_evidence(void **state)
 {
     (void)state;
@@ -141,7 +142,8 @@ static void read_planted(const char *name)
     script_release(&s);
 }
 
-/* Devices 1 and 3 wait for the slow device 2, and device 0 for these: none of that is a finding beside the imbalance. */
+/* Devices 1 and 3 wait for the slow device 2, and device 0 waits for them. Only the imbalance is a
+ * finding. */
 static void test_bystanders(void **state)
 {
     (void)state;
@@ -175,7 +177,8 @@ static void test_bystanders(void **state)
     script_release(&s);
 }
 
-/* A fault is stated once: what a more exact finding explains is left out of the more general one. */
+/* A fault is stated once: a general finding leaves out everything that a more exact one
+ * explains. */
 static void test_once(void **state)
 {
     (void)state;
@@ -198,7 +201,7 @@ static void test_once(void **state)
     trace_release(&t);
 }
 
-/* The copy of a path, NULL. */
+/* Returns the copy path, or NULL. */
 static const trace_link *find_link(int way)
 {
     for (size_t i = 0; i < t.n_links; i++) {
@@ -209,7 +212,8 @@ static const trace_link *find_link(int way)
     return NULL;
 }
 
-/* What an engine copies between pinned buffers is an operation and a call, and one copy. What the host does within the call is one, too. */
+/* A copy by an engine between pinned buffers is an operation and a call, but one copy. A copy by
+ * the host within the call is one, too. */
 static void test_host_copies(void **state)
 {
     (void)state;
@@ -225,7 +229,7 @@ static void test_host_copies(void **state)
     trace_release(&t);
 }
 
-/* Where some copies of a pair go directly, one device reaches the other: it was not known yet. */
+/* If some copies of a pair go directly, one device can reach the other; this was not known yet. */
 static void test_untested_pair(void **state)
 {
     (void)state;
@@ -251,7 +255,8 @@ static void test_untested_pair(void **state)
     }
 }
 
-/* Threads that take turns by a lock leave no trace of that: evidence is that the devices never work at the same time. */
+/* Threads that alternate by a lock leave no trace of it. The evidence is that the devices never
+ * work at the same time. */
 static void test_turns_by_lock(void **state)
 {
     (void)state;
@@ -274,8 +279,8 @@ static void test_turns_by_lock(void **state)
     script_release(&s);
 }
 
-/* Eight copies of 2 MB in 100 us each. One has a begin that is too late: its call took longer, or the clocks are not that close. What a path
- * can do is no more than what such a copy has shown. */
+/* Eight copies of 2 MB take 100 us each. One seems to begin too late: its call took longer, or the
+ * clocks differ. The path counts only as fast as such a copy shows. */
 static void test_best(void **state)
 {
     (void)state;
@@ -307,7 +312,7 @@ static void test_best(void **state)
     }
 }
 
-/* Memory that is full costs nothing while the devices compute. */
+/* Full memory costs nothing while the devices compute. */
 static void test_full_but_busy(void **state)
 {
     (void)state;
@@ -321,7 +326,7 @@ static void test_full_but_busy(void **state)
     trace_release(&t);
 }
 
-/* 60 launches 5 us apart, each of which was on its way for `way` us, the first one of each kernel for 20 ms. */
+/* 60 launches, 5 us apart, each `way` us on its way, but each kernel's first one 20 ms. */
 static void read_first_launches(int way)
 {
     script s;
@@ -341,7 +346,7 @@ static void read_first_launches(int way)
     script_release(&s);
 }
 
-/* What a first launch takes beyond the usual is no launch overhead, but code that is loaded. */
+/* The extra time of a first launch is not launch overhead, but loading of code. */
 static void test_first_launches(void **state)
 {
     (void)state;
@@ -360,7 +365,7 @@ static void test_first_launches(void **state)
     trace_release(&t);
 }
 
-/* The operation that took longest is named, with its time. */
+/* The finding names the slowest operation, with its time. */
 static void test_first_evidence(void **state)
 {
     (void)state;
@@ -397,7 +402,7 @@ static void test_first_evidence(void **state)
     trace_release(&t);
 }
 
-/* Launches of 2 ms are not too short, though the ways of a few are long. */
+/* Launches of 2 ms are not too short, even if a few are long on their way. */
 static void test_long_operations(void **state)
 {
     (void)state;
@@ -424,7 +429,8 @@ static void test_long_operations(void **state)
     trace_release(&t);
 }
 
-/* Two threads load code at once, also while a launch of a third one is on its way: no time counts twice. */
+/* Two threads load code at once, also while a third thread's launch is on its way: no time counts
+ * twice. */
 static void test_code_once(void **state)
 {
     (void)state;
@@ -443,7 +449,7 @@ static void test_code_once(void **state)
     trace_release(&t);
 }
 
-/* Two threads that feed a device wait for another one at once. */
+/* Two threads that feed one device wait for another one at once. */
 static void test_turns_once(void **state)
 {
     (void)state;
@@ -462,7 +468,7 @@ static void test_turns_once(void **state)
     trace_release(&t);
 }
 
-/* An operation that waits for a first launch is held up by that one. */
+/* A first launch holds up the operation that waits for it. */
 static void test_waits_for_first(void **state)
 {
     (void)state;
@@ -479,7 +485,8 @@ static void test_waits_for_first(void **state)
     trace_release(&t);
 }
 
-/* Findings of one id on several devices are a group: the one with the largest gain stands first. */
+/* Findings with the same id on several devices form a group; the one with the largest gain comes
+ * first. */
 static void test_groups(void **state)
 {
     (void)state;
@@ -488,7 +495,8 @@ static void test_groups(void **state)
     script_begin(&s);
     script_run(&s, "trace devices=3 detail=full\nlane 0.1\nlane 1.1\nlane 2.1\nname kernel 1 axpy\n"
                    "clock 0 at=0 own=0\nclock 1 at=0 own=0\nclock 2 at=0 own=0\n");
-    for (int i = 0; i < 60; i++) { /* of 3 ms each computes 1 ms, and each for longer than the one before */
+    /* each takes 3 ms and computes 1 ms, longer than the one before */
+    for (int i = 0; i < 60; i++) {
         int d = i % 3, at = 1000 * i;
         snprintf(line, sizeof line, "op %d.1:%d launch at=%d span=%d-%d done=%d thread=%d\n", d, i / 3 + 1, at, at + 3,
                  at + 900 + 30 * d, at + 990, 5 + d);
@@ -519,7 +527,8 @@ static void test_groups(void **state)
     script_release(&s);
 }
 
-/* A thread that waits for memory asks the program meanwhile, and maps some: its time counts once, that of two threads twice. */
+/* A thread that waits for memory asks the program meanwhile, and maps some. Its time counts once;
+ * that of two threads counts twice. */
 static void test_nested_pauses(void **state)
 {
     (void)state;
@@ -542,7 +551,7 @@ static void test_nested_pauses(void **state)
     trace_release(&t);
 }
 
-/* 32 devices compute in turns, and each waits for each of the others: none of so many findings is left out. */
+/* 32 devices compute alternately, and each waits for all others: all findings are listed. */
 static void test_many(void **state)
 {
     (void)state;
@@ -580,8 +589,9 @@ static void test_many(void **state)
     script_release(&s);
 }
 
-/* 32 devices compute one after the other, and then all at once for so long that each one before was less than 3 % of the window. Each waits
- * for what the one before made, or a thread waits for it before it submits to the next. */
+/* 32 devices compute one after the other, then all at once for so long that each earlier turn is
+ * below 3 % of the window. Each waits for the previous device's result, or a thread waits for it
+ * before it submits to the next. */
 static void read_many_short(bool by_host)
 {
     enum { N = 32, TURN = 2000, LAST = 4 * TURN };
@@ -611,7 +621,7 @@ static void read_many_short(bool by_host)
     script_release(&s);
 }
 
-/* Waiting for many devices is a finding, however short it is for each of them. */
+/* Waiting for many devices is a finding, even if it is short for each of them. */
 static void test_many_short(void **state)
 {
     (void)state;
@@ -635,7 +645,7 @@ static const char *time_text(int64_t ns)
     return trace_time_text(ns, out);
 }
 
-/* Numbers are rounded as the page rounds them. */
+/* Numbers are rounded as on the page. */
 static void test_rounding(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_launches.c - how long launches take to the device, how much is queued there, and the sorting that this needs.
+/* test_launches.c - the time that launches take to the device, the number of queued ones, and the
+ * sorting for both.
  *
- * Promise: Delays count where the trace has both ends, a queue has what was submitted and not ended, and sorting is stable.
+ * Promise: Delays count if both ends are traced, queues hold unfinished work, and sorts are stable.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -12,7 +13,7 @@ static trace t;
 
 #define US 1000
 
-/* Of the two operations of a stretch only the first one has a begin of its own. */
+/* Only the first operation of a stretch of two has its own begin. */
 static void test_delays(void **state)
 {
     (void)state;
@@ -41,7 +42,7 @@ static void test_delays(void **state)
     trace_release(&t);
 }
 
-/* Marks and claims are nothing that the device has to do. */
+/* Marks and claims are no work for the device. */
 static void test_queue(void **state)
 {
     (void)state;
@@ -53,8 +54,10 @@ static void test_queue(void **state)
                            "op 0.1:4 launch at=90 span=95-100 done=101\n"
                            "end at=110\n",
                &t);
-    assert_int_equal(t.devices[0].queue_most, 2); /* the first launch ends as the second one is submitted */
-    assert_int_equal((int)(t.devices[0].queue_mean * 100 + 0.5), 90); /* 20 + 30 + 30 + 10 us of 100 */
+    /* the first launch ends as the second one is submitted */
+    assert_int_equal(t.devices[0].queue_most, 2);
+    /* 20 + 30 + 30 + 10 us of 100 */
+    assert_int_equal((int)(t.devices[0].queue_mean * 100 + 0.5), 90);
     assert_int_equal(t.devices[1].queue_most, 0);
     trace_release(&t);
 }
@@ -75,7 +78,7 @@ static int compare_times(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Rows of many lengths, from all sorted to none. */
+/* Rows of many lengths, from fully sorted to unsorted. */
 static void test_sort(void **state)
 {
     (void)state;

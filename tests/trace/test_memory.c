@@ -1,6 +1,6 @@
-/* test_memory.c - what buffers took, and under which label.
+/* test_memory.c - the memory of buffers, and its labels.
  *
- * Promise: Each buffer counts under the label in force, from its ALLOC to its FREE, also where two threads' times are out of order.
+ * Promise: Buffers count under their current label from ALLOC to FREE, even with disordered times.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -24,7 +24,7 @@ static const trace_label *label(const char *name)
     return NULL;
 }
 
-/* Bytes of a label at a time, as the page sums them; NULL: of all. */
+/* Returns the bytes of a label at a time, as the page sums them; NULL: of all labels. */
 static int64_t held(const char *name, int64_t us)
 {
     int64_t sum = 0;
@@ -61,10 +61,10 @@ static void test_relabel(void **state)
     assert_int_equal(label("halo")->frees, 1);
     assert_int_equal(label("halo")->beyond, 0);
     assert_int_equal(label("halo")->left, 50);
-    /* when all had most, the label that the buffer got then */
+    /* at the peak of all memory, the buffer counts under its label of that time */
     assert_int_equal(label("weights")->at_peak, 0);
     assert_int_equal(label("halo")->at_peak, 150);
-    for (size_t i = 0; i < t.n_memory; i++) { /* the holder is known by its allocation */
+    for (size_t i = 0; i < t.n_memory; i++) { /* the allocation shows the holder */
         if (t.memory[i].renames && t.memory[i].is_alloc) {
             assert_int_equal(t.memory[i].since, 5 * US);
             assert_int_equal(t.memory[i].thread, 5);
@@ -74,7 +74,7 @@ static void test_relabel(void **state)
     trace_release(&t);
 }
 
-/* A label that only the FREE has. What a buffer has that is older than the trace, and its number, which is used again. */
+/* A label that only the FREE states. A buffer older than the trace, whose number is reused. */
 static void test_what_is_missing(void **state)
 {
     (void)state;
@@ -93,7 +93,8 @@ static void test_what_is_missing(void **state)
     trace_release(&t);
 }
 
-/* One thread frees a buffer, and another one gets its number, with times that are the wrong way round. So are a thread's own. */
+/* One thread frees a buffer, and another gets its number, with times in the wrong order. A single
+ * thread's times may be, too. */
 static void test_out_of_order(void **state)
 {
     (void)state;
@@ -127,7 +128,7 @@ static char *text_of(bool all)
     return text;
 }
 
-/* What the device's figures have, and labels do not. */
+/* Memory in the device's figures that no label covers. */
 static void test_rest(void **state)
 {
     (void)state;
@@ -138,11 +139,11 @@ static void test_rest(void **state)
                       "memory 0 at=30 use=23068672 held=67108864 limit=67108864\n"
                       "end at=60\n",
                &t);
-    assert_int_equal(t.devices[0].in_use_most, 65012224); /* most of that was there before the trace */
+    assert_int_equal(t.devices[0].in_use_most, 65012224); /* most of it existed before the trace */
     assert_int_equal(t.devices[0].in_use_rest, 23068672);
     assert_int_equal(t.devices[1].in_use_rest, 0);
     trace_release(&t);
-    /* a buffer that is older is freed, and the next figure is late */
+    /* an older buffer is freed, and the next figure comes late */
     scene_read(LABELS "memory 0 at=4 use=65011712 held=67108864 limit=67108864\n"
                       "free 9 at=5 bytes=41943040\n"
                       "alloc 1 at=6 bytes=41943040 label=7\n"
@@ -155,7 +156,8 @@ static void test_rest(void **state)
     assert_non_null(strstr(text, "device 0, the rest: 22 MiB of 62 MiB at most, older than the trace"));
     free(text);
     trace_release(&t);
-    /* all buffers are in the trace, and the only figure has what a thread keeps when they are freed */
+    /* the trace contains all buffers; the only figure counts the memory that a thread keeps after
+     * freeing them */
     scene_read(LABELS "alloc 1 at=5 bytes=41943040 label=7\n"
                       "free 1 at=20 label=7\n"
                       "memory 0 at=30 use=1048576 held=67108864 limit=67108864\n"
@@ -164,7 +166,7 @@ static void test_rest(void **state)
     assert_int_equal(t.devices[0].in_use_most, 41943040);
     assert_int_equal(t.devices[0].in_use_rest, 0);
     trace_release(&t);
-    /* what was kept is used again until the next figure */
+    /* kept memory is reused until the next figure */
     scene_read(LABELS "alloc 1 at=5 bytes=20971520 label=7\n"
                       "memory 0 at=10 use=23068672 held=67108864 limit=67108864\n"
                       "alloc 2 at=15 bytes=4194304 label=7\n"
@@ -175,7 +177,7 @@ static void test_rest(void **state)
     trace_release(&t);
 }
 
-/* How often a text is in bytes. */
+/* Counts a text in bytes. */
 static size_t times_in(const char *bytes, size_t n, const char *text)
 {
     size_t length = strlen(text), found = 0;
@@ -185,7 +187,8 @@ static size_t times_in(const char *bytes, size_t n, const char *text)
     return found;
 }
 
-/* The viewer has a stack of frames for an allocation, a segment and a block: all labels in their order. A free has the last one. */
+/* The viewer shows a stack of frames for an allocation, a segment and a block: all labels in order.
+ * A free shows the last label. */
 static void test_snapshot(void **state)
 {
     (void)state;
@@ -205,9 +208,9 @@ static void test_snapshot(void **state)
     assert_non_null(out);
     trace_export_snapshot(&t, out);
     assert_int_equal(fclose(out), 0);
-    /* a name of a frame, and what is behind it up to the name of the next one */
+    /* the name of a frame, and the bytes up to the name of the next one */
     const char halo[] = "X\4\0\0\0halo", weights[] = "X\7\0\0\0weights", next[] = "ua}(X\10\0\0\0filename";
-    size_t rows[2] = {0, 0}; /* stacks with halo on top of weights, and the other way round */
+    size_t rows[2] = {0, 0}; /* stacks with halo above weights, and with weights above halo */
     for (size_t i = 0; i + 64 <= bytes; i++) {
         bool is_halo = memcmp(text + i, halo, sizeof halo - 1) == 0;
         bool is_weights = memcmp(text + i, weights, sizeof weights - 1) == 0;
@@ -216,10 +219,12 @@ static void test_snapshot(void **state)
             rows[is_weights] += memcmp(text + i + length, next, sizeof next - 1) == 0;
         }
     }
-    assert_int_equal(rows[0], 4); /* of buffer 1: segment_alloc and alloc, the segment that is left, and its block */
-    assert_int_equal(rows[1], 2); /* of buffer 2: segment_alloc and alloc */
-    assert_int_equal(times_in(text, bytes, "halo"), 4 + 2 + 3); /* and what is of its free */
-    assert_int_equal(times_in(text, bytes, "(no label)"), 4);   /* of buffer 3 */
+    /* buffer 1: segment_alloc and alloc, the segment that is left, and its block */
+    assert_int_equal(rows[0], 4);
+    /* buffer 2: segment_alloc and alloc */
+    assert_int_equal(rows[1], 2);
+    assert_int_equal(times_in(text, bytes, "halo"), 4 + 2 + 3); /* and those of its free */
+    assert_int_equal(times_in(text, bytes, "(no label)"), 4);   /* buffer 3 */
     free(text);
     trace_release(&t);
 }

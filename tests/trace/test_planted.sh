@@ -7,8 +7,10 @@
 set -u
 tool=$2/heddle
 programs=$2/tests/planted
-[ -x "$tool" ] && [ -d "$programs" ] && command -v python3 >/dev/null || exit 77
+[ -x "$tool" ] && [ -d "$programs" ] || exit 77
 source=$1
+. "$source/tests/support/installed.sh"
+needs python3
 shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

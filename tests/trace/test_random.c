@@ -1,6 +1,6 @@
-/* test_random.c - traces made by chance, whole and damaged: what must hold for every one of them.
+/* test_random.c - random traces, whole and damaged: properties of every trace.
  *
- * Promise: Whatever a file has, its analysis ends, and every device's window splits to the nanosecond. A chain of waits goes back in time.
+ * Promise: Analysis of any file ends, windows split to the nanosecond, waits lead back in time.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -12,7 +12,7 @@
 
 static trace t;
 
-/* All that is made of a trace, into nothing. */
+/* Writes all output of a trace to /dev/null. */
 static void put_all(const trace *one)
 {
     FILE *out = fopen("/dev/null", "we");
@@ -31,7 +31,7 @@ static void put_all(const trace *one)
 static void check(const script *s, size_t bytes)
 {
     char error[512];
-    /* memory that ends where the file does */
+    /* memory that ends with the file */
     void *copy = malloc(bytes ? bytes : 1);
     assert_non_null(copy);
     memcpy(copy, s->records, bytes);
@@ -81,7 +81,7 @@ static void test_cut(void **state)
     script_release(&s);
 }
 
-/* Operations that wait for each other in a circle: no recorder writes that. */
+/* Operations that wait for each other in a circle, which no recorder writes. */
 static void test_circle(void **state)
 {
     (void)state;

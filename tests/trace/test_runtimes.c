@@ -1,6 +1,7 @@
-/* test_runtimes.c - several runtimes in one trace file, each with lanes, positions and numbers of its own.
+/* test_runtimes.c - several runtimes in one trace file, each with its own lanes, positions and
+ * numbers.
  *
- * Promise: A record is never of another runtime's operation, buffer, name, range or stream than those of the runtime that wrote it.
+ * Promise: Records refer only to operations, buffers, names, ranges, streams of their own runtime.
  * Threads: one.
  */
 #include "trace/scene.h"
@@ -10,7 +11,7 @@
 static trace t;
 
 #define US 1000
-/* The same process and the same device, later on. */
+/* The same process and the same device, later. */
 #define SECOND "trace devices=1 detail=full run=2 at=2000\n"
 
 static const char *const first_run = "trace devices=1 detail=full\n"
@@ -32,7 +33,8 @@ static void read_both(const char *first, const char *head, const char *second)
     scene_check_split(&t);
 }
 
-/* The operation that the second runtime waits for is not in the file: the first runtime's at such a position is no answer. */
+/* The file lacks the operation that the second runtime waits for. The first runtime's operation at
+ * this position does not count. */
 static void test_wait(void **state)
 {
     (void)state;
@@ -49,7 +51,8 @@ static void test_wait(void **state)
     trace_release(&t);
 }
 
-/* The first runtime's last operation never ended. The second one's stands behind nothing. */
+/* The first runtime's last operation never ended. The second runtime's operation does not stand
+ * behind it. */
 static void test_order_of_a_lane(void **state)
 {
     (void)state;
@@ -60,7 +63,7 @@ static void test_order_of_a_lane(void **state)
     trace_release(&t);
 }
 
-/* What was in flight when a program was killed does not run while the next one does. */
+/* Work in flight at a program's kill does not run during the next program. */
 static void test_work_in_flight(void **state)
 {
     (void)state;
@@ -78,7 +81,7 @@ static void test_work_in_flight(void **state)
     trace_release(&t);
 }
 
-/* Processes number their runtimes alike. */
+/* Processes use the same numbers for their runtimes. */
 static void test_another_process(void **state)
 {
     (void)state;
@@ -90,7 +93,7 @@ static void test_another_process(void **state)
     trace_release(&t);
 }
 
-/* Kernels of two runtimes have the same numbers. */
+/* Kernels of two runtimes use the same numbers. */
 static void test_names(void **state)
 {
     (void)state;
@@ -105,7 +108,8 @@ static void test_names(void **state)
     trace_release(&t);
 }
 
-/* The second runtime frees a buffer that is older than its trace. The first one's of that number was never freed. */
+/* The second runtime frees a buffer older than its trace. The first runtime never freed its buffer
+ * of that number. */
 static void test_buffers(void **state)
 {
     (void)state;
@@ -120,7 +124,7 @@ static void test_buffers(void **state)
     trace_release(&t);
 }
 
-/* A range that is open when a runtime ends has nothing to do with the next one's. */
+/* A range that is open at the end of a runtime is separate from the next runtime's ranges. */
 static void test_ranges(void **state)
 {
     (void)state;
@@ -148,7 +152,8 @@ static void test_losses(void **state)
     trace_release(&t);
 }
 
-/* The thread waited in the first runtime for a position that the file does not have, and the second one has such a position. */
+/* In the first runtime, the thread waited for a position that is not in the file. The second
+ * runtime uses that position. */
 static void test_path(void **state)
 {
     (void)state;
@@ -160,7 +165,7 @@ static void test_path(void **state)
     trace_release(&t);
 }
 
-/* A stream of one runtime and that of another with the same number are of different lanes. */
+/* Streams of two runtimes with the same number belong to different lanes. */
 static void test_streams(void **state)
 {
     (void)state;

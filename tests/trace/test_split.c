@@ -1,7 +1,6 @@
-/* test_split.c - how devices' time divides, and the causes of idle time.
+/* test_split.c - the division of devices' time, and the causes of idle time.
  *
- * Promise: A device's window splits to the nanosecond into compute, transfer and idle. Each part of idle time has the cause that the
- * trace shows.
+ * Promise: Windows split to the nanosecond into compute, transfer and idle with its visible cause.
  * Threads: one.
  */
 #include <stdio.h>
@@ -31,7 +30,7 @@ static void test_states(void **state)
     trace_release(&t);
 }
 
-/* Device 1 waits for device 0, then its own way takes 3 us. */
+/* Device 1 waits for device 0, then takes 3 us on its own way. */
 static void test_for_device(void **state)
 {
     (void)state;
@@ -52,7 +51,8 @@ static void test_for_device(void **state)
     trace_release(&t);
 }
 
-/* Through a copy in the other device's lane, and behind an operation of the own lane: the far end counts at each time. */
+/* Waits through a copy in the other device's lane, and behind an operation of its own lane. The far
+ * end at each time counts. */
 static void test_chain(void **state)
 {
     (void)state;
@@ -65,7 +65,7 @@ static void test_chain(void **state)
     const trace_device *d = &t.devices[1];
     assert_int_equal(d->cause[TRACE_CAUSE_NOTHING], 2 * US);
     assert_int_equal(d->for_device[0], 48 * US);
-    assert_int_equal(d->cause[TRACE_CAUSE_COPY], 30 * US); /* the 2 us of its way included */
+    assert_int_equal(d->cause[TRACE_CAUSE_COPY], 30 * US); /* including 2 us on its way */
     assert_int_equal(d->cause[TRACE_CAUSE_OVERHEAD], 4 * US);
     int32_t chain[8];
     size_t n = trace_chain(&t, trace_find_op(&t, SCRIPT_LANE(1, 1), 2), chain, 8);
@@ -88,7 +88,7 @@ static void test_claim(void **state)
     trace_release(&t);
 }
 
-/* A position in the middle of an operation is that of the one before it. */
+/* A position in the middle of an operation counts as that of the operation before it. */
 static void test_middle(void **state)
 {
     (void)state;
@@ -103,7 +103,8 @@ static void test_middle(void **state)
     trace_release(&t);
 }
 
-/* A thread waits for room all the time. Its work waits in the lane and is on its way, and more room would not let it go sooner. */
+/* A thread always waits for room. Its work waits in the lane and is on its way, and more room would
+ * not speed it up. */
 static void test_full_ring_with_work(void **state)
 {
     (void)state;
@@ -121,7 +122,7 @@ static void test_full_ring_with_work(void **state)
     trace_release(&t);
 }
 
-/* Threads: a full ring here, one elsewhere, memory, a call that writes. */
+/* Threads: a full ring here, one on the other device, memory, a call that writes. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static void test_threads(void **state)
     trace_release(&t);
 }
 
-/* Several operations with one time; the device's own clock is 3 ms ahead, and a thousandth faster. */
+/* Several operations share one time. The device's clock is 3 ms ahead, and a thousandth faster. */
 static void test_edges_and_clock(void **state)
 {
     (void)state;
@@ -177,7 +178,8 @@ static void test_edges_and_clock(void **state)
     trace_release(&t);
 }
 
-/* On an idle lane a stretch begins by the clock, and ends by the device's, which is 3 ms ahead. */
+/* On an idle lane a stretch begins by the host's clock, and ends by the device's clock, which is 3
+ * ms ahead. */
 static void test_by_clock(void **state)
 {
     (void)state;
@@ -190,7 +192,8 @@ static void test_by_clock(void **state)
     assert_int_equal(t.devices[0].cause[TRACE_CAUSE_OVERHEAD], 20 * US);
     scene_check_split(&t);
     trace_release(&t);
-    /* it may end by it, too, and then needs no comparison of the clocks; another one only ends by it */
+    /* if it also ends by the host's clock, clocks need no comparison; another stretch only ends by
+     * it */
     scene_read("trace devices=1\nlane 0.1 kind=program\n"
                "op 0.1:1 launch at=0 done=70\n"
                "span 0.1:1 from=0 span=20-65 clock=3\n"
@@ -210,7 +213,7 @@ static void test_by_clock(void **state)
     trace_release(&t);
 }
 
-/* Without device times the host's are used, and that is counted. */
+/* Without device times, the host's times are used and counted. */
 static void test_no_spans(void **state)
 {
     (void)state;
@@ -225,7 +228,8 @@ static void test_no_spans(void **state)
     trace_release(&t);
 }
 
-/* More waits are announced than there are: what held the launch up behind its known wait is not known, and no overhead. */
+/* The SUBMIT announces more waits than follow. The delay after the known wait has an unknown cause,
+ * and is not overhead. */
 static void test_missing_waits(void **state)
 {
     (void)state;
@@ -246,7 +250,8 @@ static void test_missing_waits(void **state)
     trace_release(&t);
 }
 
-/* So is a wait for an operation whose SUBMIT is missing, and what another device's launch waited for. */
+/* A wait for an operation without SUBMIT is unknown, too, and so is the cause behind another
+ * device's wait. */
 static void test_unknown_waits(void **state)
 {
     (void)state;
@@ -264,7 +269,8 @@ static void test_unknown_waits(void **state)
     trace_release(&t);
 }
 
-/* The file was full at 100, and what it has of the time behind that is not whole. The window ends there, and no operation is on its way. */
+/* The file was full at 100, and its later records are incomplete. The window ends there, and no
+ * operation is on its way. */
 static void test_full_file(void **state)
 {
     (void)state;
@@ -282,12 +288,12 @@ static void test_full_file(void **state)
     assert_int_equal(t.n_ops, 4);
     assert_int_equal(t.end, 100 * US);
     assert_int_equal(t.length, 100 * US);
-    assert_int_equal(t.devices[0].compute, 98 * US); /* the second one is taken to run on */
+    assert_int_equal(t.devices[0].compute, 98 * US); /* the second one counts as running on */
     assert_int_equal(t.devices[1].cause[TRACE_CAUSE_NOTHING], 50 * US);
     assert_int_equal(t.dropped, 900);
     scene_check_split(&t);
     trace_release(&t);
-    /* a file of which it is not known how many are not whole */
+    /* a file that does not state how many records are incomplete */
     scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-30 done=31\n"
                            "op 0.1:2 launch at=3 issue=4\n"
                            "memory 0 at=100 use=1 held=1 limit=0\n"
@@ -300,7 +306,8 @@ static void test_full_file(void **state)
     trace_release(&t);
 }
 
-/* An engine's records had no room: that a later operation of the lane was done shows that one before it was. Else its time is unknown. */
+/* An engine's records had no room. A later operation of the lane that was done proves that an
+ * earlier one was, too. Otherwise its time is unknown. */
 static void test_dropped_ends(void **state)
 {
     (void)state;
@@ -340,7 +347,7 @@ static void test_critical_path(void **state)
     trace_release(&t);
 }
 
-/* A launch of 50 us is waited for by a call; behind that the thread submits at 70. */
+/* A call waits for a launch of 50 us; afterwards the thread submits at 70. */
 static void read_call(const char *call)
 {
     char text[2048];
@@ -354,7 +361,7 @@ static void read_call(const char *call)
     scene_check_split(&t);
 }
 
-/* Whatever call the thread waits in, the path goes on with the work that it waited for. */
+/* Whichever call the thread waits in, the path continues with the work that it waited for. */
 static void test_path_through_calls(void **state)
 {
     (void)state;
@@ -371,7 +378,7 @@ static void test_path_through_calls(void **state)
         assert_int_equal(t.along[TRACE_ALONG_HOST], 20 * US);
         trace_release(&t);
     }
-    /* a read ends with its last copy to the host; another thread may have submitted that */
+    /* a read ends with its last copy to the host, which another thread may have submitted */
     read_call("op 0.2:1 copy at=1 wait=0.1:1 issue=2 span=50-54 done=55 way=2 src=0 bytes=9 thread=9\n"
               "transfer 0.0:0 at=1 returned=56 way=8 bytes=9 src=0 dst=255");
     assert_int_equal(t.n_critical, 3);
@@ -379,20 +386,20 @@ static void test_path_through_calls(void **state)
     assert_int_equal(t.along[TRACE_ALONG_TRANSFER], 4 * US);
     assert_int_equal(t.along[TRACE_ALONG_HOST], 16 * US);
     trace_release(&t);
-    /* at 60 the thread looked at what had ended long before: that did not hold it up */
+    /* at 60 the thread checked work that had ended long before, so it was not held up */
     read_call("op 0.2:1 copy at=0 issue=1 span=10-14 done=15 way=1 dst=0 bytes=9\n"
               "pause wait at=1-55 lane=0.1 position=1\n"
               "pause wait at=60-61 lane=0.2 position=1");
     assert_int_equal(t.n_critical, 2);
     assert_int_equal(t.along[TRACE_ALONG_COMPUTE], 58 * US);
     trace_release(&t);
-    /* what is not in the trace is passed by */
+    /* skips work that is not in the trace */
     read_call("pause wait at=1-55 lane=0.1 position=1\npause chunk at=56-57 device=0\npause code at=58-59 device=0");
     assert_int_equal(t.n_critical, 2);
     trace_release(&t);
 }
 
-/* Fills compute, also in lanes for copies, where kernels that move bytes do not. */
+/* Fills count as compute, also in lanes for copies; kernels that move bytes there do not. */
 static void test_fills(void **state)
 {
     (void)state;
@@ -423,7 +430,8 @@ static const trace_loss *loss_at(int64_t us)
     return NULL;
 }
 
-/* In a file a RESTART may stand before its LOSS, whose time is earlier. Each is of the last loss of its device before it. */
+/* A file may list a RESTART before its LOSS, whose time is earlier. Each belongs to the last loss
+ * of its device before it. */
 static void test_losses(void **state)
 {
     (void)state;
@@ -447,7 +455,7 @@ static void test_losses(void **state)
     assert_int_equal(t.ignored, 0);
     scene_check_split(&t);
     trace_release(&t);
-    /* the first return is missing, and the second loss has none */
+    /* the first restart is missing, and the second loss has none */
     scene_read(TWO_DEVICES "op 1.1:1 launch at=0 span=0-200 done=201\n"
                            "restart 0 at=10-15\n"
                            "loss 0 at=20 first\n"
@@ -461,7 +469,8 @@ static void test_losses(void **state)
     trace_release(&t);
 }
 
-/* What a device had not done when it was lost is over. The first of a lane ran until then, and the others never did. */
+/* A loss ends the device's unfinished operations. The first one of a lane ran until then, the
+ * others never did. */
 static void test_lost_operations(void **state)
 {
     (void)state;
@@ -493,10 +502,11 @@ static void test_lost_operations(void **state)
     assert_int_equal(t.unplaced, 1);
     assert_int_equal(t.lost, 5);
     assert_int_equal(t.failed, 1);
-    assert_in_range((int)(d->queue_mean * 300), 197, 199); /* none is queued behind its loss */
+    assert_in_range((int)(d->queue_mean * 300), 197, 199); /* nothing is queued after its loss */
     scene_check_split(&t);
     trace_release(&t);
-    /* the first one behind a return is lost in its turn, and a loss without a return is over with the next one */
+    /* after a restart, the first operation is lost again; a loss without restart ends with the next
+     * restart */
     scene_read(TWO_DEVICES "op 0.1:1 launch at=0 issue=1 span=2-400 clock=3 done=401\n"
                            "op 1.1:1 launch at=0 issue=1\n"
                            "loss 1 at=50 first\n"
@@ -529,7 +539,8 @@ static void test_lost_operations(void **state)
                 "op 0.1:2 launch at=20 issue=21 span=30-80 done=81\n"                                                  \
                 "op 0.1:3 launch at=22 issue=50 span=80-95 done=96\n"
 
-/* The event stands behind the second launch, which was submitted later than what waits. */
+/* The event stands behind the second launch, which was submitted later than the waiting
+ * operation. */
 static void test_behind(void **state)
 {
     (void)state;
@@ -549,7 +560,8 @@ static void test_behind(void **state)
     trace_release(&t);
 }
 
-/* Without an operation or a wait that it can be of, and where it is no further, nothing changes. One that makes no sense is counted. */
+/* Without a matching operation or wait, or no further behind, nothing changes. Nonsense is
+ * counted. */
 static void test_behind_nothing(void **state)
 {
     (void)state;
@@ -564,7 +576,7 @@ static void test_behind_nothing(void **state)
     assert_int_equal(t.devices[1].cause[TRACE_CAUSE_DEVICE], 20 * US);
     assert_int_equal(t.ignored, 1);
     trace_release(&t);
-    /* what the bytes need is not in the trace, but lies in front of the event */
+    /* the trace lacks the awaited operation, but it lies in front of the event */
     scene_read(TWO_DEVICES "op 1.1:3 launch at=10 wait=0.1:1 issue=26 span=83-90 done=91\n"
                            "op 0.1:2 launch at=0 issue=21 span=30-80 done=81\n"
                            "behind 1.1:2 at=25 other=0.1:2\nend at=120\n",
@@ -575,7 +587,8 @@ static void test_behind_nothing(void **state)
     trace_release(&t);
 }
 
-/* Times of threads are within 200 ns of the clock. So a claim seems to be submitted after what waits for it, and a launch after its call. */
+/* Threads' times are within 200 ns of the clock. Here a claim seems submitted after the work that
+ * waits for it, and a launch after its call. */
 static void test_out_of_order(void **state)
 {
     (void)state;
@@ -599,7 +612,9 @@ static void test_out_of_order(void **state)
     assert_int_equal(t.along[TRACE_ALONG_CLAIM], 55 * US - 300);
     assert_int_equal(t.devices[0].delays.issue_p50, 0);
     assert_int_equal(t.n_critical,
-                     5); /* the claim, a launch, the other device's two, and what was submitted after them */
+                     /* the claim, a launch, the other device's two, and the operation submitted
+                      * after them */
+                     5);
     scene_check_split(&t);
     trace_release(&t);
 }

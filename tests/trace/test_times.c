@@ -1,6 +1,6 @@
 /* test_times.c - when operations began and ended, on the clock of the trace.
  *
- * Promise: A span begins when its work was given to the device, and ends later; each era has clocks of its own.
+ * Promise: A span begins when the device got its work, and ends later; eras have their own clocks.
  * Threads: one.
  */
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void test_event_was_early(void **state)
     trace_release(&t);
 }
 
-/* A span has how long a launch is on its way to a device at rest. */
+/* A span states how long a launch takes to an idle device. */
 static void test_way(void **state)
 {
     (void)state;
@@ -54,15 +54,16 @@ static void test_way(void **state)
                           "end at=130\n",
                &t);
     assert_int_equal(t.ops[0].began, 22 * US);
-    assert_int_equal(t.ops[1].began, 50 * US);  /* it was there when what is in front had ended */
+    /* it was on the device when the previous work ended */
+    assert_int_equal(t.ops[1].began, 50 * US);
     assert_int_equal(t.ops[2].began, 81 * US);  /* no later than its end */
     assert_int_equal(t.ops[3].began, 98 * US);  /* the event is right */
-    assert_int_equal(t.ops[4].began, 112 * US); /* the lane came to rest during the call */
+    assert_int_equal(t.ops[4].began, 112 * US); /* the lane became idle during the call */
     scene_check_split(&t);
     trace_release(&t);
 }
 
-/* A lane with work in front of it: the call's end has nothing to do with the begin, its beginning has. */
+/* On a busy lane, the begin of the call bounds the begin of the work, its end does not. */
 static void test_lane_at_work(void **state)
 {
     (void)state;
@@ -72,14 +73,15 @@ static void test_lane_at_work(void **state)
                           "op 0.1:3 launch at=0 issue=88-99 span=85-120 done=121\n"
                           "end at=130\n",
                &t);
-    assert_int_equal(t.ops[0].began, 25 * US); /* behind the call: the event is right */
+    assert_int_equal(t.ops[0].began, 25 * US); /* after the call: the event is right */
     assert_int_equal(t.ops[1].began, 50 * US);
-    assert_int_equal(t.ops[2].began, 90 * US); /* when what is in front had ended */
+    assert_int_equal(t.ops[2].began, 90 * US); /* when the previous work ended */
     scene_check_split(&t);
     trace_release(&t);
 }
 
-/* A lane that comes to rest while the driver loads the next kernel's code: the event in front of that kernel is passed then. */
+/* The lane becomes idle while the driver loads the next kernel's code, so the event in front of
+ * that kernel is passed then. */
 static void test_long_call(void **state)
 {
     (void)state;
@@ -92,14 +94,16 @@ static void test_long_call(void **state)
                           "end at=10600\n",
                &t);
     assert_int_equal(t.ops[1].began, 9000 * US);
-    assert_int_equal(t.ops[2].began, 9150 * US);  /* it ended before the call returned: some time in it */
-    assert_int_equal(t.ops[4].began, 10000 * US); /* the lane had work meanwhile */
+    /* it ended before the call returned: somewhere within the call */
+    assert_int_equal(t.ops[2].began, 9150 * US);
+    assert_int_equal(t.ops[4].began, 10000 * US); /* the lane was busy meanwhile */
     assert_int_equal(t.devices[0].compute, (475 + 100 + 775 + 500) * US);
     scene_check_split(&t);
     trace_release(&t);
 }
 
-/* The engine saw the first two ends late: by then the event in front of the next one was passed. The lane did not run two at a time. */
+/* The engine saw the first two ends late, after the event in front of the next launch was passed.
+ * The lane never ran two at a time. */
 static void test_late_ends(void **state)
 {
     (void)state;
@@ -114,7 +118,7 @@ static void test_late_ends(void **state)
                &t);
     assert_int_equal(t.ops[0].ended, 40 * US);
     assert_int_equal(t.ops[1].began, 40 * US);
-    assert_int_equal(t.ops[1].ended, 57 * US); /* the third one was not there before */
+    assert_int_equal(t.ops[1].ended, 57 * US); /* the third one was not on the device before */
     assert_int_equal(t.ops[2].began, 57 * US);
     assert_int_equal(t.ops[2].ended, 80 * US);
     assert_int_equal(t.ops[3].began, 80 * US); /* this begin is an estimate */
@@ -123,31 +127,33 @@ static void test_late_ends(void **state)
     trace_release(&t);
 }
 
-/* The device's clock is 20 us late. An operation had ended when the host saw it done, and took as long as by the device. */
+/* The device's clock is 20 us late. An operation had ended when the host saw it done, and its
+ * length is that of the device's times. */
 static void test_clock_is_off(void **state)
 {
     (void)state;
-    scene_read(ONE_DEVICE
-               "clock 0 at=0 own=20\n"
-               "op 0.1:1 launch at=0 issue=10-11 span=60-80 done=46\n"
-               "op 0.1:2 launch at=0 issue=47-48 done=90\n"
-               "op 0.1:3 launch at=0 issue=47-48 done=105\n"
-               "span 0.1:3 from=1 span=120-140\n"
-               "op 0.1:4 launch at=106 issue=106-107 span=108-160 clock=1 done=130\n"
-               "op 0.1:5 launch at=106 issue=106-107\n" /* nothing saw it done, but the next one, which is behind it */
-               "span 0.1:5 from=4 span=165-175\n"
-               "op 0.1:6 launch at=106 issue=106-107 span=175-185 done=150\n"
-               "end at=200\n",
+    scene_read(ONE_DEVICE "clock 0 at=0 own=20\n"
+                          "op 0.1:1 launch at=0 issue=10-11 span=60-80 done=46\n"
+                          "op 0.1:2 launch at=0 issue=47-48 done=90\n"
+                          "op 0.1:3 launch at=0 issue=47-48 done=105\n"
+                          "span 0.1:3 from=1 span=120-140\n"
+                          "op 0.1:4 launch at=106 issue=106-107 span=108-160 clock=1 done=130\n"
+                          /* only the end of the next one shows its end */
+                          "op 0.1:5 launch at=106 issue=106-107\n"
+                          "span 0.1:5 from=4 span=165-175\n"
+                          "op 0.1:6 launch at=106 issue=106-107 span=175-185 done=150\n"
+                          "end at=200\n",
                &t);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 1)->began, 26 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 1)->ended, 46 * US);
-    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 2)->began,
-                     85 * US); /* both have the stretch: 100 to 120, 15 us too late */
+    /* the stretch of both: 100 to 120, 15 us too late */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 2)->began, 85 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 2)->ended, 90 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 3)->ended, 105 * US);
-    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 4)->began, 108 * US); /* by the host's own clock */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 4)->began, 108 * US); /* by the host's clock */
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 4)->ended, 130 * US);
-    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 5)->began, 130 * US); /* the next one stood behind it all the time */
+    /* it stood behind the previous one all the time */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 1), 5)->began, 130 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 5)->ended, 140 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 6)->began, 140 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 1), 6)->ended, 150 * US);
@@ -155,7 +161,7 @@ static void test_clock_is_off(void **state)
     trace_release(&t);
 }
 
-/* Without a span there is only what the host saw of the first one. */
+/* Without a span, only the host's observation of the first end counts. */
 static void test_late_done(void **state)
 {
     (void)state;
@@ -179,8 +185,8 @@ static void assert_ran(uint64_t position, int64_t from, int64_t to)
     assert_true(t.stretches[op->stretch].approximate);
 }
 
-/* Operations without a span take the mean of their kind and wait for each other. The host saw all of them done late, in one moment. What was
- * measured stays as it is. */
+/* Operations without a span take their kind's mean and wait for each other. The host saw all of
+ * them done late, at once. Measured times stay. */
 static void test_estimates(void **state)
 {
     (void)state;
@@ -219,7 +225,8 @@ static void test_estimates(void **state)
     trace_release(&t);
 }
 
-/* The host saw late that a copy was done. What waited for it had run by then, as the lane's next span shows. */
+/* The host saw the copy done late. The launch that waited for it had already run, as the lane's
+ * next span shows. */
 static void test_late_wait(void **state)
 {
     (void)state;
@@ -237,8 +244,9 @@ static void test_late_wait(void **state)
     trace_release(&t);
 }
 
-/* A comparison of the clocks that is 400 us off: a length from one clock to the other is none that was measured. One of a single clock is,
- * and so is one that is much longer than that. */
+/* A comparison of clocks that is 400 us off: a length across both clocks does not count as
+ * measured. A length on a single clock counts, and so does one that is much longer than the
+ * error. */
 static void test_coarse(void **state)
 {
     (void)state;
@@ -258,7 +266,7 @@ static void test_coarse(void **state)
     assert_int_equal(t.devices[0].clock_within, 400000);
     trace_release(&t);
 
-    /* A closer one soon afterwards takes its place. */
+    /* A closer comparison soon after replaces it. */
     scene_read(ONE_DEVICE "clock 0 at=0 own=0 within=400000\n"
                           "op 0.1:1 launch at=0 issue=10-11 done=1100\n"
                           "clock 0 at=500 own=500 within=2000\n"
@@ -273,7 +281,8 @@ static void test_coarse(void **state)
     trace_release(&t);
 }
 
-/* Without spans: what the host saw done together ran in turn. A kind's row is one stretch. */
+/* Without spans: operations that the host saw done together ran one after the other. A kind's row
+ * is one stretch. */
 static void test_host_times(void **state)
 {
     (void)state;
@@ -288,7 +297,7 @@ static void test_host_times(void **state)
                &t);
     assert_ran(1, 10, 26);
     assert_ran(2, 26, 42);
-    assert_ran(3, 42, 80); /* two shares end at 74, and the next one was issued at 80 */
+    assert_ran(3, 42, 80); /* two shares end at 74, and the next operation was issued at 80 */
     assert_ran(4, 42, 80);
     assert_ran(5, 80, 90);
     assert_ran(6, 90, 100);
@@ -299,7 +308,7 @@ static void test_host_times(void **state)
     trace_release(&t);
 }
 
-/* What waits for another lane begins behind that. The lane has nothing to do meanwhile. */
+/* An operation that waits for another lane begins after that wait. Its lane is idle meanwhile. */
 static void test_host_times_with_waits(void **state)
 {
     (void)state;
@@ -318,7 +327,8 @@ static void test_host_times_with_waits(void **state)
     trace_release(&t);
 }
 
-/* What the device did not get took none of its time: neither by the host's times nor within a span of what is around it. */
+/* An operation that the device did not get took no device time: neither by the host's times, nor
+ * within a span around it. */
 static void test_refused(void **state)
 {
     (void)state;
@@ -345,7 +355,8 @@ static void test_refused(void **state)
     trace_release(&t);
 }
 
-/* Clocks are a little apart: work that by its device's time ended before the call for it returned, or was made, or before it began. */
+/* Clocks differ slightly: by its device's time, work ended before its call returned, before its
+ * call was made, or before it began. */
 static void test_ends(void **state)
 {
     (void)state;
@@ -364,13 +375,15 @@ static void test_ends(void **state)
     assert_int_equal(t.ops[1].ended, 30 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->began, 80 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 2), 1)->ended, 80 * US);
-    assert_int_equal(op_at(SCRIPT_LANE(0, 3), 1)->began, 54 * US); /* the way to the device was an estimate */
+    /* the way to the device was an estimate */
+    assert_int_equal(op_at(SCRIPT_LANE(0, 3), 1)->began, 54 * US);
     assert_int_equal(op_at(SCRIPT_LANE(0, 3), 1)->ended, 54 * US);
     scene_check_split(&t);
     trace_release(&t);
 }
 
-/* The first CLOCK behind a restart is 20 ms late, and the new zero point is such that both rows seem to be one. */
+/* The first CLOCK after the restart is 20 ms late, and the new zero point makes both rows look like
+ * one. */
 static void test_restart(void **state)
 {
     (void)state;
@@ -386,7 +399,7 @@ static void test_restart(void **state)
                           "end at=70000\n",
                &t);
     assert_int_equal(t.ops[0].began, 200 * US);
-    assert_int_equal(t.ops[1].began, 31100 * US); /* by the row before it were 31200 */
+    assert_int_equal(t.ops[1].began, 31100 * US); /* by the row before, 31200 */
     assert_int_equal(t.ops[1].ended, 31600 * US);
     assert_int_equal(t.ops[2].began, 60600 * US);
     assert_int_equal(t.ignored, 0);
@@ -394,7 +407,7 @@ static void test_restart(void **state)
     trace_release(&t);
 }
 
-/* Without a CLOCK behind the restart nothing relates its times to the clock. */
+/* Without a CLOCK after the restart, its times have no relation to the clock. */
 static void test_restart_without_clock(void **state)
 {
     (void)state;
@@ -413,7 +426,8 @@ static void test_restart_without_clock(void **state)
     trace_release(&t);
 }
 
-/* A second runtime writes on: its device's time, positions and lanes begin anew, and so may the trace's end. */
+/* A second runtime continues the file: its device's time, positions and lanes start again, and the
+ * trace may end there. */
 static void test_two_runtimes(void **state)
 {
     (void)state;

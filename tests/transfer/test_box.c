@@ -1,7 +1,7 @@
-/* test_box.c - boxes: what they are reduced to, what is refused, how they are cut into copies of rows, when source and destination meet. Tables, and
- * random boxes against models of bytes.
+/* test_box.c - boxes: reducing, refusing, cutting into copies of rows, and overlap of source and
+ * destination. Tables, and random boxes against models of bytes.
  *
- * Promise: A box is reduced and cut into copies of exactly its rows; overlap is found, and bad boxes are refused.
+ * Promise: A box is cut into copies of exactly its rows; overlap is found, bad boxes are refused.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -41,23 +41,23 @@ static void boxes_are_reduced_to_what_they_are(void **state)
         shape in, out;
     } table[] = {
         {{5, 0, {0}, {0}, {0}}, {5, 0, {0}, {0}, {0}}},
-        /* counts of 1 go, whatever their strides */
+        /* counts of 1 are dropped, whatever their strides */
         {{5, 2, {1, 1}, {0, 3}, {9, 0}}, {5, 0, {0}, {0}, {0}}},
         {{5, 3, {1, 4, 1}, {1, 8, 2}, {1, 7, 2}}, {5, 1, {4}, {8}, {7}}},
-        /* rows that touch on both sides are one row */
+        /* rows that touch on both sides become one row */
         {{5, 1, {4}, {5}, {5}}, {20, 0, {0}, {0}, {0}}},
         {{5, 2, {4, 3}, {5, 20}, {5, 20}}, {60, 0, {0}, {0}, {0}}},
         {{5, 2, {4, 3}, {5, 32}, {5, 20}}, {20, 1, {3}, {32}, {20}}},
-        /* on one side only is not enough */
+        /* touching on one side is not enough */
         {{5, 1, {4}, {5}, {6}}, {5, 1, {4}, {5}, {6}}},
         {{5, 1, {4}, {6}, {5}}, {5, 1, {4}, {6}, {5}}},
-        /* dimensions that go on where the one before ends are one */
+        /* dimensions that continue the previous one are joined */
         {{5, 2, {4, 3}, {8, 32}, {7, 28}}, {5, 1, {12}, {8}, {7}}},
         {{5, 3, {4, 3, 2}, {8, 32, 96}, {7, 28, 84}}, {5, 1, {24}, {8}, {7}}},
         {{5, 3, {4, 3, 2}, {8, 32, 100}, {7, 28, 84}}, {5, 2, {12, 2}, {8, 100}, {7, 84}}},
         {{5, 3, {4, 3, 2}, {8, 40, 120}, {7, 28, 84}}, {5, 2, {4, 6}, {8, 40}, {7, 28}}},
         {{5, 2, {4, 3}, {8, 32}, {7, 29}}, {5, 2, {4, 3}, {8, 32}, {7, 29}}},
-        /* a source that is repeated */
+        /* a repeated source */
         {{5, 2, {4, 3}, {5, 20}, {0, 0}}, {5, 1, {12}, {5}, {0}}},
         {{5, 2, {4, 3}, {5, 20}, {5, 0}}, {20, 1, {3}, {20}, {0}}},
         /* with a count of 1 in between */
@@ -94,7 +94,7 @@ static void boxes_without_bytes_are_empty(void **state)
         {0, 0, {0}, {0}, {0}},
         {0, 1, {4}, {8}, {8}},
         {5, 1, {0}, {8}, {8}},
-        {5, 3, {4, 0, 2}, {0, 0, 0}, {0, 0, 0}}, /* nothing is written twice */
+        {5, 3, {4, 0, 2}, {0, 0, 0}, {0, 0, 0}}, /* no byte may be written twice */
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         hdi_box box = make(&table[i]);
@@ -157,7 +157,8 @@ static uint64_t next_random(uint64_t below)
     return (z ^ z >> 31) % below;
 }
 
-/* A box of a few hundred bytes at most in each dimension; often with dimensions that can be joined, sources repeated or overlapping. */
+/* Draws a box of a few hundred bytes at most in each dimension. Often dimensions can be joined, or
+ * the source is repeated or overlaps. */
 static shape random_shape(void)
 {
     shape s = {.row = 1 + next_random(next_random(2) ? 4 : 40), .dims = (int)next_random(5)};
@@ -174,7 +175,7 @@ static shape random_shape(void)
 
 #define MODEL_BYTES ((size_t)1 << 16)
 
-/* dst[] = src[], by the definition. */
+/* dst[] = src[], by definition. */
 static void copy_as_defined(const shape *s, unsigned char *dst, const unsigned char *src)
 {
     size_t index[HD_BOX_DIMS] = {0};
@@ -192,7 +193,7 @@ static void copy_as_defined(const shape *s, unsigned char *dst, const unsigned c
     }
 }
 
-/* Copies a part by way of a chunk, as devices would do it. */
+/* Copies a part through a chunk, as devices would. */
 static void copy_part(const hdi_part *part, unsigned char *dst, const unsigned char *src, unsigned char *chunk)
 {
     memset(chunk, 0xcc, MODEL_BYTES);
@@ -206,7 +207,7 @@ static void copy_part(const hdi_part *part, unsigned char *dst, const unsigned c
     for (uint64_t i = 0; i < part->rows; i++) {
         unsigned char *at = dst + part->dst + i * part->dst_pitch;
         for (uint64_t j = 0; j < part->row; j++) {
-            assert_int_equal(at[j], 0); /* each byte is written once */
+            assert_int_equal(at[j], 0); /* each byte is written only once */
             at[j] = chunk[i * part->pitch + j];
         }
     }
@@ -250,7 +251,7 @@ static void walks_copy_what_a_model_copies(void **state)
         while (!walk.ended) {
             uint64_t room = next_random(3) ? piece : 1 + next_random(piece);
             if (!hdi_walk_next(&walk, room, &part)) {
-                assert_true(room < piece); /* no more than a piece is ever needed */
+                assert_true(room < piece); /* a whole piece is always enough */
                 continue;
             }
             check_part(&part, box.row, piece, room, sides);
@@ -267,7 +268,7 @@ static void walks_copy_what_a_model_copies(void **state)
     free(chunk);
 }
 
-/* The dimension with the most rows goes into one operation, if both sides allow it. */
+/* The dimension with the most rows becomes one operation, if both sides allow it. */
 static void operations_go_along_the_longest_dimension(void **state)
 {
     (void)state;
@@ -275,7 +276,7 @@ static void operations_go_along_the_longest_dimension(void **state)
         shape s;
         unsigned sides;
         uint64_t piece;
-        uint64_t parts, rows; /* operations, and rows of the first one */
+        uint64_t parts, rows; /* the number of operations, and the rows of the first one */
     } table[] = {
         {{8, 0, {0}, {0}, {0}}, HDI_WALK_BOTH, 100, 1, 1},
         {{8, 0, {0}, {0}, {0}}, HDI_WALK_BOTH, 8, 1, 1},
@@ -289,19 +290,19 @@ static void operations_go_along_the_longest_dimension(void **state)
         {{8, 2, {3, 10}, {16, 50}, {9, 40}}, HDI_WALK_BOTH, 1000, 3, 10},
         {{8, 2, {10, 3}, {16, 200}, {9, 100}}, HDI_WALK_BOTH, 1000, 3, 10},
         {{8, 3, {4, 5, 4}, {16, 80, 500}, {9, 40, 300}}, HDI_WALK_BOTH, 1000, 16, 5},
-        /* a source that overlaps itself, or is repeated, is no pitch for a device */
+        /* devices accept no pitch for a source that overlaps itself or is repeated */
         {{8, 1, {10}, {16}, {7}}, HDI_WALK_BOTH, 1000, 10, 1},
         {{8, 1, {10}, {16}, {7}}, HDI_WALK_DST, 1000, 1, 10},
         {{8, 1, {10}, {16}, {0}}, HDI_WALK_BOTH, 1000, 10, 1},
         {{8, 2, {10, 3}, {16, 200}, {0, 20}}, HDI_WALK_BOTH, 1000, 10, 3},
         {{8, 2, {10, 3}, {16, 200}, {0, 20}}, HDI_WALK_DST, 1000, 3, 10},
-        /* pitches have a limit */
+        /* pitches are limited */
         {{8, 1, {10}, {INT32_MAX}, {INT32_MAX}}, HDI_WALK_BOTH, 1000, 1, 10},
         {{8, 1, {10}, {(size_t)INT32_MAX + 1}, {16}}, HDI_WALK_BOTH, 1000, 10, 1},
         {{8, 1, {10}, {16}, {(size_t)INT32_MAX + 1}}, HDI_WALK_BOTH, 1000, 10, 1},
         {{8, 1, {10}, {16}, {(size_t)INT32_MAX + 1}}, HDI_WALK_DST, 1000, 1, 10},
         {{8, 1, {10}, {(size_t)INT32_MAX + 1}, {16}}, HDI_WALK_SRC, 1000, 1, 10},
-        /* tiny rows with little between them take that along, and so more room */
+        /* tiny rows with small gaps copy the gaps, too, and so need more room */
         {{8, 1, {10}, {32}, {16}}, HDI_WALK_BOTH | HDI_WALK_GAPS, 152, 1, 10},
         {{8, 1, {10}, {32}, {16}}, HDI_WALK_BOTH | HDI_WALK_GAPS, 151, 2, 9},
         {{8, 1, {10}, {32}, {17}}, HDI_WALK_BOTH | HDI_WALK_GAPS, 80, 1, 10},
@@ -322,7 +323,8 @@ static void operations_go_along_the_longest_dimension(void **state)
 
 /* ---- source and destination in one buffer ---- */
 
-/* Marks the bytes of one side in `map`; false: one of them is marked already with another number. */
+/* Marks the bytes of one side in `map`. Returns false if one is already marked with another
+ * number. */
 static bool mark(const shape *s, const size_t *stride, size_t offset, unsigned char *map, unsigned char number)
 {
     size_t index[HD_BOX_DIMS] = {0};
@@ -357,7 +359,7 @@ static void sides_meet_when_they_have_a_byte_in_common(void **state)
             s.dst[k] += next_random(2) ? next_random(20) * (k == 0) : 0;
         }
         uint64_t span = s.row;
-        for (int k = 0; k < s.dims; k++) { /* still one behind the other */
+        for (int k = 0; k < s.dims; k++) { /* rows still follow each other */
             s.dst[k] = s.dst[k] < span ? span : s.dst[k];
             span += (s.count[k] - 1) * s.dst[k];
             s.src[k] = same ? s.dst[k] : s.src[k];
@@ -375,12 +377,13 @@ static void sides_meet_when_they_have_a_byte_in_common(void **state)
             assert_int_equal(said, meet);
             between += !meet && dst < src + box.src_span && src < dst + box.dst_span;
         } else {
-            assert_true(said || !meet); /* careful, but never wrong */
+            assert_true(said || !meet); /* may report too much, but misses nothing */
         }
         met += meet;
         apart += !meet;
     }
-    assert_true(met > 1000 && apart > 1000 && between > 1000); /* the boxes tried are worth it */
+    /* the random boxes cover all cases */
+    assert_true(met > 1000 && apart > 1000 && between > 1000);
     hdi_box none = {0};
     assert_false(hdi_box_overlaps(&none, 5, 5));
     free(map);

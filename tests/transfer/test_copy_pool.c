@@ -1,9 +1,11 @@
-/* test_copy_pool.c - the pool of copying threads. Every item is copied once, whichever threads take it, and however many. Workers are sent
- * away, shared out, cannot be started, and end with the pool. Also copies past the caches.
+/* test_copy_pool.c - the pool of copying threads: every item is copied once, by any number of
+ * threads. Workers are sent away, distributed, fail to start, and end with the pool. Also copies
+ * past the caches.
  *
  * Promise: Every item given to the copying threads is done once, however many threads there are.
  *
- * Threads: the pool's, and those that share work at once. Locks: none. There is no driver: the runtime is what the pool looks at.
+ * Threads: those of the pool, and those that share work at once. Locks: none. No driver runs: the
+ * runtime contains only the fields that the pool reads.
  */
 #include "transfer/part.h"
 #include "support/check.h"
@@ -45,7 +47,7 @@ static void close_pool(hd_runtime *rt)
     free(rt);
 }
 
-/* Threads of this process. One that was joined may be in the list for a moment more. */
+/* Counts the threads of this process. A joined one may stay in the list for a moment. */
 static int threads_now(void)
 {
     int n = 0;
@@ -67,7 +69,7 @@ static void short_sleep(void)
 
 static void threads_become(int wanted)
 {
-    while (threads_now() != wanted) { /* the alarm ends a program that waits for ever */
+    while (threads_now() != wanted) { /* the alarm ends an endless wait */
         short_sleep();
     }
 }
@@ -176,14 +178,14 @@ static void many_threads_share_at_once(void **state)
     }
 }
 
-/* ---- where they stay ---- */
+/* ---- placement ---- */
 
 static void each_node_has_its_share_of_workers(void **state)
 {
     (void)state;
     static const struct {
         size_t groups, wanted, limit;
-        size_t workers[3]; /* when all are started for that one */
+        size_t workers[3]; /* if all start for that node */
     } table[] = {
         {1, 0, 8, {8}},    {1, 1, 8, {8}},    {2, 0, 1, {1, 0}},     {2, 0, 8, {4, 4}},
         {2, 1, 7, {3, 4}}, {2, 2, 8, {4, 4}}, {3, 1, 11, {4, 4, 3}}, {3, 2, 4, {1, 1, 2}},
@@ -194,7 +196,7 @@ static void each_node_has_its_share_of_workers(void **state)
             size_t next = hdi_copy_pool_next_group(workers, table[i].groups, table[i].wanted, table[i].limit);
             assert_true(next < table[i].groups);
             if (table[i].wanted < table[i].groups && k < (table[i].limit + table[i].groups - 1) / table[i].groups) {
-                assert_int_equal(next, table[i].wanted); /* these first */
+                assert_int_equal(next, table[i].wanted); /* these come first */
             }
             workers[next]++;
         }
@@ -205,12 +207,12 @@ static void each_node_has_its_share_of_workers(void **state)
 /* ---- turns ---- */
 
 typedef struct shared {
-    _Atomic int callers, helpers, inside; /* turns */
+    _Atomic int callers, helpers, inside; /* calls */
     _Atomic bool over;
     int wanted;
 } shared;
 
-/* Helpers can do nothing; the caller goes on until enough of them have been there. */
+/* Helpers find nothing to do; the caller continues until enough of them came. */
 static hdi_turn away(void *context, bool caller)
 {
     shared *s = context;
@@ -232,13 +234,13 @@ static void workers_that_are_sent_away_come_back_when_called(void **state)
         shared s = {.wanted = 30};
         hdi_copy_pool_share(rt, 0, 3, away, &s);
         atomic_store(&s.over, true);
-        /* all of them once, and then again for each call */
+        /* all of them once, then again for each call */
         assert_true(atomic_load(&s.helpers) <= 3 * (atomic_load(&s.callers) + 1));
     }
     close_pool(rt);
 }
 
-/* A helper returns that all is over while the caller goes on for a while. */
+/* A helper ends the work while the caller still continues for a while. */
 static hdi_turn ended_by_helper(void *context, bool caller)
 {
     shared *s = context;
@@ -266,7 +268,7 @@ static void nobody_is_at_it_when_it_is_over(void **state)
     close_pool(rt);
 }
 
-/* Two transfers and four workers: all of these are at the first one when the second begins. */
+/* Two transfers and four workers: all workers serve the first one when the second begins. */
 typedef struct fair {
     _Atomic int at[2];
     _Atomic bool second, even;
@@ -284,7 +286,7 @@ static hdi_turn even_out(void *context, bool caller)
     fair *f = mine->both;
     if (caller) {
         if (mine->side == 1) {
-            atomic_store(&f->second, true); /* only now: its job is in the list */
+            atomic_store(&f->second, true); /* not before its job is in the list */
         }
         short_sleep();
         return atomic_load(&f->even) ? HDI_TURN_OVER : HDI_TURN_DID;
@@ -326,7 +328,7 @@ static void workers_are_shared_out_evenly(void **state)
     close_pool(rt);
 }
 
-/* ---- threads that cannot be had ---- */
+/* ---- threads that do not start ---- */
 
 static void without_threads_the_caller_does_it_all(void **state)
 {
@@ -334,7 +336,8 @@ static void without_threads_the_caller_does_it_all(void **state)
     pthread_attr_t usual, huge;
     assert_int_equal(pthread_getattr_default_np(&usual), 0);
     assert_int_equal(pthread_attr_init(&huge), 0);
-    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0); /* there are not so many addresses */
+    /* larger than the address space */
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0);
     int before = threads_now();
     hd_runtime *rt = open_pool(4);
     assert_int_equal(pthread_setattr_default_np(&huge), 0);
@@ -343,7 +346,7 @@ static void without_threads_the_caller_does_it_all(void **state)
     }
     assert_int_equal(pthread_setattr_default_np(&usual), 0);
     assert_int_equal(threads_now(), before);
-    /* the next ones get workers again */
+    /* later calls get workers again */
     shared s = {.wanted = 1};
     hdi_copy_pool_share(rt, 0, 4, away, &s);
     assert_true(atomic_load(&s.helpers) >= 1);
@@ -362,14 +365,14 @@ static void pools_come_and_go(void **state)
             run_items(rt, 0, 20);
         }
         if (i % 3 == 2) {
-            short_sleep(); /* asleep, or about to */
+            short_sleep(); /* asleep, or about to be */
         }
         close_pool(rt);
     }
     threads_become(before);
     hd_runtime *rt = open_pool(3);
     hdi_copy_pool_lifetime.stop(rt);
-    hdi_copy_pool_lifetime.stop(rt); /* of a runtime that is only half made: nothing */
+    hdi_copy_pool_lifetime.stop(rt); /* of a runtime that is only half made: does nothing */
     assert_ok(hdi_copy_pool_lifetime.create(rt));
     close_pool(rt);
 }
@@ -412,8 +415,8 @@ static void *do_nothing(void *argument)
 
 int main(void)
 {
-    alarm(250);      /* a case that hangs ends the program */
-    pthread_t first; /* a sanitizer starts one of its own with the first one of the program */
+    alarm(250);      /* ends a case that hangs */
+    pthread_t first; /* a sanitizer starts a thread of its own with the program's first one */
     if (pthread_create(&first, NULL, do_nothing, NULL) == 0) {
         pthread_join(first, NULL);
     }

@@ -32,7 +32,7 @@ static void every_combination_has_its_way(void **state)
                                           : src == dst                    ? HDI_ROUTE_ON_DEVICE
                                           : there == GOOD || back == GOOD ? HDI_ROUTE_PEER
                                                                           : HDI_ROUTE_STAGED;
-                    /* the source does it where it can */
+                    /* the source copies if it can */
                     int device = kind == HDI_ROUTE_HOST                    ? 0
                                  : kind == HDI_ROUTE_TO_DEVICE             ? dst
                                  : kind == HDI_ROUTE_PEER && there != GOOD ? dst
@@ -131,7 +131,7 @@ static void staged_copies_go_through_chunks_of_their_size(void **state)
         assert_int_equal(route.chunk, table[i].chunk);
         assert_int_equal(route.piece, table[i].piece);
     }
-    /* However many bytes: a piece fits into its chunk, and what is not large goes in one. */
+    /* For any number of bytes, a piece fits into its chunk, and a small copy is one piece. */
     for (uint64_t bytes = 1; bytes < 200 * MIB; bytes += 1 + bytes / 7) {
         hdi_route_facts facts = {0, 1, HDI_LINK_NONE, HDI_LINK_NONE, bytes};
         hdi_route route = hdi_route_plan(&facts);

@@ -1,6 +1,7 @@
-/* connected.h - the set-up that tests of the remote port share: a port, connected to a worker whose two threads serve a fake.
+/* connected.h - shared by the tests of the remote port: a port, connected to a worker whose two
+ * threads serve a fake.
  *
- * Threads: set up and taken down by the test's; `broken` notes from any.
+ * Threads: the test's thread sets it up and takes it down; any thread may call `broken`.
  */
 #ifndef TEST_WORKER_CONNECTED_H
 #define TEST_WORKER_CONNECTED_H
@@ -16,14 +17,15 @@ extern fake_port fake;
 extern fake_worker worker;
 extern fake_things things;
 extern hdi_port *port;
-extern atomic_int told_times, told_code; /* what `broken` was called with */
+extern atomic_int told_times, told_code; /* the calls of `broken`, and the last code */
 
 void note_broken(void *context, uint64_t connection, int code); /* the context is the fake */
 
-/* Starts `worker` and connects `port` to it. The one before must be joined. */
+/* Starts `worker` and connects `port` to it. Join the previous worker first. */
 void connect_worker(void);
 
-/* Of cmocka: with a limit that is never reached, and with one that is. The end fails when a descriptor is left. */
+/* Fixtures for cmocka: with a limit that is never reached, and with one that is. The end fails if a
+ * descriptor is left open. */
 int connected_begin(void **state);
 int connected_begin_short(void **state);
 int connected_end(void **state);

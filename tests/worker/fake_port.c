@@ -54,7 +54,7 @@ void fake_kernel_facts(hdi_kernel_facts *out)
     }
 }
 
-/* Notes a call, and keeps it while the fake is held. */
+/* Records a call, and waits inside while the fake is held. */
 static hdi_answer enter(hdi_port *port, const fake_note *note)
 {
     fake_port *f = (fake_port *)port;
@@ -120,6 +120,16 @@ static hdi_answer do_map(hdi_port *port, uint64_t at, uint64_t bytes)
     return enter_plain(port, "map", at, bytes);
 }
 
+static hdi_answer do_map_each(hdi_port *port, uint64_t at, uint64_t bytes, uint64_t each)
+{
+    return enter_plain(port, "map_each", at + each, bytes);
+}
+
+static hdi_answer do_move(hdi_port *port, uint64_t from, uint64_t to, uint64_t bytes)
+{
+    return enter_plain(port, "move", from + to, bytes);
+}
+
 static hdi_answer do_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     return enter_plain(port, "map_piece", at, bytes);
@@ -151,7 +161,7 @@ static hdi_answer do_import(hdi_port *port, int descriptor, uint64_t at, uint64_
     return enter(port, &note);
 }
 
-/* Whether the last pin succeeded and was not undone: unpin reports that as the driver does. */
+/* True after a successful pin until its unpin; unpin reports it as the driver does. */
 static _Atomic bool registered;
 
 static hdi_answer do_pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)
@@ -200,9 +210,10 @@ static hdi_answer do_unload(hdi_port *port, uint64_t module)
     return enter_plain(port, "unload", module, 0);
 }
 
-static hdi_answer do_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out)
+static hdi_answer do_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number, bool params,
+                            hdi_kernel_facts *out)
 {
-    fake_note note = {.call = "kernel", .a = module, .b = number};
+    fake_note note = {.call = "kernel", .a = module, .b = number | (uint64_t)params << 32};
     snprintf(note.name, sizeof note.name, "%s", name);
     hdi_answer answer = enter(port, &note);
     if (hdi_answered(answer)) {
@@ -253,6 +264,8 @@ static const hdi_port_calls calls = {
     .reserve = do_reserve,
     .unreserve = do_unreserve,
     .map = do_map,
+    .map_each = do_map_each,
+    .move = do_move,
     .map_piece = do_map_piece,
     .unmap = do_unmap,
     .export = do_export,
@@ -379,7 +392,7 @@ void fake_things_make(fake_things *t)
     for (size_t i = 0; i < t->file.bytes; i++) {
         ((char *)t->file.base)[i] = (char)(i * 7);
     }
-    /* The low end of a large gap: whatever is mapped meanwhile goes to the other end. */
+    /* The low end of a large gap, since new mappings go to the high end. */
     size_t gap = (size_t)1 << 30;
     t->base = mmap(NULL, gap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_true(t->base != MAP_FAILED);
@@ -399,6 +412,8 @@ static const uint32_t kinds[FAKE_KINDS] = {
     [FAKE_RESERVE] = HDI_MESSAGE_RESERVE,
     [FAKE_UNRESERVE] = HDI_MESSAGE_UNRESERVE,
     [FAKE_MAP] = HDI_MESSAGE_MAP,
+    [FAKE_MAP_EACH] = HDI_MESSAGE_MAP_EACH,
+    [FAKE_MOVE] = HDI_MESSAGE_MOVE,
     [FAKE_MAP_PIECE] = HDI_MESSAGE_MAP_PIECE,
     [FAKE_UNMAP] = HDI_MESSAGE_UNMAP,
     [FAKE_EXPORT] = HDI_MESSAGE_EXPORT,
@@ -445,6 +460,10 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
         return c->unreserve(port, 0x10000, 0x20000);
     case FAKE_MAP:
         return c->map(port, 0x10000, 0x20000);
+    case FAKE_MAP_EACH:
+        return c->map_each(port, 0x10000, 0x20000, 0x10000);
+    case FAKE_MOVE:
+        return c->move(port, 0x10000, 0x40000, 0x20000);
     case FAKE_MAP_PIECE:
         return c->map_piece(port, 0x10000, 0x20000);
     case FAKE_UNMAP:
@@ -466,7 +485,7 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
     case FAKE_UNLOAD:
         return c->unload(port, 77);
     case FAKE_KERNEL:
-        return c->kernel(port, 77, "kernel", 5, &kernel);
+        return c->kernel(port, 77, "kernel", 5, true, &kernel);
     case FAKE_KERNEL_SHARED:
         return c->kernel_shared(port, 5, 65536);
     case FAKE_ACTIVITIES:

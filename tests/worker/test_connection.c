@@ -1,5 +1,5 @@
-/* test_connection.c - how the remote port behaves when its worker is slow, ends, is disconnected, and is replaced. That is tried at every
- * point of a request, and with many threads inside.
+/* test_connection.c - the remote port when its worker is slow, ends, is disconnected or is
+ * replaced: at every point of a request, with many threads.
  *
  * Promise: A request to a worker that is slow, dead or replaced ends within its limit.
  * Threads: the main one, those that make requests, and those that serve the worker's lines.
@@ -13,10 +13,10 @@
 #include <unistd.h>
 #include "base/wait.h"
 
-/* Threads with one request each. */
+/* A thread with one request. */
 typedef struct asker {
     pthread_t thread;
-    atomic_int id; /* of the thread; 0: not known yet */
+    atomic_int id; /* the thread's id; 0: not known yet */
     int which;
     hdi_answer answer;
 } asker;
@@ -59,7 +59,7 @@ static void a_slow_load_does_not_hold_up_memory(void **state)
     fake_await_inside(&fake, 1);
     asker second;
     askers_start(&second, 1, (int[]){FAKE_MAP});
-    fake_await_inside(&fake, 2); /* it got to the worker */
+    fake_await_inside(&fake, 2); /* the request reached the worker */
     fake_hold(&fake, false);
     askers_join(&slow, 1, 0);
     askers_join(&second, 1, 0);
@@ -87,7 +87,7 @@ static void a_late_reply_ends_the_line(void **state)
     assert_true(hdi_clock_ns() - start >= SHORT_LIMIT);
     assert_int_equal(told_times, 1);
     assert_int_equal(told_code, HDI_GONE_UNANSWERED);
-    /* the line stays dead, and the other one is not reported again */
+    /* the line stays dead, and failures of the other line are not reported again */
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_UNANSWERED);
     expect(fake_ask(port, FAKE_LOAD, &things), HDI_GONE_UNANSWERED);
     fake_hold(&fake, false);
@@ -97,7 +97,7 @@ static void a_late_reply_ends_the_line(void **state)
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_CLOSED);
     assert_int_equal(told_times, 1);
     fake_worker_join(&worker);
-    assert_int_equal(worker.results[0], 0); /* a reply that is not taken is no failure of the worker's */
+    assert_int_equal(worker.results[0], 0); /* an unread reply is not the worker's failure */
     connect_worker();
 }
 
@@ -115,12 +115,12 @@ static void who_waits_for_the_turn_ends_with_the_line(void **state)
 static void a_worker_that_ends_is_noticed(void **state)
 {
     (void)state;
-    for (int held = 0; held < 2; held++) { /* between requests, or with one under way */
+    for (int held = 0; held < 2; held++) { /* between requests, or during one */
         for (int i = 0; i < FAKE_KINDS; i++) {
             atomic_store(&told_times, 0);
             int line = i >= FAKE_LOAD;
             asker a;
-            if (held && i != FAKE_UNPIN) { /* of nothing: it does not get to the fake */
+            if (held && i != FAKE_UNPIN) { /* an unpin of nothing does not reach the fake */
                 fake_hold(&fake, true);
                 askers_start(&a, 1, &i);
                 fake_await_inside(&fake, 1);
@@ -135,14 +135,14 @@ static void a_worker_that_ends_is_noticed(void **state)
             expect(fake_ask(port, i, &things), HDI_GONE_CLOSED);
             assert_int_equal(told_times, 1);
             fake_hold(&fake, false);
-            /* the other line goes on, until it is cut */
+            /* the other line works until it is disconnected */
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), 0);
             hdi_remote_port_disconnect(port);
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), HDI_GONE_CLOSED);
             fake_worker_join(&worker);
             assert_int_equal(worker.results[0] | worker.results[1], 0);
             connect_worker();
-            if (held && i == FAKE_PIN) { /* done, but no reply arrived */
+            if (held && i == FAKE_PIN) { /* the pin succeeded, but its reply was lost */
                 expect(fake_ask(port, FAKE_UNPIN, &things), 0);
             }
         }
@@ -167,10 +167,10 @@ static void a_cut_ends_what_is_under_way(void **state)
             expect(fake_ask(port, i, &things), 0);
         }
     }
-    assert_int_equal(told_times, 0); /* the caller that cuts needs no report */
+    assert_int_equal(told_times, 0); /* the caller that disconnects needs no report */
 }
 
-/* Whether a thread sleeps until it gets the turn of one of the port's lines. */
+/* True if the thread sleeps until its turn on one of the port's lines. */
 static bool waits_for_turn(asker *a)
 {
     char path[64], text[64] = "";
@@ -182,12 +182,13 @@ static bool waits_for_turn(asker *a)
     bool got = fgets(text, sizeof text, file) != NULL;
     fclose(file);
     char *rest;
-    long number = strtol(text, &rest, 10); /* "running", or the number of the call and its arguments */
+    /* "running", or the number and arguments of the system call */
+    long number = strtol(text, &rest, 10);
     uintptr_t word = strtoull(rest, NULL, 16), from = (uintptr_t)port;
     return got && number == SYS_futex && word >= from && word < from + malloc_usable_size(port);
 }
 
-/* Until all but one per line wait. False: this system does not show that they do. */
+/* Returns once all but one per line wait. False: the system does not show it. */
 static bool await_turns(asker *askers, int n)
 {
     for (int tries = 0; tries < 20000; tries++) {
@@ -237,7 +238,7 @@ static void no_request_goes_on_to_the_next_worker(void **state)
         fake_hold(&fake, false);
         fake_worker_join(&worker);
         connect_worker();
-        fake_worker_join(&next_worker); /* whose sockets the connection closed */
+        fake_worker_join(&next_worker); /* the connection closed its sockets */
         fake_release(&next);
     }
 }
@@ -251,7 +252,7 @@ static void *ask_until_told(void *argument)
     for (int i = 0; atomic_load(&keep_asking); i++) {
         int which = i % FAKE_KINDS;
         if (which == FAKE_PIN || which == FAKE_UNPIN) {
-            continue; /* all threads have one address */
+            continue; /* all threads use one address */
         }
         int code = fake_ask(port, which, &things).code;
         strange += code != 0 && code != HDI_GONE_CLOSED;

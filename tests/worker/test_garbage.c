@@ -1,5 +1,6 @@
-/* test_garbage.c - what is not in order, sent to both sides: messages of the wrong shape, and a loop of good ones with wrong bytes.
- * The bytes are the same in every run. Neither side may fault, wait forever or keep a descriptor.
+/* test_garbage.c - garbage sent to both sides: messages of the wrong shape, and a loop of good ones
+ * with wrong bytes. The bytes are the same in every run. Neither side may fault, wait forever or
+ * keep a descriptor.
  *
  * Promise: Neither side crashes, hangs or keeps a descriptor when it receives garbage.
  * Threads: the main one, and those that serve or spoil the worker's lines.
@@ -27,13 +28,13 @@ static uint32_t dice(uint32_t below)
 
 /* ---- to the worker ---- */
 
-/* Sends to the worker's memory line. False: its line is closed. */
+/* Sends to the worker's memory line. Returns false if it is closed. */
 static bool send_to_worker(const void *bytes, size_t n, const int *descriptors, int n_descriptors)
 {
     return hdi_wire_send(worker.application[0], bytes, n, descriptors, n_descriptors, LATE) == HDI_WIRE_OK;
 }
 
-/* The code of the reply, whose serial must be this; -1: the worker closed the line. */
+/* Returns the code of the reply with this serial; -1 if the worker closed the line. */
 static int reply_of_worker(uint64_t serial)
 {
     static hdi_message reply;
@@ -55,7 +56,7 @@ static int reply_of_worker(uint64_t serial)
     return reply.header.code;
 }
 
-/* A worker without a port: the test sends its messages. */
+/* Starts a worker without a port: the test sends its messages. */
 static void start_bare_worker(void)
 {
     hdi_remote_port_disconnect(port);
@@ -79,7 +80,8 @@ static void the_worker_refuses_what_has_the_wrong_shape(void **state)
             assert_int_equal(reply_of_worker(serial), HDCU_ERROR_INVALID_VALUE);
         }
         if (bytes != 0) {
-            assert_true(send_to_worker(&m, bytes, given, 3)); /* more descriptors than any request has */
+            /* more descriptors than any request carries */
+            assert_true(send_to_worker(&m, bytes, given, 3));
             assert_int_equal(reply_of_worker(serial), HDCU_ERROR_INVALID_VALUE);
         }
     }
@@ -124,7 +126,7 @@ static void the_worker_survives_wrong_bytes(void **state)
     static hdi_message m;
     dice_state = 0x9e3779b97f4a7c15;
     start_bare_worker();
-    /* so that nothing gets pinned at an address that is good by chance */
+    /* pins nothing, in case an address is valid by chance */
     fake_answer(&fake, HDCU_ERROR_NOT_SUPPORTED, "cuFakeCall");
     int before = fake_count_descriptors(), leaves = 0;
     for (uint64_t serial = 1; serial <= 4000; serial++) {
@@ -137,7 +139,8 @@ static void the_worker_survives_wrong_bytes(void **state)
         }
         for (uint32_t i = dice(6); i > 0; i--) {
             uint32_t at = dice((uint32_t)bytes);
-            /* The serial stays, and what PIN maps stays where a sanitizer lets it: its address keeps its upper bytes. */
+            /* Keeps the serial, and the upper bytes of a PIN's address, so that it maps where a
+             * sanitizer allows it. */
             bool keep = (at >= 8 && at < 16) || (at >= sizeof m.header + 2 && at < sizeof m.header + 8);
             if (!keep) {
                 ((unsigned char *)&m)[at] = (unsigned char)dice(256);
@@ -163,8 +166,8 @@ static void the_worker_survives_wrong_bytes(void **state)
 
 /* ---- to the application ---- */
 
-/* What a worker of the test's own does with a good reply before it sends it. Returns how many bytes it sends, and sets *n to the number of
- * descriptors. */
+/* Changes a good reply before the test's worker sends it. Returns the number of bytes to send, and
+ * sets *n to the number of descriptors. */
 typedef size_t spoil(hdi_message *reply, size_t bytes, int *n);
 
 typedef struct spoiler {
@@ -192,7 +195,7 @@ static void *answer_once(void *argument)
     return NULL;
 }
 
-/* One request to a worker that spoils its reply. */
+/* Makes one request to a worker that spoils its reply. */
 static hdi_answer ask_spoiler(int which, spoil *how)
 {
     int memory[2], code[2];
@@ -236,7 +239,7 @@ static size_t lengthen_much(hdi_message *reply, size_t bytes, int *n)
     (void)reply;
     (void)bytes;
     *n = 2;
-    return sizeof *reply; /* as long as a message can be */
+    return sizeof *reply; /* the largest length of a message */
 }
 
 static size_t only_a_byte(hdi_message *reply, size_t bytes, int *n)
@@ -326,7 +329,8 @@ static void replies_without_sense_end_the_line(void **state)
             assert_int_equal(told_times, 1);
             assert_int_equal(told_code, HDI_GONE_UNANSWERED);
             assert_int_equal(fake_count_descriptors(),
-                             before); /* the worker's ends are closed; the port has its own still */
+                             /* the worker's ends are closed, the port's ends are still open */
+                             before);
         }
     }
     connect_worker();
@@ -354,7 +358,7 @@ static void what_is_inside_a_reply_has_bounds(void **state)
     fake_worker_join(&worker);
     hdi_answer answer = ask_spoiler(FAKE_MAP, no_end_of_strings);
     expect(answer, 0);
-    assert_string_equal(answer.call, ""); /* no call of the library */
+    assert_string_equal(answer.call, ""); /* the library knows no such call */
     expect(ask_spoiler(FAKE_FACTS_OF, no_end_of_strings), 0);
     expect(ask_spoiler(FAKE_LOAD, no_end_of_strings), 0);
     expect(ask_spoiler(FAKE_KERNEL, too_many_params), HDI_GONE_UNANSWERED);
@@ -386,7 +390,8 @@ static void the_application_survives_wrong_bytes(void **state)
     for (int i = 0; i < 3000; i++) {
         hdi_answer answer = ask_spoiler((int)dice(FAKE_KINDS), wrong_bytes);
         assert_true(answer.code >= 0 || answer.code == HDI_GONE_UNANSWERED);
-        assert_int_equal(told_times, answer.code < 0);
+        /* a changed byte may also be a code for the loss of the device */
+        assert_int_equal(told_times, answer.code < 0 || hdi_driver_code_is_fatal(answer.code));
         good += answer.code >= 0;
     }
     assert_in_range(good, 300, 2700);

@@ -1,4 +1,5 @@
-/* test_message.c - the shape of messages: sizes, counts of descriptors, ends of strings, counts inside, and what is none of ours.
+/* test_message.c - the shape of messages: sizes, counts of descriptors, ends of strings, counts
+ * inside, and foreign messages.
  *
  * Promise: A message of a wrong shape is refused.
  * Threads: one. Locks: none.
@@ -8,7 +9,7 @@
 #include "worker/message.h"
 #include "process/wire.h"
 
-/* Every kind there is, with the descriptors of its request. */
+/* Every kind of message, with the descriptors of its request. */
 static const struct {
     uint32_t kind;
     int descriptors;
@@ -18,13 +19,13 @@ static const struct {
     {HDI_MESSAGE_IMPORT, 1},        {HDI_MESSAGE_PIN, 1},         {HDI_MESSAGE_UNPIN, 0},    {HDI_MESSAGE_LOAD, 1},
     {HDI_MESSAGE_UNLOAD, 0},        {HDI_MESSAGE_KERNEL, 0},      {HDI_MESSAGE_DISCOVER, 0}, {HDI_MESSAGE_HELLO, 3},
     {HDI_MESSAGE_KERNEL_SHARED, 0}, {HDI_MESSAGE_BLAS, 0},        {HDI_MESSAGE_GLOBAL, 0},   {HDI_MESSAGE_MAP_PIECE, 0},
-    {HDI_MESSAGE_ACTIVITIES, 0},
+    {HDI_MESSAGE_ACTIVITIES, 0},    {HDI_MESSAGE_MAP_EACH, 0},    {HDI_MESSAGE_MOVE, 0},
 };
 #define N (sizeof all / sizeof all[0])
 
 static hdi_message m;
 
-/* A message as it would come, with every byte of the payload set. */
+/* Makes a message as received, with every byte of the payload set. */
 static size_t make(uint32_t kind, int filler)
 {
     hdi_message_begin(&m, kind, 7);
@@ -74,7 +75,7 @@ static void what_is_not_ours_is_foreign(void **state)
     }
     m.header.magic++;
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_FOREIGN);
-    const uint32_t unknown[] = {0,     20,        31, HDI_MESSAGE_KINDS, HDI_MESSAGE_REPLY, HDI_MESSAGE_REPLY | 20,
+    const uint32_t unknown[] = {0,     22,        31, HDI_MESSAGE_KINDS, HDI_MESSAGE_REPLY, HDI_MESSAGE_REPLY | 22,
                                 0x200, UINT32_MAX};
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         assert_int_equal(hdi_message_bytes(unknown[i]), 0);
@@ -143,7 +144,7 @@ static void replies_say_what_somebody_answered(void **state)
 {
     (void)state;
     size_t bytes = make(HDI_MESSAGE_MAP | HDI_MESSAGE_REPLY, 0);
-    m.header.code = HDI_GONE_STUCK; /* a worker that is gone does not report it */
+    m.header.code = HDI_GONE_STUCK; /* a dead worker cannot report its end */
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_BAD);
     bytes = make(HDI_MESSAGE_EXPORT | HDI_MESSAGE_REPLY, 0);
     assert_int_equal(hdi_message_check(&m, bytes, 1), HDI_MESSAGE_GOOD);
@@ -158,7 +159,7 @@ static void replies_say_what_somebody_answered(void **state)
     assert_string_equal(m.header.call, "");
 }
 
-/* What a worker sends ends in messages, and on terminals. */
+/* A worker's texts end in messages, and on terminals. */
 static void words_are_words(void **state)
 {
     (void)state;
@@ -172,7 +173,7 @@ static void words_are_words(void **state)
     assert_string_equal(m.payload.loaded.log, "one\n\ttwo?");
 }
 
-/* A failure to begin has a status of ours, and a text. A worker that works has devices. */
+/* A failure to start states one of our statuses, and a text. A working worker reports devices. */
 static void a_welcome_says_how_it_went(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_remote.c - the remote port and hdi_serve together: every request there and back with all that goes with it, from many
- * threads, and into another process.
+/* test_remote.c - the remote port and hdi_serve together: every request and reply with all their
+ * data, from many threads, and into another process.
  *
  * Promise: Every request of the remote port returns what the local port returns.
  * Threads: the main one, several that make requests, and those that serve the worker's lines.
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "engine/channel.h"
 #include "worker/remote.h"
 #include "process/wire.h"
 
@@ -54,6 +55,10 @@ static void memory(void **state)
     expect_note("unreserve", a, b);
     expect(port->calls->map(port, a, b), 0);
     expect_note("map", a, b);
+    expect(port->calls->map_each(port, a, b, 7), 0);
+    expect_note("map_each", a + 7, b);
+    expect(port->calls->move(port, a, 9, b), 0);
+    expect_note("move", a + 9, b);
     expect(port->calls->unmap(port, a, b), 0);
     expect_note("unmap", a, b);
     expect(port->calls->grant(port, 1, a, b), HDCU_ERROR_NOT_SUPPORTED);
@@ -69,7 +74,7 @@ static void memory(void **state)
     expect(port->calls->import(port, descriptor, b, a), 0);
     expect_note("import", b, a);
     assert_int_equal(fake_last(&fake).file, file.st_ino);
-    assert_true(fcntl(descriptor, F_GETFD) >= 0); /* still ours */
+    assert_true(fcntl(descriptor, F_GETFD) >= 0); /* our descriptor stays open */
     close(descriptor);
 }
 
@@ -82,31 +87,31 @@ static void pinned_memory_is_mapped_at_the_same_address(void **state)
     expect_note("pin", (uintptr_t)things.base, bytes);
     assert_int_equal(fake_last(&fake).pinned, 'p');
     assert_int_equal(address, FAKE_PINNED((uintptr_t)things.base));
-    things.base[bytes - 1] = 'q'; /* here the worker is in this process */
+    things.base[bytes - 1] = 'q'; /* in this test, the worker shares this process */
     assert_int_equal(((char *)things.file.base)[bytes - 1], 'q');
 
-    /* something is there now */
+    /* the range is mapped now */
     hdi_answer answer = port->calls->pin(port, things.base, bytes, things.file.descriptor, &address);
     expect(answer, HDCU_ERROR_ALREADY_MAPPED);
     assert_string_equal(answer.call, "mmap");
-    /* only what was pinned is unpinned */
+    /* only the pinned range can be unpinned */
     expect(port->calls->unpin(port, things.base, things.page), HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
     expect(port->calls->unpin(port, things.base + things.page, things.page), HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    /* a failed unpin leaves it there */
+    /* a failed unpin leaves it mapped */
     fake_answer(&fake, HDCU_ERROR_UNKNOWN, "");
     expect(port->calls->unpin(port, things.base, bytes), HDCU_ERROR_UNKNOWN);
     fake_answer(&fake, 0, "");
     assert_int_equal(things.base[0], 'p');
     expect(port->calls->unpin(port, things.base, bytes), 0);
     expect_note("unpin", (uintptr_t)things.base, bytes);
-    assert_int_equal(msync(things.base, bytes, MS_ASYNC), -1); /* nothing there */
+    assert_int_equal(msync(things.base, bytes, MS_ASYNC), -1); /* unmapped */
     expect(port->calls->unpin(port, things.base, bytes), HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
 
-    /* a failed pin leaves nothing */
+    /* a failed pin leaves nothing mapped */
     fake_answer(&fake, HDCU_ERROR_OUT_OF_MEMORY, "");
     expect(port->calls->pin(port, things.base, bytes, things.file.descriptor, &address), HDCU_ERROR_OUT_OF_MEMORY);
     assert_int_equal(msync(things.base, bytes, MS_ASYNC), -1);
-    /* nor does one that makes no sense */
+    /* nor does an invalid one */
     fake_answer(&fake, 0, "");
     int calls = fake_calls(&fake);
     expect(port->calls->pin(port, things.base, 2 * things.file.bytes, things.file.descriptor, &address), 1);
@@ -133,7 +138,7 @@ static void code_goes_as_a_file(void **state)
     (void)state;
     char log[HDI_CODE_LOG_BYTES];
     const char *bytes = things.file.base;
-    /* from a file, at an offset that is no multiple of anything; without a file, more than a message holds */
+    /* from a file, at an odd offset; without a file, more than fits into a message */
     const struct {
         size_t offset, size;
         int descriptor;
@@ -192,8 +197,10 @@ static void modules_and_kernels(void **state)
     char name[HDI_KERNEL_SYMBOL_BYTES + 1];
     memset(name, 'n', sizeof name);
     name[HDI_KERNEL_SYMBOL_BYTES - 1] = '\0';
-    expect(port->calls->kernel(port, 0xfedcba9876543210, name, 65535, &facts), 0);
-    expect_note("kernel", 0xfedcba9876543210, 65535);
+    expect(port->calls->kernel(port, 0xfedcba9876543210, name, 65535, true, &facts), 0);
+    expect_note("kernel", 0xfedcba9876543210, 65535 | (uint64_t)1 << 32);
+    expect(port->calls->kernel(port, 1, name, 65535, false, &facts), 0);
+    expect_note("kernel", 1, 65535);
     assert_string_equal(fake_last(&fake).name, name);
     assert_memory_equal(&facts, &expected, sizeof facts);
     expect(port->calls->kernel_shared(port, 4711, 0xfffffff0), 0);
@@ -205,15 +212,15 @@ static void modules_and_kernels(void **state)
     assert_memory_equal(&place, &fake_global_place, sizeof place);
     expect(port->calls->unload(port, 0xfedcba9876543210), 0);
     expect_note("unload", 0xfedcba9876543210, 0);
-    /* numbers and names that no table has */
+    /* numbers and names outside all tables */
     int calls = fake_calls(&fake);
     name[HDI_KERNEL_SYMBOL_BYTES - 1] = 'n';
     name[HDI_KERNEL_SYMBOL_BYTES] = '\0';
-    expect(port->calls->kernel(port, 1, name, 5, &facts), HDCU_ERROR_INVALID_VALUE);
+    expect(port->calls->kernel(port, 1, name, 5, true, &facts), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->global(port, 1, name, &place), HDCU_ERROR_INVALID_VALUE);
-    expect(port->calls->kernel(port, 1, "k", 65536, &facts), HDCU_ERROR_INVALID_VALUE);
+    expect(port->calls->kernel(port, 1, "k", 65536, true, &facts), HDCU_ERROR_INVALID_VALUE);
     expect(port->calls->kernel_shared(port, 65536, 5), HDCU_ERROR_INVALID_VALUE);
-    expect(port->calls->lane(port, 256, false), HDCU_ERROR_INVALID_VALUE);
+    expect(port->calls->lane(port, HDI_LANES_MAX, false), HDCU_ERROR_INVALID_VALUE);
     assert_int_equal(fake_calls(&fake), calls);
 }
 
@@ -241,7 +248,8 @@ static void libraries(void **state)
     assert_int_equal(blas.types, 0xeeeeeeee);
     fake_answer(&fake, 0, "");
     int calls = fake_calls(&fake);
-    expect(port->calls->blas(port, 256, 0, 0, &blas), HDCU_ERROR_INVALID_VALUE); /* no such lane */
+    /* no such lane */
+    expect(port->calls->blas(port, HDI_LANES_MAX, 0, 0, &blas), HDCU_ERROR_INVALID_VALUE);
     assert_int_equal(fake_calls(&fake), calls);
 }
 
@@ -265,18 +273,19 @@ static void failures_come_back_and_change_nothing(void **state)
                             c->reserve(port, 1, 2, &number),
                             c->export(port, 1, 2, &descriptor),
                             c->load(port, &code, &number, log),
-                            c->kernel(port, 1, "k", 2, &kernel),
+                            c->kernel(port, 1, "k", 2, true, &kernel),
                             c->pin(port, things.base, things.page, things.file.descriptor, &number)};
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         expect(answers[i], HDCU_ERROR_ILLEGAL_ADDRESS);
-        assert_string_equal(answers[i].call, "cuMemCreate"); /* of each, though the others came after it */
+        /* in all answers, although later ones followed */
+        assert_string_equal(answers[i].call, "cuMemCreate");
     }
     assert_memory_equal(&facts, &facts_before, sizeof facts);
     assert_memory_equal(&kernel, &kernel_before, sizeof kernel);
     assert_int_equal(number, 42);
     assert_int_equal(descriptor, 43);
-    assert_string_equal(log, FAKE_LOG); /* the compiler's words are for failures, above all */
-    /* after this one the driver does no more work for the worker, so it is reported each time */
+    assert_string_equal(log, FAKE_LOG); /* the compiler's text matters most after a failure */
+    /* after this error the driver does nothing for the worker, so each one is reported */
     assert_int_equal(told_times, sizeof answers / sizeof answers[0]);
     assert_int_equal(told_code, HDCU_ERROR_ILLEGAL_ADDRESS);
     atomic_store(&told_times, 0);
@@ -284,7 +293,7 @@ static void failures_come_back_and_change_nothing(void **state)
     assert_string_equal(c->memory_free(port, &number).call, "");
     fake_answer(&fake, HDCU_ERROR_UNKNOWN, "cuSomethingElse");
     assert_string_equal(c->memory_free(port, &number).call, "");
-    assert_int_equal(told_times, 0); /* the driver's other codes are the caller's business */
+    assert_int_equal(told_times, 0); /* other driver codes are for the caller alone */
 }
 
 static void no_descriptor_is_left(void **state)
@@ -299,7 +308,8 @@ static void no_descriptor_is_left(void **state)
             bool unpins_nothing = code != 0 && which == FAKE_UNPIN;
             expect(fake_ask(port, which, &things), unpins_nothing ? HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED : code);
         }
-        /* The worker closes what came along before it replies, but what it gives behind that: one more lets it get there. */
+        /* The worker closes received descriptors before it replies, but those that it sends only
+         * later. One more request gives it the time. */
         expect(fake_ask(port, FAKE_MAP, &things), code);
         assert_int_equal(fake_count_descriptors(), before);
     }

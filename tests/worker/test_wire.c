@@ -1,4 +1,5 @@
-/* test_wire.c - messages over a socket pair: whole, with descriptors, with deadlines, and what goes wrong.
+/* test_wire.c - messages over a socket pair: whole, with descriptors, with deadlines, and with
+ * every failure.
  *
  * Promise: A message arrives whole, with its descriptors, or the call fails by its deadline.
  * Threads: one; two in some cases.
@@ -29,7 +30,7 @@ static int make_pair(void **state)
     return hdi_wire_pair(ends) == HD_OK ? 0 : -1;
 }
 
-/* Closes what a test left open of the pair; everything else must be closed already. */
+/* Closes the ends that a test left open; everything else must be closed already. */
 static int close_pair(void **state)
 {
     hdi_wire_close(*state, 2);
@@ -66,7 +67,7 @@ static void carries_messages_whole_and_in_order(void **state)
     assert_int_equal(n, sizeof out);
     assert_memory_equal(in, out, n);
 
-    /* both directions; past the deadline, too, what can be done is done */
+    /* both directions; calls that need not wait succeed even past the deadline */
     assert_int_equal(hdi_wire_send(ends[1], "one", 3, NULL, 0, 0), HDI_WIRE_OK);
     assert_int_equal(hdi_wire_send(ends[1], "three", 5, NULL, 0, 0), HDI_WIRE_OK);
     assert_int_equal(receive(ends[0], in, sizeof in, &n, 0), HDI_WIRE_OK);
@@ -175,12 +176,12 @@ static void what_does_not_fit_is_broken_and_keeps_nothing(void **state)
     assert_int_equal(n, 0);
     assert_int_equal(n_descriptors, 0);
     assert_int_equal(fake_count_descriptors(), before);
-    /* more descriptors than a message may have */
+    /* more descriptors than a message may carry */
     send_raw(ends[0], "1", 1, 100);
     assert_int_equal(hdi_wire_receive(ends[1], bytes, 8, &n, in, HDI_WIRE_DESCRIPTORS, &n_descriptors, LATE),
                      HDI_WIRE_BROKEN);
     assert_int_equal(fake_count_descriptors(), before);
-    /* no bytes, which is what an end looks like */
+    /* an empty message, which looks like an end */
     send_raw(ends[0], "", 0, 1);
     assert_int_equal(hdi_wire_receive(ends[1], bytes, 8, &n, in, HDI_WIRE_DESCRIPTORS, &n_descriptors, LATE),
                      HDI_WIRE_CLOSED);
@@ -196,12 +197,13 @@ static void a_closed_end_is_noticed(void **state)
     int *ends = *state;
     char bytes[8];
     size_t n;
-    /* what was sent before still arrives */
+    /* earlier messages still arrive */
     assert_int_equal(hdi_wire_send(ends[0], "last", 4, NULL, 0, LATE), HDI_WIRE_OK);
     close_end(&ends[0]);
     assert_int_equal(receive(ends[1], bytes, 8, &n, LATE), HDI_WIRE_OK);
     assert_int_equal(receive(ends[1], bytes, 8, &n, LATE), HDI_WIRE_CLOSED);
-    assert_int_equal(hdi_wire_send(ends[1], "no", 2, NULL, 0, LATE), HDI_WIRE_CLOSED); /* and no SIGPIPE */
+    /* without SIGPIPE */
+    assert_int_equal(hdi_wire_send(ends[1], "no", 2, NULL, 0, LATE), HDI_WIRE_CLOSED);
 }
 
 static void an_end_closed_over_unread_messages_is_noticed(void **state)
@@ -209,8 +211,9 @@ static void an_end_closed_over_unread_messages_is_noticed(void **state)
     int *ends = *state;
     char bytes[8];
     size_t n;
-    int carried
-        [2]; /* not the pair itself: what lies unread in its own queue is closed only when the kernel collects such cycles */
+    /* not the pair itself: the kernel closes descriptors unread in their own queue only when it
+     * collects such cycles */
+    int carried[2];
     assert_int_equal(pipe(carried), 0);
     assert_int_equal(hdi_wire_send(ends[1], "unread", 6, carried, 2, LATE), HDI_WIRE_OK);
     hdi_wire_close(carried, 2);
@@ -230,7 +233,7 @@ static void waits_have_an_end(void **state)
     assert_int_equal(n, 0);
     assert_int_equal(receive(ends[1], bytes, 8, &n, -5), HDI_WIRE_TIMEOUT);
 
-    /* no thread reads: sooner or later there is no room */
+    /* no thread reads, so the socket becomes full */
     hdi_wire_result result = HDI_WIRE_OK;
     int sent = -1;
     while (result == HDI_WIRE_OK && sent < 100000) {
@@ -281,7 +284,7 @@ static void *receive_forever(void *argument)
 static void shutdown_ends_a_wait(void **state)
 {
     int *ends = *state;
-    for (int other = 0; other < 2; other++) { /* the own end, or the other one */
+    for (int other = 0; other < 2; other++) { /* this end, or the other one */
         int pair[2];
         assert_ok(hdi_wire_pair(pair));
         pthread_t thread;

@@ -1,4 +1,5 @@
-/* kernels.cu - the kernels in the images of this folder, which the script make_images compiles with nvcc. */
+/* kernels.cu - the kernels in the images of this folder, which the script make_images compiles with
+ * nvcc. */
 struct pair {
     float a;
     double b;

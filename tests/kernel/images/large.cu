@@ -1,4 +1,5 @@
-/* large.cu - a kernel with more bytes of parameters than the older form of their description can have. */
+/* large.cu - a kernel whose parameters need more bytes than the older form of their description
+ * allows. */
 struct large {
     char bytes[6000];
 };

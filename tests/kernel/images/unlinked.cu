@@ -1,4 +1,4 @@
-/* unlinked.cu - a kernel that launches another one, which takes libcudadevrt.a. */
+/* unlinked.cu - a kernel that launches another one, which needs libcudadevrt.a. */
 __global__ void child(int *p)
 {
     *p = 1;

@@ -1,4 +1,5 @@
-/* variables.cu - variables of each kind, for the images that the script make_images compiles with nvcc. */
+/* variables.cu - variables of each kind, for the images that the script make_images compiles with
+ * nvcc. */
 #include <stdio.h>
 __constant__ float coefficients[4] = {1, 2, 3, 4};
 static __constant__ int factors[3];

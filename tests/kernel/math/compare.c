@@ -1,9 +1,11 @@
-/* compare.c - compares the functions of kernels.c with MPFR's, rounded, and with the C library where results are exact.
+/* compare.c - compares the functions of kernels.c with MPFR's rounded functions, or with the C
+ * library if results are exact.
  *
  * usage: compare SAMPLES KERNELS.hdk     runs the kernels on a host device
- *        compare SAMPLES                 (built with -DDIRECT) calls them: they are linked into this program
- *        compare ... --table             prints the largest distance of every function, and its bound
- * Exits with 1 when a function is further from the rounded result than its bound. Threads: one.
+ *        compare SAMPLES                 (built with -DDIRECT) calls them: they are linked in
+ *        compare ... --table             prints the largest error and the bound of each function
+ *
+ * Exits with 1 if a function is further from the rounded result than its bound. Threads: one.
  */
 #include <heddle.h>
 #include <heddle/kernel.h>
@@ -27,12 +29,12 @@ typedef struct function {
     reference_2 *two;
     exact_f64 *exact;
     exact_f32 *exact_narrow;
-    kernel_f64 *wide; /* NULL: by a kernel file */
+    kernel_f64 *wide; /* NULL: use the kernel file */
     kernel_f32 *narrow;
     int bound_f32, bound_f64;
 } function;
 
-/* sin and cos of pi x: x is reduced exactly, and pi has more bits than it needs. */
+/* sin and cos of pi x: the reduction of x is exact, and pi is more precise than needed. */
 static int of_pi(mpfr_t result, const mpfr_t x, int (*function)(mpfr_t, const mpfr_t, mpfr_rnd_t))
 {
     mpfr_t reduced, pi;
@@ -182,7 +184,7 @@ static uint64_t random_bits(void)
     return state ^= state << 17;
 }
 
-/* A quarter each: any bits, within 1, within 4 to 1000, magnitudes around 1. */
+/* A quarter each: random bits, up to 1, up to 4 to 1000, magnitudes around 1. */
 static double sample(bool wide)
 {
     uint64_t bits = random_bits();
@@ -209,8 +211,8 @@ static double sample(bool wide)
     }
 }
 
-/* Fills in x and y: each special value with each other one, then random ones.
- * Of those a third has a power in range, and a third has a quotient near 1. */
+/* Fills x and y: all pairs of special values, then random ones. In a third of these the power is in
+ * range, in another third the quotient is near 1. */
 static void make_samples(double *x, double *y, size_t count, bool wide)
 {
     for (size_t i = 0; i < count; i++) {
@@ -222,14 +224,14 @@ static void make_samples(double *x, double *y, size_t count, bool wide)
         } else if (i >= SPECIAL * SPECIAL && i % 3 == 1) {
             y[i] = x[i] * (1 + (double)(random_bits() >> 11) * 0x1p-53);
         }
-        x[i] = x[i] != x[i] ? (double)NAN : wide ? x[i] : (float)x[i]; /* no signalling ones */
+        x[i] = x[i] != x[i] ? (double)NAN : wide ? x[i] : (float)x[i]; /* no signalling NaN */
         y[i] = y[i] != y[i] ? (double)NAN : wide ? y[i] : (float)y[i];
     }
 }
 
 /* ---- distances ---- */
 
-/* Numbers of the format in order: neighbours differ by 1, and both zeros are 0. */
+/* The index of a number in the format's order: neighbours differ by 1, and both zeros are 0. */
 static int64_t place(double value, bool wide)
 {
     int64_t bits = 0;
@@ -274,7 +276,7 @@ static double expected_of(const function *f, double x, double y, bool wide)
         f->two(result, a, b, MPFR_RNDN);
     }
     if (f->one == mpfr_rec_sqrt && x == 0) {
-        return 1 / x; /* C's has the sign of the zero */
+        return 1 / x; /* C's function keeps the sign of the zero */
     }
     if (f->one == mpfr_gamma && x == 0) {
         return 1 / x;
@@ -282,7 +284,7 @@ static double expected_of(const function *f, double x, double y, bool wide)
     return wide ? mpfr_get_d(result, MPFR_RNDN) : (double)mpfr_get_flt(result, MPFR_RNDN);
 }
 
-/* CUDA has no bound for lgamma between its negative zeros. */
+/* CUDA states no bound for lgamma between its negative zeros. */
 static bool has_bound(const function *f, double x)
 {
     return f->one != wide_lgamma || !(x > -24 && x < -2.2);
@@ -292,7 +294,7 @@ static int bound_of(const function *f, bool wide)
 {
     int bound = wide ? f->bound_f64 : f->bound_f32;
 #ifndef DIRECT
-    /* what the manual of the C library has for its functions of double */
+    /* bounds from the C library's manual for double */
     static const struct {
         const char *name;
         int bound;
@@ -332,7 +334,7 @@ static void start(const char *path)
     check(hd_module_load(runtime, image, bytes, &module));
 }
 
-/* The kernel `name` on the arrays. */
+/* Runs the kernel `name` on the arrays. */
 static void launch(const char *name, const void *x, const void *y, void *result, size_t count, size_t size)
 {
     hd_lane *lane;
@@ -354,7 +356,7 @@ static void launch(const char *name, const void *x, const void *y, void *result,
     }
 }
 
-/* The results of a function for all samples, as doubles. */
+/* Computes a function's results for all samples, as doubles. */
 static void run(const function *f, const double *x, const double *y, double *results, size_t count, bool wide)
 {
     char name[64];
@@ -384,7 +386,7 @@ static void run(const function *f, const double *x, const double *y, double *res
     }
 }
 
-/* Whether a function is within its bound. */
+/* True if the function stays within its bound. */
 static bool compare(const function *f, const double *x, const double *y, double *results, size_t count, bool wide,
                     bool table)
 {
@@ -393,7 +395,7 @@ static bool compare(const function *f, const double *x, const double *y, double 
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
         if (f->one != NULL && i < SPECIAL * SPECIAL && i % SPECIAL != 0) {
-            continue; /* the same x again */
+            continue; /* x is the same as before */
         }
         double d = has_bound(f, x[i]) ? distance(results[i], expected_of(f, x[i], y[i], wide), wide) : 0;
         if (d > worst) {

@@ -1,10 +1,14 @@
-/* functions.h - the functions of heddle/kernel_math.h, with the error bounds of CUDA's tables, for the sources that test them.
+/* functions.h - the functions of heddle/kernel_math.h, with the error bounds of CUDA's tables, for
+ * the sources that test them.
  *
- * A bound is the largest distance in ULP from the correctly rounded result.
- * The bounds are those of the CUDA C++ Programming Guide: Mathematical Functions, Standard Functions, both tables, as of CUDA 13.
- * Older releases have others, such as 4 for asinf. The guide has none for fmin and fmax, which are exact.
- * Its bounds of lgamma and lgammaf are for arguments outside of the interval that has their negative zeros.
- * The program tests/gpu/math_sweep.c compares with these bounds, too, and with what nvcc's functions have on the same GPU.
+ * A bound is the largest distance in ULP from the correctly rounded result. The bounds come from
+ * the CUDA C++ Programming Guide: Mathematical Functions, Standard Functions, both tables, as of
+ * CUDA 13. Older releases state others, such as 4 for asinf. The guide states none for fmin and
+ * fmax, which are exact. Its bounds of lgamma and lgammaf exclude the interval of their negative
+ * zeros.
+ *
+ * tests/gpu/math_sweep.c also compares with these bounds, and with nvcc's functions on the same
+ * GPU.
  */
 #ifndef TESTS_KERNEL_MATH_FUNCTIONS_H
 #define TESTS_KERNEL_MATH_FUNCTIONS_H
@@ -47,7 +51,7 @@
     F(rint, mpfr_rint_roundeven, 0, 0)                                                                                 \
     F(nearbyint, mpfr_rint_roundeven, 0, 0)
 
-/* The same of two arguments. */
+/* The same for two arguments. */
 #define MATH_2(F)                                                                                                      \
     F(pow, mpfr_pow, 4, 2)                                                                                             \
     F(atan2, mpfr_atan2, 3, 2)                                                                                         \
@@ -58,7 +62,8 @@
     F(fmax, mpfr_max, 0, 0)                                                                                            \
     F(fdim, mpfr_dim, 0, 0)
 
-/* F(name, expression for double, expression for float) of x and y, whose results are exact: equal everywhere. */
+/* F(name, expression for double, expression for float) of x and y, with exact results: equal
+ * everywhere. */
 #define MATH_EXACT(F)                                                                                                  \
     F(fabs, fabs(x), fabsf(x))                                                                                         \
     F(copysign, copysign(x, y), copysignf(x, y))                                                                       \
@@ -89,7 +94,7 @@
     F(comparisons, isless(x, y) + 2 * isgreaterequal(x, y) + 4 * isunordered(x, y) + 8 * (fpclassify(x) == FP_ZERO),   \
       isless(x, y) + 2 * isgreaterequal(x, y) + 4 * isunordered(x, y) + 8 * (fpclassify(x) == FP_SUBNORMAL))
 
-/* What the expressions use. */
+/* Helpers for the expressions. */
 HD_DEVICE double number(double x)
 {
     return x - x == 0 ? x : 1;
@@ -98,7 +103,7 @@ HD_DEVICE int whole(double x)
 {
     return x > -2200 && x < 2200 ? (int)x : 7;
 }
-/* The last three bits of the quotient, with its sign; 0 where there is no quotient. */
+/* The last three bits of the quotient, with its sign; 0 if there is no quotient. */
 HD_DEVICE double last_bits(double x, double y)
 {
     int n = 0;

@@ -1,5 +1,6 @@
-/* instructions.c - what GPU code asks of the processor, for running the libraries' functions on the CPU. The script test_math.sh
- * renames the intrinsics of LLVM to these. What is approximate on GPUs is rounded here. */
+/* instructions.c - GPU instructions as C functions, which let the CPU run the libraries' functions.
+ * The script test_math.sh renames LLVM's intrinsics to these. Results that GPUs approximate are
+ * rounded here. */
 #include <fenv.h>
 #include <math.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
     {                                                                                                                  \
         return expression;                                                                                             \
     }
-/* The sum or product by another rounding. */
+/* The sum or product with another rounding mode. */
 #define ROUNDED(type, name, parameters, mode, expression)                                                              \
     type gpu_##name parameters;                                                                                        \
     type gpu_##name parameters                                                                                         \
@@ -21,7 +22,8 @@
         fesetround(FE_TONEAREST);                                                                                      \
         return result;                                                                                                 \
     }
-/* Instructions for float; subnormal numbers stay with ftz, too: the libraries do not take that way. */
+/* Instructions for float. The ftz forms keep subnormal numbers, since the libraries do not use that
+ * path. */
 #define FLOAT_1(name, expression)                                                                                      \
     INSTRUCTION(float, name##_f, (float x), expression)                                                                \
     INSTRUCTION(float, name##_ftz_f, (float x), expression)
@@ -29,7 +31,7 @@
     INSTRUCTION(float, name##_f, (float x, float y), expression)                                                       \
     INSTRUCTION(float, name##_ftz_f, (float x, float y), expression)
 
-static double without_low(double x) /* the instruction writes the upper half only */
+static double without_low(double x) /* the instruction writes only the upper half */
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -50,7 +52,7 @@ static double joined(int low, int high)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-static int to_int(double x, int of_nan) /* GPUs have the nearest int of what is out of range */
+static int to_int(double x, int of_nan) /* GPUs return the nearest int if x is out of range */
 {
     return x != x ? of_nan : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int)x;
 }
@@ -125,7 +127,7 @@ INSTRUCTION(uint32_t, lshr_i32, (uint32_t x, uint32_t count), count < 32 ? x >> 
 INSTRUCTION(uint64_t, shl_i64, (uint64_t x, uint64_t count), count < 64 ? x << count : 0)
 INSTRUCTION(uint64_t, lshr_i64, (uint64_t x, uint64_t count), count < 64 ? x >> count : 0)
 
-/* Numbers of two words: both are in registers, whatever their size. */
+/* Numbers of two words: registers hold both, whatever their size. */
 typedef struct words {
     uint64_t low, high;
 } words;

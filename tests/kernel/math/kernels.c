@@ -1,4 +1,5 @@
-/* kernels.c - a kernel for each function of heddle/kernel_math.h, for float and for double: result[i] = function(x[i], y[i]). */
+/* kernels.c - a kernel for each function of heddle/kernel_math.h, for float and for double:
+ * result[i] = function(x[i], y[i]). */
 #include <heddle/kernel.h>
 #include <float.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* half.c - numbers of 16 bits, as kernel source. half.cu has the same in CUDA C++. */
+/* half.c - numbers of 16 bits, as kernel source. half.cu is the same in CUDA C++. */
 #include <heddle/kernel.h>
 
-/* Products of halves in float, by warps. */
+/* Products of halves as float, by warps. */
 HD_KERNEL(dot_half, HD_INOUT(float, result), HD_IN(hd_f16, x), HD_IN(hd_f16, y), HD_VALUE(int, n))
 {
     float sum = 0;
@@ -16,7 +16,7 @@ HD_KERNEL(dot_half, HD_INOUT(float, result), HD_IN(hd_f16, x), HD_IN(hd_f16, y),
     }
 }
 
-/* A polynomial, two at once. */
+/* A polynomial, two values at once. */
 HD_KERNEL(polynomial_half2, HD_OUT(hd_f16x2, y), HD_IN(hd_f16x2, x), HD_VALUE(hd_f16x2, a), HD_VALUE(hd_f16x2, b),
           HD_VALUE(hd_f16x2, c), HD_VALUE(int, pairs))
 {
@@ -50,7 +50,7 @@ HD_KERNEL(from_half, HD_OUT(float, y), HD_IN(hd_f16, x), HD_VALUE(int, n))
     }
 }
 
-/* The largest of each block, of bfloat16. */
+/* The largest of each block, in bfloat16. */
 HD_KERNEL_BOUNDS(max_bf16, 64, HD_OUT(hd_bf16, most), HD_IN(hd_bf16, x), HD_VALUE(int, n))
 {
     HD_SHARED hd_bf16 s[64];

@@ -1,8 +1,8 @@
-/* half.cu - numbers of 16 bits, in CUDA C++. half.c has the same as kernel source. */
+/* half.cu - numbers of 16 bits, in CUDA C++. half.c is the same as kernel source. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// Products of halves in float, by warps.
+// Products of halves as float, by warps.
 __global__ void dot_half(float *result, const __half *x, const __half *y, int n)
 {
     float sum = 0.0f;
@@ -17,7 +17,7 @@ __global__ void dot_half(float *result, const __half *x, const __half *y, int n)
     }
 }
 
-// A polynomial, two at once.
+// A polynomial, two values at once.
 __global__ void polynomial_half2(__half2 *y, const __half2 *x, __half2 a, __half2 b, __half2 c, int pairs)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -44,7 +44,7 @@ template <typename To, typename From> __global__ void convert(To *y, const From 
 template __global__ void convert<__nv_bfloat16, float>(__nv_bfloat16 *, const float *, int);
 template __global__ void convert<float, __half>(float *, const __half *, int);
 
-// The largest of each block, of bfloat16.
+// The largest of each block, in bfloat16.
 __global__ void max_bf16(__nv_bfloat16 *most, const __nv_bfloat16 *x, int n)
 {
     __shared__ __nv_bfloat16 s[64];

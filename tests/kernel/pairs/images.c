@@ -1,4 +1,5 @@
-/* images.c - pictures: filters, colours, sizes, a fractal, as kernel source. images.cu has the same in CUDA C++. */
+/* images.c - pictures: filters, colours, sizes, a fractal, as kernel source. images.cu is the same
+ * in CUDA C++. */
 #include <heddle/kernel.h>
 
 #define FILTER_RADIUS 2
@@ -27,7 +28,7 @@ HD_KERNEL(grayscale, HD_OUT(uint8_t, gray), HD_IN(pixel, colour), HD_VALUE(int, 
     }
 }
 
-/* 5 x 5 points, from a tile with its border in shared memory. */
+/* 5 x 5 points, from a tile with a border in shared memory. */
 #define W 16
 #define H 8
 #define R FILTER_RADIUS
@@ -109,7 +110,7 @@ HD_KERNEL(resize_bilinear, HD_OUT(float, out), HD_IN(float, in), HD_VALUE(extent
     out[y * to.x + x] = top * (1 - wy) + bottom * wy;
 }
 
-/* How long each point of the plane stays near 0. */
+/* The number of steps that each point of the plane stays near 0. */
 HD_KERNEL(mandelbrot, HD_OUT(int, steps), HD_VALUE(float, left), HD_VALUE(float, top), HD_VALUE(float, step),
           HD_VALUE(int, width), HD_VALUE(int, height), HD_VALUE(int, most))
 {

@@ -1,4 +1,5 @@
-/* images.cu - pictures: filters, colours, sizes, a fractal, in CUDA C++. images.c has the same as kernel source. */
+/* images.cu - pictures: filters, colours, sizes, a fractal, in CUDA C++. images.c is the same as
+ * kernel source. */
 #define FILTER_RADIUS 2
 
 // Binomial weights, whose sum is 256.
@@ -13,7 +14,7 @@ __global__ void grayscale(unsigned char *gray, const uchar4 *colour, int n)
     }
 }
 
-// 5 x 5 points, from a tile with its border in shared memory.
+// 5 x 5 points, from a tile with a border in shared memory.
 template <int W, int H> __global__ void blur(unsigned char *out, const unsigned char *in, int width, int height)
 {
     constexpr int R = FILTER_RADIUS;
@@ -95,7 +96,7 @@ __global__ void resize_bilinear(float *out, const float *in, int2 to, int2 from)
     out[y * to.x + x] = top * (1 - wy) + bottom * wy;
 }
 
-// How long each point of the plane stays near 0.
+// The number of steps that each point of the plane stays near 0.
 __global__ void mandelbrot(int *steps, float left, float top, float step, int width, int height, int most)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

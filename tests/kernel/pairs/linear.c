@@ -1,4 +1,5 @@
-/* linear.c - vectors and matrices, and bodies that attract each other, as kernel source. linear.cu has the same in CUDA C++. */
+/* linear.c - vectors, matrices, and bodies that attract each other, as kernel source. linear.cu is
+ * the same in CUDA C++. */
 #include <heddle/kernel.h>
 
 typedef struct vector3 {
@@ -23,7 +24,7 @@ AXPY(axpy_i32, int, FUSED)
 AXPY(axpy_f16, hd_f16, hd_f16_fma)
 AXPY(axpy_bf16, hd_bf16, hd_bf16_fma)
 
-/* A loop with the grid's stride; the block's sum in shared memory. */
+/* A grid-stride loop; the block's sum in shared memory. */
 HD_KERNEL_BOUNDS(dot, 128, HD_INOUT(double, result), HD_IN(double, x), HD_IN(double, y), HD_VALUE(uint64_t, n))
 {
     HD_SHARED double products[128];
@@ -99,7 +100,7 @@ HD_KERNEL(spmv_csr, HD_OUT(double, y), HD_IN(int, begin), HD_IN(int, column), HD
     }
 }
 
-/* A step of Jacobi's method, and whether it changed much: positive numbers are ordered as their bits are. */
+/* A step of Jacobi's method, and the largest change: positive numbers and their bits sort alike. */
 HD_KERNEL(jacobi, HD_OUT(float, next), HD_INOUT(uint32_t, change), HD_IN(float, a), HD_IN(float, b), HD_IN(float, x),
           HD_VALUE(int, n))
 {

@@ -1,4 +1,5 @@
-/* linear.cu - vectors and matrices, and bodies that attract each other, in CUDA C++. linear.c has the same as kernel source. */
+/* linear.cu - vectors, matrices, and bodies that attract each other, in CUDA C++. linear.c is the
+ * same as kernel source. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,7 +16,7 @@ template __global__ void axpy<int>(int *, const int *, int, size_t);
 template __global__ void axpy<__half>(__half *, const __half *, __half, size_t);
 template __global__ void axpy<__nv_bfloat16>(__nv_bfloat16 *, const __nv_bfloat16 *, __nv_bfloat16, size_t);
 
-// A loop with the grid's stride; the block's sum in shared memory.
+// A grid-stride loop; the block's sum in shared memory.
 __global__ void dot(double *result, const double *x, const double *y, size_t n)
 {
     __shared__ double products[128];
@@ -90,7 +91,7 @@ __global__ void spmv_csr(double *y, const int *begin, const int *column, const d
     }
 }
 
-// A step of Jacobi's method, and the largest change: positive numbers are ordered as their bits are.
+// A step of Jacobi's method, and the largest change: positive numbers and their bits sort alike.
 __global__ void jacobi(float *next, unsigned *change, const float *a, const float *b, const float *x, int n)
 {
     int row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,4 +1,5 @@
-/* neural.c - what neural networks consist of, as kernel source. neural.cu has the same in CUDA C++. */
+/* neural.c - the kernels of neural networks, as kernel source. neural.cu is the same in CUDA
+ * C++. */
 #include <heddle/kernel.h>
 
 typedef struct adam_settings {
@@ -117,7 +118,7 @@ HD_KERNEL(cross_entropy, HD_OUT(float, loss), HD_IN(float, logits), HD_IN(int, t
     }
 }
 
-/* Rows of a table; an index that is out of range gives zeros. */
+/* Rows of a table; an index out of range gives zeros. */
 HD_KERNEL(embedding, HD_OUT(vector4, out), HD_IN(vector4, table), HD_IN(int, index), HD_VALUE(int, width),
           HD_VALUE(int, rows))
 {
@@ -128,7 +129,8 @@ HD_KERNEL(embedding, HD_OUT(vector4, out), HD_IN(vector4, table), HD_IN(int, ind
     }
 }
 
-/* A block for each query: scores in dynamic shared memory, their softmax, and the sum of the values. */
+/* A block for each query: scores in dynamic shared memory, their softmax, and the sum of the
+ * values. */
 HD_KERNEL(attention_row, HD_OUT(float, out), HD_IN(float, q), HD_IN(float, k), HD_IN(float, v), HD_VALUE(int, keys),
           HD_VALUE(int, width))
 {
@@ -159,7 +161,7 @@ HD_KERNEL(attention_row, HD_OUT(float, out), HD_IN(float, q), HD_IN(float, k), H
     }
 }
 
-/* A step of an optimizer, whose settings are a structure by value. */
+/* A step of an optimizer. Its settings are a structure by value. */
 HD_KERNEL(adam, HD_INOUT(float, weight), HD_INOUT(float, m), HD_INOUT(float, v), HD_IN(float, gradient),
           HD_VALUE(int, n), HD_VALUE(adam_settings, s))
 {

@@ -1,4 +1,5 @@
-/* neural.cu - what neural networks consist of, in CUDA C++. neural.c has the same as kernel source. */
+/* neural.cu - the kernels of neural networks, in CUDA C++. neural.c is the same as kernel
+ * source. */
 struct adam_settings {
     float rate, beta1, beta2, epsilon;
     int step;
@@ -18,7 +19,7 @@ __inline__ __device__ float warpMax(float x)
     }
     return x;
 }
-// Of the block, the same in each thread.
+// The sum over the block, the same in each thread.
 __inline__ __device__ float blockSum(float x)
 {
     __shared__ float shared[32];
@@ -145,7 +146,7 @@ __global__ void cross_entropy(float *loss, const float *logits, const int *targe
     }
 }
 
-// Rows of a table; an index that is out of range gives zeros.
+// Rows of a table; an index out of range gives zeros.
 __global__ void embedding(float4 *out, const float4 *table, const int *index, int width, int rows)
 {
     int row = index[blockIdx.x];
@@ -155,7 +156,8 @@ __global__ void embedding(float4 *out, const float4 *table, const int *index, in
     }
 }
 
-// A block for each query: scores in dynamic shared memory, their softmax, and the sum of the values.
+// A block for each query: scores in dynamic shared memory, their softmax, and the sum of the
+// values.
 __global__ void attention_row(float *out, const float *q, const float *k, const float *v, int keys, int width)
 {
     extern __shared__ float score[];
@@ -184,7 +186,7 @@ __global__ void attention_row(float *out, const float *q, const float *k, const 
     }
 }
 
-// A step of an optimizer, whose settings are a structure by value.
+// A step of an optimizer. Its settings are a structure by value.
 __global__ void adam(float *weight, float *m, float *v, const float *gradient, int n, adam_settings s)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,4 +1,5 @@
-/* random.c - counter-based random numbers and what is made of them, as kernel source. random.cu has the same in CUDA C++. */
+/* random.c - counter-based random numbers and their uses, as kernel source. random.cu is the same
+ * in CUDA C++. */
 #include <heddle/kernel.h>
 
 typedef struct words4 {
@@ -56,7 +57,7 @@ HD_KERNEL(box_muller, HD_OUT(vector4, out), HD_VALUE(uint64_t, seed), HD_VALUE(i
     out[i] = normal;
 }
 
-/* How many points of a square lie in the circle, in whole numbers. */
+/* Counts the points of a square that lie in the circle, in whole numbers. */
 HD_KERNEL(monte_carlo_pi, HD_INOUT(uint64_t, hits), HD_VALUE(uint32_t, seed), HD_VALUE(int, per_thread))
 {
     HD_SHARED uint64_t block_hits;
@@ -77,7 +78,7 @@ HD_KERNEL(monte_carlo_pi, HD_INOUT(uint64_t, hits), HD_VALUE(uint32_t, seed), HD
     }
 }
 
-/* Elements are left out with a probability of threshold / 2^32, the others scaled. */
+/* Drops elements with a probability of threshold / 2^32, and scales the others. */
 HD_KERNEL(dropout, HD_OUT(float, y), HD_IN(float, x), HD_VALUE(uint32_t, threshold), HD_VALUE(float, scale),
           HD_VALUE(uint32_t, seed), HD_VALUE(int, n))
 {

@@ -1,4 +1,5 @@
-/* random.cu - counter-based random numbers and what is made of them, in CUDA C++. random.c has the same as kernel source. */
+/* random.cu - counter-based random numbers and their uses, in CUDA C++. random.c is the same as
+ * kernel source. */
 
 // Philox 4x32-10: 128 random bits of a counter and a key.
 __device__ uint4 philox(uint4 counter, uint2 key)
@@ -40,7 +41,7 @@ __global__ void box_muller(float4 *out, unsigned long long seed, int n)
     out[i] = make_float4(radius1 * normal.x, radius1 * normal.y, radius2 * normal.z, radius2 * normal.w);
 }
 
-// How many points of a square lie in the circle, in whole numbers.
+// Counts the points of a square that lie in the circle, in whole numbers.
 __global__ void monte_carlo_pi(unsigned long long *hits, unsigned seed, int per_thread)
 {
     __shared__ unsigned long long block_hits;
@@ -61,7 +62,7 @@ __global__ void monte_carlo_pi(unsigned long long *hits, unsigned seed, int per_
     }
 }
 
-// Elements are left out with a probability of threshold / 2^32, the others scaled.
+// Drops elements with a probability of threshold / 2^32, and scales the others.
 template <typename T>
 __global__ void dropout(T *__restrict__ y, const T *__restrict__ x, unsigned threshold, T scale, unsigned seed, int n)
 {

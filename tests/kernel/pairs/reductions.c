@@ -1,7 +1,9 @@
-/* reductions.c - sums, maxima, a histogram, scans and compaction, as kernel source. reductions.cu has the same in CUDA C++. */
+/* reductions.c - sums, maxima, a histogram, scans and compaction, as kernel source. reductions.cu
+ * is the same in CUDA C++. */
 #include <heddle/kernel.h>
 
-/* Each thread adds elements at a distance; warps add by shuffles, the block in shared memory, the grid by an atomic. */
+/* Each thread adds elements at a distance; warps add by shuffles, the block in shared memory, the
+ * grid by an atomic. */
 HD_KERNEL(sum_shuffle, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(int, n))
 {
     HD_SHARED float of_warp[32];
@@ -28,7 +30,7 @@ HD_KERNEL(sum_shuffle, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(int, n)
     }
 }
 
-/* A tree in dynamic shared memory: CUDA's template over types is a macro. */
+/* A tree in dynamic shared memory. A macro replaces CUDA's template over types. */
 #define SUM_TREE(name, type)                                                                                           \
     HD_KERNEL(name, HD_OUT(type, partial), HD_IN(type, x), HD_VALUE(int, n))                                           \
     {                                                                                                                  \
@@ -50,7 +52,7 @@ HD_KERNEL(sum_shuffle, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(int, n)
 SUM_TREE(sum_tree_f64, double)
 SUM_TREE(sum_tree_i32, int)
 
-/* As in CUDA; hd_atomic_max_f32 is there, too. */
+/* As in CUDA, although hd_atomic_max_f32 exists. */
 HD_KERNEL(max_cas, HD_INOUT(float, most), HD_IN(float, x), HD_VALUE(int, n))
 {
     int i = (int)hd_global_x();
@@ -119,7 +121,7 @@ HD_KERNEL(histogram256, HD_INOUT(uint32_t, bins), HD_IN(uint8_t, x), HD_VALUE(in
     }
 }
 
-/* An inclusive scan of each block, in two buffers in turns, and the sums of the blocks. */
+/* An inclusive scan of each block, in two alternating buffers, and the sums of the blocks. */
 HD_KERNEL(scan_block, HD_OUT(int, out), HD_OUT(int, sums), HD_IN(int, x), HD_VALUE(int, n))
 {
     HD_SHARED int buffer[2][256];
@@ -139,7 +141,7 @@ HD_KERNEL(scan_block, HD_OUT(int, out), HD_OUT(int, sums), HD_IN(int, x), HD_VAL
     }
 }
 
-/* A scan of each warp that begins anew where a flag is. */
+/* A scan of each warp that starts again at each flag. */
 HD_KERNEL(scan_segments, HD_OUT(int, out), HD_IN(int, x), HD_IN(uint8_t, head))
 {
     int i = (int)hd_global_x(), lane = (int)hd_lane_index();
@@ -155,7 +157,8 @@ HD_KERNEL(scan_segments, HD_OUT(int, out), HD_IN(int, x), HD_IN(uint8_t, head))
     out[i] = value;
 }
 
-/* Elements at or above a threshold, in any order: a warp takes room for all of its own at once. */
+/* Elements at or above a threshold, in any order: a warp reserves room for all its elements at
+ * once. */
 HD_KERNEL(compact, HD_OUT(float, out), HD_INOUT(uint32_t, count), HD_IN(float, x), HD_VALUE(float, threshold),
           HD_VALUE(int, n))
 {
@@ -172,7 +175,7 @@ HD_KERNEL(compact, HD_OUT(float, out), HD_INOUT(uint32_t, count), HD_IN(float, x
     }
 }
 
-/* For each warp: whether some are negative, whether all are, how many are. */
+/* For each warp: true if some are negative, true if all are, and how many are. */
 HD_KERNEL(warp_votes, HD_OUT(uint32_t, votes), HD_IN(int, x))
 {
     uint64_t i = hd_global_x();

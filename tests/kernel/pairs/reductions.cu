@@ -1,7 +1,9 @@
-/* reductions.cu - sums, maxima, a histogram, scans and compaction, in CUDA C++. reductions.c has the same as kernel source. */
+/* reductions.cu - sums, maxima, a histogram, scans and compaction, in CUDA C++. reductions.c is the
+ * same as kernel source. */
 #include <climits>
 
-// Each thread adds elements at a distance; warps add by shuffles, the block in shared memory, the grid by an atomic.
+// Each thread adds elements at a distance; warps add by shuffles, the block in shared memory, the
+// grid by an atomic.
 __global__ void sum_shuffle(float *total, const float *x, int n)
 {
     __shared__ float of_warp[32];
@@ -49,7 +51,7 @@ template <typename T> __global__ void sum_tree(T *partial, const T *x, int n)
 template __global__ void sum_tree<double>(double *, const double *, int);
 template __global__ void sum_tree<int>(int *, const int *, int);
 
-// CUDA has no atomic maximum of floats: it is made of atomicCAS.
+// CUDA offers no atomic maximum of floats, so this uses atomicCAS.
 __device__ float atomicMaxFloat(float *address, float value)
 {
     int *bits = reinterpret_cast<int *>(address);
@@ -124,7 +126,7 @@ __global__ void histogram256(unsigned *bins, const unsigned char *x, int n)
     }
 }
 
-// An inclusive scan of each block, in two buffers in turns, and the sums of the blocks.
+// An inclusive scan of each block, in two alternating buffers, and the sums of the blocks.
 __global__ void scan_block(int *out, int *sums, const int *x, int n)
 {
     __shared__ int buffer[2][256];
@@ -144,7 +146,7 @@ __global__ void scan_block(int *out, int *sums, const int *x, int n)
     }
 }
 
-// A scan of each warp that begins anew where a flag is.
+// A scan of each warp that starts again at each flag.
 __global__ void scan_segments(int *out, const int *x, const unsigned char *head)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31;
@@ -160,7 +162,8 @@ __global__ void scan_segments(int *out, const int *x, const unsigned char *head)
     out[i] = value;
 }
 
-// Elements at or above a threshold, in any order: a warp takes room for all of its own at once.
+// Elements at or above a threshold, in any order: a warp reserves room for all its elements at
+// once.
 __global__ void compact(float *out, unsigned *count, const float *x, float threshold, int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -176,7 +179,7 @@ __global__ void compact(float *out, unsigned *count, const float *x, float thres
     }
 }
 
-// For each warp: whether some are negative, whether all are, how many are.
+// For each warp: true if some are negative, true if all are, and how many are.
 __global__ void warp_votes(unsigned *votes, const int *x)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

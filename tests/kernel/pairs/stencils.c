@@ -1,4 +1,5 @@
-/* stencils.c - grids whose points take their neighbours' values, as kernel source. stencils.cu has the same in CUDA C++. */
+/* stencils.c - grids whose points read their neighbours' values, as kernel source. stencils.cu is
+ * the same in CUDA C++. */
 #include <heddle/kernel.h>
 
 #define RADIUS 4
@@ -17,7 +18,8 @@ HD_DEVICE int lesser(int a, int b)
     return a < b ? a : b;
 }
 
-/* A step of the acoustic wave equation: a column of points along z in registers, their plane in shared memory. */
+/* A step of the acoustic wave equation: a column of points along z in registers, their plane in
+ * shared memory. */
 HD_KERNEL(acoustic, HD_INOUT(float, next), HD_IN(float, now), HD_IN(float, velocity), HD_VALUE(int, nx),
           HD_VALUE(int, ny), HD_VALUE(int, nz))
 {
@@ -60,7 +62,7 @@ HD_KERNEL(acoustic, HD_INOUT(float, next), HD_IN(float, now), HD_IN(float, veloc
     }
 }
 
-/* With a border in shared memory; the ends stay. */
+/* With a border in shared memory; the ends keep their values. */
 HD_KERNEL_BOUNDS(heat_1d, 128, HD_OUT(float, next), HD_IN(float, now), HD_VALUE(float, k), HD_VALUE(int, n))
 {
     HD_SHARED float u[128 + 2];
@@ -105,7 +107,7 @@ HD_KERNEL(diffuse_3d, HD_OUT(float, next), HD_IN(float, now), HD_VALUE(vector3, 
     next[i] = u + k.x * (west - 2 * u + east) + k.y * (north - 2 * u + south) + k.z * (below - 2 * u + above);
 }
 
-/* Conway's, on a torus. */
+/* Conway's game, on a torus. */
 HD_KERNEL(life, HD_OUT(uint8_t, next), HD_IN(uint8_t, now), HD_VALUE(int, width), HD_VALUE(int, height))
 {
     int x = (int)hd_global_x(), y = (int)hd_global_y();

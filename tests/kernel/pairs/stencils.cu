@@ -1,4 +1,5 @@
-/* stencils.cu - grids whose points take their neighbours' values, in CUDA C++. stencils.c has the same as kernel source. */
+/* stencils.cu - grids whose points read their neighbours' values, in CUDA C++. stencils.c is the
+ * same as kernel source. */
 #define RADIUS 4
 #define TILE_X 32
 #define TILE_Y 8
@@ -8,7 +9,8 @@ __constant__ float derivative[RADIUS + 1] = {-205.0f / 72, 8.0f / 5, -1.0f / 5, 
 
 namespace wave
 {
-// A step of the acoustic wave equation: a column of points along z in registers, their plane in shared memory.
+// A step of the acoustic wave equation: a column of points along z in registers, their plane in
+// shared memory.
 __global__ void acoustic(float *next, const float *now, const float *velocity, int nx, int ny, int nz)
 {
     __shared__ float plane[TILE_Y + 2 * RADIUS][TILE_X + 2 * RADIUS];
@@ -52,7 +54,7 @@ __global__ void acoustic(float *next, const float *now, const float *velocity, i
 }
 } // namespace wave
 
-// With a border in shared memory; the ends stay.
+// With a border in shared memory; the ends keep their values.
 template <int BLOCK> __global__ void heat_1d(float *next, const float *now, float k, int n)
 {
     __shared__ float u[BLOCK + 2];
@@ -97,7 +99,7 @@ __global__ void diffuse_3d(float *next, const float *now, float3 k, int nx, int 
     next[i] = u + k.x * (west - 2 * u + east) + k.y * (north - 2 * u + south) + k.z * (below - 2 * u + above);
 }
 
-// Conway's, on a torus.
+// Conway's game, on a torus.
 __global__ void life(unsigned char *next, const unsigned char *now, int width, int height)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

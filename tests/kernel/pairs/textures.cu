@@ -1,6 +1,7 @@
-/* textures.cu - a texture reference, in CUDA C++ up to CUDA 11. It is refused: later toolkits do not have it, and Heddle binds none.
+/* textures.cu - a texture reference, in CUDA C++ up to CUDA 11. Heddle refuses it, since it binds
+ * none, and later toolkits dropped them.
  *
- * A texture object (cudaTextureObject_t) is a parameter of 8 bytes, which hd_u64 gives.
+ * A texture object (cudaTextureObject_t) is a parameter of 8 bytes; pass it with hd_u64.
  */
 texture<float, 1, cudaReadModeElementType> picture;
 

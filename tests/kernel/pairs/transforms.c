@@ -1,4 +1,5 @@
-/* transforms.c - Fourier and other transforms, sorting and transposition, as kernel source. transforms.cu has the same in CUDA C++. */
+/* transforms.c - Fourier and other transforms, sorting and transposition, as kernel source.
+ * transforms.cu is the same in CUDA C++. */
 #include <heddle/kernel.h>
 
 typedef struct complex32 {
@@ -40,7 +41,7 @@ HD_DEVICE complex64 product_of(complex64 a, complex64 b)
     complex64 c = {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};
     return c;
 }
-/* The same of radix 4, in double; p is 1, 4, 16 ... n / 4. */
+/* The same with radix 4, in double; p is 1, 4, 16 ... n / 4. */
 HD_KERNEL(fft_radix4, HD_OUT(complex64, y), HD_IN(complex64, x), HD_VALUE(int, n), HD_VALUE(int, p))
 {
     int i = (int)hd_global_x(), quarter = n / 4;
@@ -112,7 +113,8 @@ HD_KERNEL_BOUNDS(bitonic_block, KEYS / 2, HD_INOUT(float, key), HD_INOUT(int, va
     }
 }
 
-/* Through a tile in shared memory, whose rows are one longer, so that columns do not share a bank. */
+/* Uses a tile in shared memory. Its rows are one element longer, so that a column's elements are in
+ * different banks. */
 #define TRANSPOSE(name, type, TILE, ROWS)                                                                              \
     HD_KERNEL(name, HD_OUT(type, y), HD_IN(type, x), HD_VALUE(int, width), HD_VALUE(int, height))                      \
     {                                                                                                                  \

@@ -1,4 +1,5 @@
-/* transforms.cu - Fourier and other transforms, sorting and transposition, in CUDA C++. transforms.c has the same as kernel source. */
+/* transforms.cu - Fourier and other transforms, sorting and transposition, in CUDA C++.
+ * transforms.c is the same as kernel source. */
 
 // A step of a Stockham FFT of radix 2; p is 1, 2, 4 ... n / 2.
 __global__ void fft_radix2(float2 *y, const float2 *x, int n, int p)
@@ -16,7 +17,7 @@ __global__ void fft_radix2(float2 *y, const float2 *x, int n, int p)
     y[j + p] = make_float2(a.x - t.x, a.y - t.y);
 }
 
-// Operators for complex numbers, as they are usual.
+// The usual operators for complex numbers.
 __device__ __forceinline__ double2 operator+(double2 a, double2 b)
 {
     return make_double2(a.x + b.x, a.y + b.y);
@@ -29,7 +30,7 @@ __device__ __forceinline__ double2 operator*(double2 a, double2 b)
 {
     return make_double2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
-// The same of radix 4, in double; p is 1, 4, 16 ... n / 4.
+// The same with radix 4, in double; p is 1, 4, 16 ... n / 4.
 __global__ void fft_radix4(double2 *y, const double2 *x, int n, int p)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x, quarter = n / 4;
@@ -99,7 +100,8 @@ template <typename Key, int N> __global__ void __launch_bounds__(N / 2) bitonic_
 }
 template __global__ void bitonic_block<float, 512>(float *, int *);
 
-// Through a tile in shared memory, whose rows are one longer, so that columns do not share a bank.
+// Uses a tile in shared memory. Its rows are one element longer, so that a column's elements are in
+// different banks.
 template <typename T, int TILE, int ROWS> __global__ void transpose(T *y, const T *x, int width, int height)
 {
     __shared__ T tile[TILE][TILE + 1];

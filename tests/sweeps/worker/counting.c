@@ -1,6 +1,8 @@
-/* counting.c - chains of launches are counted: in the test itself, and in the worker program that is made with this file.
+/* counting.c - counts chains of launches, in the test itself and in the worker program that
+ * contains this file.
  *
- * Threads: any. Locks: none. HEDDLE_TEST_COUNTING names the file with the counts; the workers of a test find it there.
+ * Threads: any. Locks: none. HEDDLE_TEST_COUNTING names the file with the counts; the workers of a
+ * test find it there.
  */
 #include "sweeps/worker/counting.h"
 
@@ -19,13 +21,14 @@ bool counting_begin(void)
     return counted != NULL && setenv("HEDDLE_WORKER", HD_TEST_COUNTING_WORKER, 1) == 0;
 }
 
-/* A worker is started by a test that has begun. */
+/* A worker starts after the test made the file. */
 __attribute__((constructor)) static void find_file(void)
 {
     counted = shared_find("HEDDLE_TEST_COUNTING", sizeof *counted);
 }
 
-/* ---- what is counted: the linker puts these in the place of the library's (tests/CMakeLists.txt) ---- */
+/* ---- counted calls: the linker puts these in place of the library's calls (tests/CMakeLists.txt)
+ * ---- */
 
 uint32_t __real_hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
 uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);

@@ -1,4 +1,5 @@
-/* counting.h - how many chains of launches there were, in a test and in its workers: plain data in a file that they share. */
+/* counting.h - counts of launch chains, in a test and in its workers: plain data in a file that
+ * they share. */
 #ifndef SWEEPS_WORKER_COUNTING_H
 #define SWEEPS_WORKER_COUNTING_H
 
@@ -6,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The calls that chains are made of. */
+/* The calls that make and run chains. */
 #define COUNTED_CALLS(CALL)                                                                                            \
     CALL(cuGraphCreate)                                                                                                \
     CALL(cuGraphAddKernelNode)                                                                                         \
@@ -20,15 +21,18 @@
 typedef enum counted_call { COUNTED_CALLS(COUNTED_INDEX) COUNTED_CALLS_END } counted_call;
 
 typedef struct counted_chains {
-    _Atomic uint64_t chains, several;          /* that the driver took, and those of them with more than one launch */
-    _Atomic uint64_t launches, longest;        /* in them; in the longest one */
-    _Atomic uint64_t alone;                    /* launches that an engine did not put into one */
-    _Atomic uint64_t calls[COUNTED_CALLS_END]; /* that got as far as the host provider */
+    /* chains that the driver got; those with several launches */
+    _Atomic uint64_t chains, several;
+    _Atomic uint64_t launches, longest; /* launches in all chains; in the longest one */
+    /* launches that an engine gave to the driver alone */
+    _Atomic uint64_t alone;
+    _Atomic uint64_t calls[COUNTED_CALLS_END]; /* calls that reached the host provider */
 } counted_chains;
 
 extern counted_chains *counted;
 
-/* Makes it, for this process and its workers, which run test_counting_worker from here on. False: the system refused. */
+/* Makes the counts for this process and its workers, which run test_counting_worker from here on.
+ * False: the system refused. */
 bool counting_begin(void);
 
 #endif

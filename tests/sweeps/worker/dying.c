@@ -1,7 +1,8 @@
-/* dying.c - the worker program, with points at which it can be made to die: before and after each driver call, and each message.
+/* dying.c - the worker program, with points at which it can die: before and after each driver call,
+ * and each message.
  *
- * The environment's HEDDLE_TEST_DYING names a file with a counter, which all workers of a test share. So one worker dies, once, and those
- * that come after it live.
+ * The environment variable HEDDLE_TEST_DYING names a file with a counter, which all workers of a
+ * test share. So one worker dies, once, and later ones live.
  * Threads: any. Locks: none.
  */
 #include <signal.h>
@@ -35,7 +36,7 @@ static void pass(const char *name)
     }
 }
 
-/* ---- driver calls: the table that the engine gets has these in it ---- */
+/* ---- driver calls: the engine's table contains these ---- */
 
 static const hdi_driver *inner;
 static hdi_driver outer;
@@ -64,7 +65,7 @@ hd_status __wrap_hdi_driver_open(const hdi_options *options, const hdi_driver **
     outer.name = inner->name != NULL ? with_points_##name : NULL;
     HDI_DRIVER_ENTRIES(ENTRY_MEMBER)
 #undef ENTRY_MEMBER
-    /* asked over and over while nothing happens: not a point of its own */
+    /* called repeatedly while nothing happens, so no point of its own */
     outer.cuStreamQuery = inner->cuStreamQuery;
     outer.cuEventQuery = inner->cuEventQuery;
     *out = &outer;

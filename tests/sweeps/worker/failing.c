@@ -1,6 +1,8 @@
-/* failing.c - calls of the system that fail where a test sets it. They fail in the test itself, and in the worker program made with this file.
+/* failing.c - makes system calls fail when a test asks for it, in the test itself and in the worker
+ * program that contains this file.
  *
- * Threads: any. Locks: none. HEDDLE_TEST_FAILING names the file with what fails; the workers of a test find it there.
+ * Threads: any. Locks: none. HEDDLE_TEST_FAILING names the file with the requested failure; the
+ * workers of a test find it there.
  */
 #include "sweeps/worker/failing.h"
 
@@ -27,14 +29,14 @@ bool failing_begin(void)
     return failing != NULL;
 }
 
-/* A worker is started by a test that has begun. */
+/* A worker starts after the test made the file. */
 __attribute__((constructor)) static void find_file(void)
 {
     failing = shared_find("HEDDLE_TEST_FAILING", sizeof *failing);
     is_worker = failing != NULL;
 }
 
-/* Counts a call. Returns whether it is to fail. */
+/* Counts a call. Returns true if it must fail. */
 static bool fails(failing_kind k, const char *name)
 {
     if (failing == NULL || failing->in_worker != is_worker || atomic_load(&failing->kind) != k) {
@@ -58,7 +60,7 @@ static bool fails(failing_kind k, const char *name)
     return true;
 }
 
-/* ---- the calls, in whose place the linker puts these (tests/CMakeLists.txt) ---- */
+/* ---- the calls that the linker replaces by these (tests/CMakeLists.txt) ---- */
 
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
@@ -119,7 +121,7 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, o
     return __real_mmap(at, bytes, protection, flags, file, offset);
 }
 
-/* -1 with errno when the call fails. */
+/* True if the call must fail; sets errno then. */
 static bool refuse(failing_kind k, const char *name, int code)
 {
     bool refused = fails(k, name);

@@ -1,4 +1,5 @@
-/* failing.h - which calls of the system fail, in a test and in its workers: plain data in a file that they share. */
+/* failing.h - the system calls that fail, in a test and in its workers: plain data in a file that
+ * they share. */
 #ifndef SWEEPS_WORKER_FAILING_H
 #define SWEEPS_WORKER_FAILING_H
 
@@ -16,16 +17,16 @@ typedef enum failing_kind {
 
 typedef struct failing_calls {
     _Atomic failing_kind kind; /* NONE: nothing fails now */
-    atomic_int calls;          /* of the kind, so far, in all workers or in the application */
-    int first;                 /* that fails; 0: none does */
+    atomic_int calls;          /* calls of the kind so far, in all workers or in the application */
+    int first;                 /* the number of the first failing call; 0: none */
     bool for_good, in_worker;
-    bool shows;    /* on stderr, where the call was made */
-    char name[32]; /* of the first that failed; "": none has */
+    bool shows;    /* prints on stderr where the call was made */
+    char name[32]; /* the first call that failed; "": none did */
 } failing_calls;
 
 extern failing_calls *failing;
 
-/* Makes it, for this process, those that it forks, and their workers. */
+/* Makes the data for this process, its forked children, and their workers. */
 bool failing_begin(void);
 
 #endif

@@ -1,6 +1,7 @@
-/* shared.h - memory that a test shares with the workers of its runtimes: a file without a name, which an environment variable leads to.
+/* shared.h - memory that a test shares with the workers of its runtimes: an unnamed file to which
+ * an environment variable leads.
  *
- * Threads: one makes it, before any worker is started; a worker finds it before its main. Locks: none.
+ * Threads: one makes it, before any worker starts; a worker finds it before its main. Locks: none.
  */
 #ifndef TEST_SWEEPS_WORKER_SHARED_H
 #define TEST_SWEEPS_WORKER_SHARED_H
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The test's side, which keeps the file open. NULL: there is no such memory. */
+/* For the test, which keeps the file open. Returns NULL on failure. */
 static inline void *shared_make(const char *variable, size_t bytes)
 {
     char path[64];
@@ -24,7 +25,7 @@ static inline void *shared_make(const char *variable, size_t bytes)
     return base != MAP_FAILED && setenv(variable, path, 1) == 0 ? base : NULL;
 }
 
-/* The worker's side. NULL: no test has made it. */
+/* For the worker. Returns NULL if no test made the memory. */
 static inline void *shared_find(const char *variable, size_t bytes)
 {
     const char *path = getenv(variable);

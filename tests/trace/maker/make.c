@@ -1,4 +1,4 @@
-/* make.c - writes a trace for scripts: of a planted fault, by chance, or of a script on stdin.
+/* make.c - writes a trace for scripts: with a planted fault, random, or from a script on stdin.
  *
  *    test_trace_maker planted NAME | random SEED DEVICES OPERATIONS | script    > FILE
  */

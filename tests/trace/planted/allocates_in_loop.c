@@ -1,4 +1,5 @@
-/* allocates_in_loop.c - each step allocates a larger buffer than the step before, and mapping memory is slow. The twin allocates before the loop. */
+/* allocates_in_loop.c - each step allocates a larger buffer than the step before, and mapping
+ * memory is slow. The twin allocates before the loop. */
 #include "scene.h"
 
 #define N 6

@@ -1,4 +1,5 @@
-/* code_loading.c - a kernel is used for the first time in the middle, and loading its code is slow. The twin uses it once before. */
+/* code_loading.c - the program first uses a kernel in the middle, and loading its code is slow. The
+ * twin uses it once before. */
 #include "scene.h"
 
 static void run(scene *s)
@@ -19,5 +20,5 @@ static void run(scene *s)
     end(s);
 }
 
-/* The first three are the usual kernel's on both devices, and the late one's on device 0. */
+/* The first three loads: the usual kernel on both devices, and the late kernel on device 0. */
 const planted program = {"modules=used delay=cuModuleLoadDataEx:4+=900000", NULL, run};

@@ -1,4 +1,5 @@
-/* device_loss.c - the worker of device 1 is killed in the middle, and the device is brought back. Nothing happens to the twin's. */
+/* device_loss.c - the worker of device 1 is killed in the middle, and the device comes back. The
+ * twin's worker survives. */
 #include "scene.h"
 
 #include <poll.h>

@@ -1,12 +1,12 @@
-/* failed_call.c - a function of hd_lane_call fails in the middle, what stands behind it in the lane never runs, and the program does not look.
- * The twin's does not fail. */
+/* failed_call.c - a function of hd_lane_call fails in the middle, later work of the lane never
+ * runs, and the program does not check. The twin's function succeeds. */
 #include "scene.h"
 
 #include <errno.h>
 #include <semaphore.h>
 
 typedef struct call {
-    sem_t behind; /* posted when what stands behind it is submitted: a lane that has failed takes nothing */
+    sem_t behind; /* posted once the later work is submitted, since a failed lane refuses work */
     bool fails;
 } call;
 

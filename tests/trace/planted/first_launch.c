@@ -1,5 +1,5 @@
-/* first_launch.c - a kernel is launched for the first time in the middle, and the driver takes long for that. The twin launches it once before.
- * Nothing runs then.
+/* first_launch.c - the first launch of a kernel comes in the middle, while nothing runs, and takes
+ * the driver long. The twin launches the kernel once before.
  */
 #include "scene.h"
 
@@ -8,5 +8,5 @@ static void run(scene *s)
     launch_late(s, true);
 }
 
-/* Both devices launch the usual kernel once, and it is launched four times before the late one. */
+/* Both devices launch the usual kernel once, and four more launches precede the late kernel. */
 const planted program = {"delay=cuLaunchKernel:7=900000", "delay=cuLaunchKernel:3=900000", run};

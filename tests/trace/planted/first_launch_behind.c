@@ -1,4 +1,5 @@
-/* first_launch_behind.c - as first_launch.c, but other work runs when the driver begins to take long, and ends while it does.
+/* first_launch_behind.c - as first_launch.c, but other work still runs when the slow driver call
+ * begins, and ends during it.
  */
 #include "scene.h"
 

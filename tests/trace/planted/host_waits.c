@@ -1,5 +1,5 @@
-/* host_waits.c - the program waits for each operation before it submits the next one, and the news of an end comes late. The twin waits
- * once. */
+/* host_waits.c - the program waits for each operation before it submits the next one, and learns of
+ * each end late. The twin waits once. */
 #include "scene.h"
 
 static void run(scene *s)

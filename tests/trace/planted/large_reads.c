@@ -1,5 +1,6 @@
-/* large_reads.c - each step's result is read into the program's own memory, and is so large that the library reads it in many pieces. The twin
- * copies it into pinned memory while the next step computes.
+/* large_reads.c - the program reads each step's result into its own memory; the result is so large
+ * that the library reads many pieces. The twin copies it into pinned memory while the next step
+ * computes.
  */
 #include "scene.h"
 

@@ -1,5 +1,6 @@
-/* large_writes.c - each step's input is written out of the program's own memory, and is so large that the library writes it in many pieces. The
- * twin copies it out of pinned memory while the step before computes.
+/* large_writes.c - the program writes each step's input from its own memory; the input is so large
+ * that the library writes many pieces. The twin copies it from pinned memory while the previous
+ * step computes.
  */
 #include "scene.h"
 

@@ -1,4 +1,5 @@
-/* memory_full.c - the device's memory is as good as full, and each step waits until the program has made room for it. The twin reuses what it has. */
+/* memory_full.c - the device's memory is almost full, and each step waits until the program makes
+ * room. The twin reuses its buffers. */
 #include "scene.h"
 
 #define STEP_BYTES (40 * MIB)
@@ -11,7 +12,7 @@ static bool make_room(void *context, const hd_reclaim *request)
     (void)request;
     hd_buffer *buffer = cached;
     cached = NULL;
-    compute(80000); /* writes it somewhere */
+    compute(80000); /* as if it saved the data */
     return buffer && hd_free(buffer) == HD_OK;
 }
 

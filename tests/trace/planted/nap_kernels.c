@@ -1,8 +1,8 @@
-/* nap_kernels.c - kernels that last as long as they are asked to, and take next to nothing of the processor meanwhile.
+/* nap_kernels.c - kernels that last as long as requested, and use almost no processor time.
  * Compiled by `heddle cc`.
  *
- * Always: naps of one lane that follow each other end when the first one's begin and their lengths make it. The processor may wake
- * them late: two devices with the same naps end together all the same.
+ * Always: consecutive naps of a lane end at the time given by the first one's begin and their
+ * lengths. The processor may wake them late, but two devices with the same naps end together.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* plan[0]: when the nap before should have ended; none of 0 ns begins without one. */
+/* plan[0]: when the previous nap should have ended; a nap of 0 ns begins without one. */
 static void sleep_until_planned(uint64_t *plan, uint64_t ns)
 {
     struct timespec time;
@@ -31,7 +31,7 @@ HD_KERNEL(nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
     sleep_until_planned(plan, ns);
 }
 
-/* The same, of another name. */
+/* The same under another name. */
 HD_KERNEL(late_nap, HD_INOUT(uint64_t, plan), HD_VALUE(uint64_t, ns))
 {
     sleep_until_planned(plan, ns);

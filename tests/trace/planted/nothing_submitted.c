@@ -1,4 +1,5 @@
-/* nothing_submitted.c - the program computes between submissions, while the device has nothing to do. The twin submits ahead. */
+/* nothing_submitted.c - the program computes between submissions, while the device has nothing to
+ * do. The twin submits ahead. */
 #include "scene.h"
 
 static void run(scene *s)

@@ -1,4 +1,5 @@
-/* open_claim.c - the program holds a claim on bytes that the device's next step needs. The twin claims the other half of them. */
+/* open_claim.c - the program holds a claim on bytes that the device's next step needs. The twin
+ * claims the other half of them. */
 #include "scene.h"
 
 #define HALF 4096

@@ -1,4 +1,5 @@
-/* reads_in_loop.c - each step's result is read into the program's own memory, and the call returns late. The twin copies it into pinned memory. */
+/* reads_in_loop.c - the program reads each step's result into its own memory, and the call returns
+ * late. The twin copies it into pinned memory. */
 #include "scene.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* ring_full.c - one thread submits more to one device than its lane has room for, and the other device waits. The twin submits to both in turns. */
+/* ring_full.c - one thread submits more to one device than its lane can hold, while the other
+ * device waits. The twin submits to both alternately. */
 #include "scene.h"
 
 #define N 160

@@ -10,7 +10,7 @@
 #define SETTINGS "driver=host placement=thread host_devices=2 host_memory=512M peers=trust cache=none "
 #define ROOM 512
 #define MOST_USES 8
-#define TWIN_LASTS 3 /* times as long: a busy machine starts kernels late, which is no cause then */
+#define TWIN_LASTS 3 /* times as long: a busy machine starts kernels late, which then is no cause */
 
 void must(hd_status status, const char *call)
 {
@@ -111,7 +111,8 @@ hd_ticket nap(scene *s, int device, unsigned us)
 
 void begin(scene *s)
 {
-    /* Calls of the driver are slow on purpose here: with less detail an engine that is in one notes the end of other work late. */
+    /* Some driver calls here are slow on purpose. With less detail, an engine inside one would note
+     * the end of other work late. */
     const hd_trace_options options = {.size = sizeof options, .detail = HD_TRACE_FULL};
     MUST(hd_trace_start(s->runtime, s->file, &options));
 }
@@ -126,7 +127,7 @@ void end(scene *s)
     must_hold(info.records > 0 && info.dropped == 0, "the trace is whole");
 }
 
-/* The devices have the kernel's code, and nothing is under way. */
+/* The devices have loaded the kernel's code, and are idle. */
 static void open_scene(scene *s)
 {
     char settings[ROOM];

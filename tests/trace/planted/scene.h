@@ -1,8 +1,9 @@
-/* scene.h - what the programs with a planted cause share: two host devices or more, a kernel that naps, and a trace of the steady part.
+/* scene.h - shared by the programs with a planted cause: two host devices or more, a kernel that
+ * naps, and a trace of the steady part.
  *
- * A program is `planted_NAME FILE` and its twin `planted_NAME FILE clean`. It writes the trace to FILE and prints nothing. Causes last by
- * construction: kernels nap and the program does, so that a busy machine makes no cause longer than another one.
- * Driver calls that have to be slow are so by the option delay.
+ * Run `planted_NAME FILE`, and its twin as `planted_NAME FILE clean`. It writes the trace to FILE
+ * and prints nothing. Causes last by construction: kernels and program sleep, so a busy machine
+ * does not prolong one cause more than another. The option delay makes driver calls slow.
  *
  * Threads: one. Locks: none.
  */
@@ -18,30 +19,30 @@
 #define MOST_DEVICES 4
 
 typedef struct scene {
-    bool clean; /* the twin */
+    bool clean; /* this is the twin */
     hd_runtime *runtime;
     hd_module *module;
     hd_kernel *nap;
-    int n_devices; /* two, if the settings of the program have nothing else */
+    int n_devices; /* two, unless the program's settings change it */
     hd_lane *lanes[MOST_DEVICES];
     hd_buffer *plans[MOST_DEVICES];
-    const char *file; /* of the trace */
+    const char *file; /* the trace */
 } scene;
 
-/* What a program defines. */
+/* A program defines this. */
 typedef struct planted {
-    const char *settings;       /* beside those that all have */
-    const char *clean_settings; /* in place of them for the twin; NULL: the same */
+    const char *settings;       /* in addition to those of all programs */
+    const char *clean_settings; /* instead of them for the twin; NULL: the same */
     void (*run)(scene *s);      /* calls begin and end once each */
 } planted;
 extern const planted program;
 
-/* Ends the program with the library's message where a call fails. */
+/* If the call fails, ends the program with the library's message. */
 #define MUST(call) must((call), #call)
 void must(hd_status status, const char *call);
 void must_hold(bool holds, const char *what);
 
-/* The trace begins; it ends when everything submitted to the lanes of the scene is done. */
+/* begin starts the trace; end stops it once everything submitted to the scene's lanes is done. */
 void begin(scene *s);
 void end(scene *s);
 
@@ -49,15 +50,17 @@ hd_lane *make_lane(scene *s, int device);
 hd_buffer *make_buffer(scene *s, int device, size_t bytes, const char *label);
 hd_buffer *make_host_buffer(scene *s, size_t bytes, const char *label);
 
-/* A kernel of so many microseconds (in the twin three times as many). It is in the device's lane, or in `lane`, with up to eight further uses. */
+/* Launches a kernel of so many microseconds (in the twin three times as many). Uses the device's
+ * lane or `lane`, and up to eight further uses. */
 hd_ticket nap(scene *s, int device, unsigned us);
 hd_ticket nap_with(scene *s, int device, unsigned us, const hd_arg *uses, size_t n_uses);
 hd_ticket nap_in(scene *s, hd_lane *lane, hd_buffer *plan, unsigned us, const hd_arg *uses, size_t n_uses);
 
-/* Four launches of the usual kernel on device 1, and four of one that the twin has launched before the trace. `waits`: for the former first. */
+/* Launches the usual kernel four times on device 1, then another one four times, which the twin has
+ * launched before the trace. With `waits`, waits for the former first. */
 void launch_late(scene *s, bool waits);
 
-/* The program computes for so long. */
+/* Computes on the host for this long. */
 void compute(unsigned us);
 
 #endif

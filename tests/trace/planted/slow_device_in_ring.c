@@ -1,5 +1,6 @@
-/* slow_device_in_ring.c - four devices exchange "halo" in each step, and device 2 has three times the work. Its neighbours wait for it, and
- * device 0 waits for these. In the twin all have the same. */
+/* slow_device_in_ring.c - four devices exchange "halo" in each step, and device 2 has three times
+ * the work. Its neighbours wait for it, and device 0 waits for them. In the twin all have the same
+ * work. */
 #include "scene.h"
 
 #define DEVICES 4

@@ -1,5 +1,5 @@
-/* slow_function.c - a function of hd_lane_call takes its time, and no operation goes to the device meanwhile. In the twin a thread of its own
- * runs it (hd_host_call) for the next step.
+/* slow_function.c - a function of hd_lane_call is slow, and no operation goes to the device
+ * meanwhile. In the twin, hd_host_call runs it for the next step, in a thread of its own.
  */
 #include "scene.h"
 

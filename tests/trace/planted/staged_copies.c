@@ -1,5 +1,6 @@
-/* staged_copies.c - device 1 needs what device 0 makes, and does not reach its memory. Copies pass through the host's, and are slow. In the
- * twin it reaches it, and the copy of two steps before is enough.
+/* staged_copies.c - device 1 needs device 0's results, but cannot reach its memory, so copies pass
+ * through host memory and are slow. In the twin it reaches the memory, and a copy from two steps
+ * before is enough.
  */
 #include "scene.h"
 
@@ -14,7 +15,7 @@ static void run(scene *s)
         needed[i] = make_buffer(s, 1, MIB, "needed");
     }
     hd_ticket copied;
-    MUST(hd_copy(needed[0], 0, made[0], 0, MIB, &copied)); /* the devices have met */
+    MUST(hd_copy(needed[0], 0, made[0], 0, MIB, &copied)); /* synchronizes the devices */
     MUST(hd_wait(copied, HD_FOREVER));
     begin(s);
     for (int i = 0; i < 6; i++) {

@@ -1,4 +1,5 @@
-/* turns_by_host.c - the program waits for one device before it submits to the other one. The twin submits to both, and waits at the end. */
+/* turns_by_host.c - the program waits for one device before it submits to the other one. The twin
+ * submits to both, and waits at the end. */
 #include "scene.h"
 
 static void run(scene *s)

@@ -1,5 +1,5 @@
-/* waits_for_copy.c - each step copies into the one buffer that the step before reads, and copies are slow. The twin has two buffers, so copies run
- * beside kernels. */
+/* waits_for_copy.c - each step copies into the only buffer, which the previous step reads, and
+ * copies are slow. The twin uses two buffers, so copies and kernels overlap. */
 #include "scene.h"
 
 static void run(scene *s)

@@ -1,7 +1,10 @@
-/* describe.c - compares the arguments of each kernel of tests/kernel/pairs with what its image describes. It takes no GPU.
+/* describe.c - compares the arguments of each kernel of tests/kernel/pairs with the description in
+ * its image. It needs no GPU.
  *
- * usage: describe SET=FOLDER...    as main.c has them.
- * Exit status: 0, or 1 when a kernel or a parameter is missing or another one. It is 77 where an image cannot be read.
+ * usage: describe SET=FOLDER...    as for main.c
+ *
+ * Exit status: 0, or 1 if a kernel or a parameter is missing or different, or 77 if an image cannot
+ * be read.
  *
  * Threads: one. Blocking: none.
  */
@@ -39,7 +42,7 @@ static void *read_image(const char *folder, const char *file, bool *cuda, size_t
     return content;
 }
 
-/* What is wrong with a parameter; NULL: nothing. */
+/* Returns the mistake in a parameter; NULL if it is right. */
 static const char *wrong_with(const hdi_param *param, const pairs_argument *a, bool cuda)
 {
     size_t size = a->access != 0 ? sizeof(void *) : a->bytes;
@@ -106,7 +109,7 @@ static void check_file(const pairs_row *rows, const char *set, const char *folde
     free(content);
 }
 
-/* An image with a texture reference is refused, and the message has its name. */
+/* An image with a texture reference is refused, and the message names it. */
 static void check_textures(const char *set, const char *folder)
 {
     hdi_image image;

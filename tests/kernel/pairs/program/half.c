@@ -1,4 +1,4 @@
-/* half.c - what the kernels of half are to compute. Its own rounding to 16 bits is by ldexp and rint.
+/* half.c - the expected results of the kernels of half. It rounds to 16 bits with ldexp and rint.
  *
  * Threads: one. Blocking: none.
  */
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Rounded to a number of significant bits, to the nearest, ties to even. */
+/* Rounds to a number of significant bits: to the nearest, ties to even. */
 static double rounded(double x, int bits, int least_exponent)
 {
     int exponent;
@@ -97,7 +97,7 @@ static void to_bf16(pairs_launch *l)
 
 static void from_half(pairs_launch *l)
 {
-    enum { N = 65536 - 1024 * 2 }; /* every number but the infinite ones and what is no number */
+    enum { N = 65536 - 1024 * 2 }; /* all numbers except infinities and NaNs */
     double *y = pairs_out(l, PAIRS_F32, N);
     uint16_t *x = pairs_in(l, PAIRS_F16, N);
     over(l, N, 256);

@@ -1,4 +1,4 @@
-/* images.c - what the kernels of images are to compute.
+/* images.c - the expected results of the kernels of images.
  *
  * Threads: one. Blocking: none.
  */
@@ -17,7 +17,7 @@ static void cover(pairs_launch *l, int width, int height, uint32_t x, uint32_t y
     l->block = (hd_dims){x, y, 1};
 }
 
-/* A picture with edges and noise. */
+/* Adds a picture with edges and noise. */
 static const uint8_t *add_picture(pairs_launch *l)
 {
     uint8_t *in = pairs_in(l, PAIRS_U8, WIDTH * HEIGHT);
@@ -29,7 +29,7 @@ static const uint8_t *add_picture(pairs_launch *l)
     return in;
 }
 
-/* The point beside i, or the nearest one inside the picture. */
+/* Returns the point beside i, or the nearest one inside the picture. */
 static int point(const uint8_t *in, int i, int dx, int dy)
 {
     int x = i % WIDTH + dx, y = i / WIDTH + dy;
@@ -107,7 +107,8 @@ static void median3(pairs_launch *l)
     }
 }
 
-/* Where a point of the larger picture lies in the smaller one: the first of two points, and the weight of the second. */
+/* Returns a larger picture's point as a place in the smaller one: the first of two points, and the
+ * second one's weight. */
 static int place(int i, int to, int from, double *weight)
 {
     double at = fmax((i + 0.5) * from / to - 0.5, 0);
@@ -147,7 +148,8 @@ static int steps_of(double complex c, int most)
     return n;
 }
 
-/* Rounding moves a point a little: a number of steps is right that a point near by has. Most points have but one. */
+/* Rounding moves a point slightly, so the step count of any nearby point is right. For most points,
+ * these counts agree. */
 static void mandelbrot(pairs_launch *l)
 {
     enum { X = 96, Y = 64, MOST = 40 };

@@ -1,4 +1,4 @@
-/* linear.c - what the kernels of linear are to compute.
+/* linear.c - the expected results of the kernels of linear.
  *
  * Threads: one. Blocking: none.
  */
@@ -7,7 +7,7 @@
 #include <heddle/kernel.h>
 #include <math.h>
 
-/* y and x are numbers of the type, and so is a. */
+/* y, x and a are numbers of `type`. */
 static void axpy(pairs_launch *l, pairs_type type, double a)
 {
     enum { N = 1777 };
@@ -68,7 +68,7 @@ static void dot(pairs_launch *l)
     pairs_value(l, hd_u64(N));
     l->grid.x = 9;
     l->block.x = 128;
-    for (int i = 0; i < N; i++) { /* products and sums of these are exact in any order */
+    for (int i = 0; i < N; i++) { /* their products and sums are exact in any order */
         x[i] = (double)(pairs_bits(l) >> 14) - 100000;
         y[i] = (double)(pairs_bits(l) >> 14) - 100000;
         *result += x[i] * y[i];
@@ -121,7 +121,8 @@ static void spmv_csr(pairs_launch *l)
     l->grid.x = 3;
     l->block.x = 64;
     for (int i = 0; i < COLUMNS; i++) {
-        x[i] = (double)(pairs_bits(l) >> 12) - 500000; /* products and sums of these are exact in any order */
+        /* their products and sums are exact in any order */
+        x[i] = (double)(pairs_bits(l) >> 12) - 500000;
     }
     for (int r = 0; r < ROWS; r++) {
         for (int i = begin[r]; i < begin[r + 1]; i++) {
@@ -141,7 +142,7 @@ static void jacobi(pairs_launch *l)
     pairs_value(l, hd_i32(N));
     l->grid.x = 3;
     l->block.x = 32;
-    *change = 0x3f800000; /* of 1: some change by more than a half */
+    *change = 0x3f800000; /* the bits of 1: some elements change by more than a half */
     for (int r = 0; r < N; r++) {
         double sum = (double)b[r];
         a[r * N + r] = 50;

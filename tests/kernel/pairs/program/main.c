@@ -1,15 +1,18 @@
-/* main.c - runs the kernels of tests/kernel/pairs, compares their results with what is expected, and the results of several sets with each other.
+/* main.c - runs the kernels of tests/kernel/pairs, and compares their results with the expected
+ * ones and between several sets.
  *
- * usage: pairs SET=FOLDER...    SET is a name for messages. FOLDER has kernel files (reductions.hdk and so on), or
- *                               what nvcc made of CUDA C++ (reductions.fatbin, .cubin or .ptx)
+ * usage: pairs SET=FOLDER...    SET is a name for messages. FOLDER contains kernel files, such as
+ *                               reductions.hdk, or nvcc's output, such as reductions.fatbin
+ *                               (.cubin, .ptx)
  *        pairs --margins SET=FOLDER...
- *                               also prints how much of its limit each kernel takes, if it is not exact
- *        pairs --list           prints each kernel, its name in CUDA C++, and how far off it may be
+ *                               also prints how close each inexact kernel comes to its limit
+ *        pairs --list           prints each kernel, its name in CUDA C++, and its allowed error
  *
- * It uses the first device that HEDDLE_DRIVER and HEDDLE_PLACEMENT ask for. Exit status: 0; 1 when a result is wrong or a call failed.
- * Results of exact kernels have the same bits in all sets. Those of others may be as far apart as each may be from the expected one.
+ * It uses the first device that HEDDLE_DRIVER and HEDDLE_PLACEMENT ask for. Exit status: 0; 1 if a
+ * result is wrong or a call failed. Results of exact kernels are the same bits in all sets. Other
+ * results may differ from each other as much as each may differ from the expected one.
  *
- * Threads: one. Blocking: each launch is waited for.
+ * Threads: one. Blocking: waits for each launch.
  */
 #include "pairs.h"
 
@@ -24,7 +27,7 @@ enum { SETS_MOST = 4, FILES_MOST = 16 };
 typedef struct loaded {
     const char *file;
     hd_module *module; /* NULL: loading failed, which was reported */
-    bool cuda;         /* by the names of CUDA C++ */
+    bool cuda;         /* with the names of CUDA C++ */
 } loaded;
 
 typedef struct kernel_set {
@@ -39,7 +42,7 @@ static kernel_set sets[SETS_MOST];
 static int n_sets, failures;
 static bool margins;
 
-/* What one set's launch left in the arrays. */
+/* The arrays after one set's launch. */
 typedef struct results {
     bool there;
     void *arrays[PAIRS_ARGUMENTS_MOST];
@@ -90,7 +93,7 @@ static const loaded *load(kernel_set *set, const char *file)
     return f;
 }
 
-/* An image with a texture reference is refused, and the message has its name. */
+/* An image with a texture reference is refused, and the message names it. */
 static void refuse_textures(kernel_set *set)
 {
     char path[4096];
@@ -149,7 +152,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The elements as numbers, sorted where they may come in any order. To be freed. */
+/* Returns the elements as numbers, sorted if they may come in any order. The caller frees them. */
 static double *numbers(const pairs_argument *a, const void *array)
 {
     double *values = malloc((a->count + 1) * sizeof *values);
@@ -177,7 +180,7 @@ static bool is_within(double got, double expected, double limit)
     return got == expected || (isnan(got) && isnan(expected)) || fabs(got - expected) <= limit;
 }
 
-/* Reports the first of the elements that are further off than they may be, and how many there are. */
+/* Reports the first element outside its limit, and the number of such elements. */
 static void compare(const pairs_row *row, const char *set, const char *other, size_t argument, const pairs_argument *a,
                     const double *got, const double *expected)
 {

@@ -1,4 +1,4 @@
-/* neural.c - what the kernels of neural are to compute.
+/* neural.c - the expected results of the kernels of neural.
  *
  * Threads: one. Blocking: none.
  */

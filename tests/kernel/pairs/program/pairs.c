@@ -1,4 +1,4 @@
-/* pairs.c - makes the arguments of launches. Memory that is not there ends the program.
+/* pairs.c - makes the arguments of launches. If memory runs out, it ends the program.
  *
  * Threads: one. Blocking: none.
  */
@@ -117,7 +117,7 @@ uint32_t pairs_bits(pairs_launch *launch)
 float pairs_random_f32(pairs_launch *launch, double low, double high)
 {
     float x = (float)(low + (high - low) * (pairs_bits(launch) / 4294967296.0));
-    return (double)x < high ? x : (float)low; /* it may have been rounded up to `high` */
+    return (double)x < high ? x : (float)low; /* rounding may have raised it to `high` */
 }
 
 float *pairs_in_f32(pairs_launch *launch, size_t count, double low, double high)

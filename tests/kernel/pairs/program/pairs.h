@@ -1,7 +1,8 @@
-/* pairs.h - kernels that are there twice, as CUDA C++ and as kernel source: what a launch gets, and what it is to make of that.
+/* pairs.h - kernels that exist twice, as CUDA C++ and as kernel source: the arguments of a launch,
+ * and its expected results.
  *
- * A row is a kernel. Its function makes the arguments of one launch. It computes the expected result from them in plain C, in double. It
- * shares no text with the kernels.
+ * A row is a kernel. Its function makes the arguments of one launch, and computes the expected
+ * results in plain C, in double. It shares no text with the kernels.
  *
  * Threads: one. Blocking: none.
  */
@@ -30,15 +31,15 @@ enum {
 
 /* One argument: an array, or a value. */
 typedef struct pairs_argument {
-    hd_arg value;     /* not of arrays; `bytes` has what a structure consists of */
+    hd_arg value;     /* of a value; a structure is in `bytes` */
     uint32_t access;  /* of an array; 0: a value */
-    pairs_type type;  /* of the elements, as the next ones are */
+    pairs_type type;  /* of an array's elements, as the next fields */
     size_t count;     /* elements */
-    void *before;     /* owned: what the array has before the launch */
-    double *expected; /* owned: what it is to have after; NULL: as before */
-    double *slack;    /* owned: how much further off an element may be; NULL: no further */
+    void *before;     /* owned: the array before the launch */
+    double *expected; /* owned: the expected array after it; NULL: unchanged */
+    double *slack;    /* owned: additional error allowed per element; NULL: none */
     bool any_order;   /* the elements may be in any order */
-    size_t bytes;     /* of a value */
+    size_t bytes;     /* size of a value */
     unsigned char structure[PAIRS_BYTES_MOST];
 } pairs_argument;
 
@@ -51,31 +52,33 @@ typedef struct pairs_launch {
 } pairs_launch;
 
 typedef struct pairs_row {
-    const char *file;   /* of the kernel, without its suffix */
+    const char *file;   /* the kernel's file, without its suffix */
     const char *kernel; /* its name in kernel source */
     const char *cuda;   /* its name in CUDA C++; NULL: the same */
     void (*make)(pairs_launch *launch);
-    double absolute,
-        relative;        /* a floating-point result may be off by absolute + relative * |expected|; 0, 0: it is exact */
-    const char *because; /* why it may be */
+    double absolute, relative; /* allowed error: absolute + relative * |expected|; 0, 0: exact */
+    const char *because;       /* the reason for this error */
 } pairs_row;
 
-/* One for each file, ending with a row without a file. */
+/* One table for each file; it ends with a row without a file. */
 extern const pairs_row pairs_reductions[], pairs_neural[], pairs_stencils[], pairs_transforms[], pairs_random[],
     pairs_linear[], pairs_images[], pairs_half[];
 
-/* All of these, ending with NULL. */
+/* All of these tables, then NULL. */
 extern const pairs_row *const pairs_all[];
 
 /* ---- making a launch; arguments come in their order ---- */
 
-/* An array that the kernel reads: `count` elements, which the caller fills in. */
+/* Adds an array that the kernel reads. The caller fills in its `count` elements. */
 void *pairs_in(pairs_launch *launch, pairs_type type, size_t count);
-/* An array that the kernel writes. Returns the expected elements, which the caller fills in. Before the launch it has no sensible value. */
+/* Adds an array that the kernel writes, undefined before the launch. Returns the expected elements
+ * for the caller to fill in. */
 double *pairs_out(pairs_launch *launch, pairs_type type, size_t count);
-/* An array that the kernel reads and writes, and both of the above. What it has before is 0 unless the caller fills it in. */
+/* Adds an array that the kernel reads and writes. Returns the expected elements, and in *before
+ * those before the launch, which are 0 unless the caller sets them. */
 double *pairs_inout(pairs_launch *launch, pairs_type type, size_t count, void **before);
-/* Of the last array: how much further off its elements may be. The caller fills it in. */
+/* Returns the additional error that each element of the last array may have. The caller fills it
+ * in. */
 double *pairs_slack(pairs_launch *launch);
 /* The last array's elements may come in any order. */
 void pairs_any_order(pairs_launch *launch);
@@ -83,10 +86,10 @@ void pairs_value(pairs_launch *launch, hd_arg value);
 void pairs_structure(pairs_launch *launch, const void *bytes, size_t size);
 void pairs_release(pairs_launch *launch);
 
-/* Numbers that are the same in every run: 32 bits; from low (included) to high, as a float has it. */
+/* Numbers that are the same in every run: 32 bits; a float from low (included) to high. */
 uint32_t pairs_bits(pairs_launch *launch);
 float pairs_random_f32(pairs_launch *launch, double low, double high);
-/* An array of floats like that, for a kernel to read. */
+/* Adds an array of such floats that the kernel reads. */
 float *pairs_in_f32(pairs_launch *launch, size_t count, double low, double high);
 
 /* ---- elements ---- */

@@ -1,4 +1,4 @@
-/* random.c - what the kernels of random are to compute.
+/* random.c - the expected results of the kernels of random.
  *
  * Threads: one. Blocking: none.
  */
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Philox 4x32-10, as its authors describe it: two multiplications, words exchanged, the key raised after each round. */
+/* Philox 4x32-10 by its authors' description: two multiplications, exchanged words, and a raised
+ * key in each round. */
 static void philox(const uint32_t from[4], const uint32_t with[2], uint32_t out[4])
 {
     uint32_t key[2] = {with[0], with[1]};
@@ -24,7 +25,7 @@ static void philox(const uint32_t from[4], const uint32_t with[2], uint32_t out[
     }
 }
 
-/* The generator's published result for a counter and a key of zeros. */
+/* Checks the published result for a counter and a key of zeros. */
 static void check_generator(void)
 {
     static const uint32_t zeros[4], published[4] = {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u};
@@ -108,7 +109,8 @@ static void dropout(pairs_launch *l)
     for (uint32_t i = 0; i < N; i++) {
         uint32_t counter[4] = {i / 4, 0, 0, 3}, bits[4];
         philox(counter, with, bits);
-        y[i] = bits[i % 4] < threshold ? 0 : (double)(x[i] * (4.0f / 3)); /* a product of floats, rounded once */
+        /* a product of floats, rounded once */
+        y[i] = bits[i % 4] < threshold ? 0 : (double)(x[i] * (4.0f / 3));
     }
 }
 

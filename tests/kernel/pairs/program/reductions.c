@@ -1,4 +1,4 @@
-/* reductions.c - what the kernels of reductions are to compute.
+/* reductions.c - the expected results of the kernels of reductions.
  *
  * Threads: one. Blocking: none.
  */
@@ -29,7 +29,7 @@ static void sum_tree_f64(pairs_launch *l)
     l->block.x = BLOCK;
     l->shared = BLOCK * sizeof(double);
     for (int i = 0; i < N; i++) {
-        x[i] = (double)pairs_bits(l) / 4096; /* sums of these are exact in any order */
+        x[i] = (double)pairs_bits(l) / 4096; /* their sums are exact in any order */
         partial[i / BLOCK] += x[i];
     }
 }
@@ -75,7 +75,8 @@ static void argmax_rows(pairs_launch *l)
     l->grid.x = (ROWS + 3) / 4;
     l->block.x = 128;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
-        x[i] = (float)(pairs_bits(l) % (i / COLUMNS % 2 ? 20 : 1000000)); /* in every other row there are equal ones */
+        /* every other row contains equal elements */
+        x[i] = (float)(pairs_bits(l) % (i / COLUMNS % 2 ? 20 : 1000000));
     }
     for (int r = 0; r < ROWS; r++) {
         int at = 0;
@@ -137,7 +138,7 @@ static void compact(pairs_launch *l)
     static float x[N];
     unsigned kept = 0;
     for (int i = 0; i < N; i++) {
-        x[i] = (float)(pairs_bits(l) % 64) / 64; /* some are the threshold */
+        x[i] = (float)(pairs_bits(l) % 64) / 64; /* some equal the threshold */
         kept += x[i] >= 0.75f;
     }
     double *out = pairs_out(l, PAIRS_F32, kept);

@@ -1,4 +1,4 @@
-/* stencils.c - what the kernels of stencils are to compute.
+/* stencils.c - the expected results of the kernels of stencils.
  *
  * Threads: one. Blocking: none.
  */
@@ -65,7 +65,7 @@ static void jacobi_2d(pairs_launch *l)
     l->grid = (hd_dims){(W + 15) / 16, (H + 15) / 16, 1};
     l->block = (hd_dims){16, 16, 1};
     for (int i = 0; i < W * H; i++) {
-        now[i] = (double)pairs_bits(l) / 4096; /* sums of these are exact in any order */
+        now[i] = (double)pairs_bits(l) / 4096; /* their sums are exact in any order */
         source[i] = (double)pairs_bits(l) / 4096;
     }
     for (int y = 0; y < H; y++) {

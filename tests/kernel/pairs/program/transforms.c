@@ -1,4 +1,4 @@
-/* transforms.c - what the kernels of transforms are to compute.
+/* transforms.c - the expected results of the kernels of transforms.
  *
  * Threads: one. Blocking: none.
  */
@@ -7,7 +7,8 @@
 #include <complex.h>
 #include <math.h>
 
-/* Element i after a step: the sum over the parts of the input. Each is turned as i's part of the output, and its place there, need. */
+/* Returns element i after a step: the sum over the parts of the input, each rotated as i's part and
+ * place in the output require. */
 static double complex fft_element(pairs_type type, const void *x, int n, int radix, int p, int i)
 {
     int k = i % p, part = i / p % radix, from = i / p / radix * p + k;
@@ -146,7 +147,8 @@ static void bit_reverse(pairs_launch *l)
     l->block.x = 256;
     for (unsigned i = 0; i < N; i++) {
         unsigned reversed = 0;
-        for (unsigned rest = i + N; rest > 1; rest /= 2) { /* the last bit first; the one above all ends it */
+        /* reverses the bits; the highest bit ends the loop */
+        for (unsigned rest = i + N; rest > 1; rest /= 2) {
             reversed = 2 * reversed + rest % 2;
         }
         x[i] = pairs_bits(l);

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# test_house.sh - tools/check-house counts in a made-up tree, and no figure of this tree got worse.
+#
+# Promise: A figure of the house that gets worse fails the check, and its table may only improve.
+set -u
+source=$1
+. "$source/tests/support/installed.sh"
+needs python3
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+tool=$source/tools/check-house
+tree=$work/tree
+mkdir -p "$tree/src/base" "$tree/tests/base" "$tree/tools/house" "$tree/tools/names"
+touch "$tree/tools/names/foreign.txt"
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# is FIGURE VALUE: of the made-up tree
+is() {
+    local value
+    value=$("$tool" "$tree" | awk -v figure="$1" '$1 == figure { print $2 }')
+    [ "$value" = "$2" ] || fail "$1 is $value, not $2"
+}
+
+# ends STATUS [OPTION]: of the made-up tree
+ends() {
+    "$tool" "${@:2}" "$tree" >"$work/out" 2>&1
+    local status=$?
+    [ $status -eq "$1" ] || fail "${*:2}: status $status, not $1: $(cat "$work/out")"
+}
+
+cat >"$tree/src/base/some.c" <<'END'
+/* some.c - returns numbers. */
+static int some_number(void)
+{
+    return 1;
+}
+END
+ends 1 # no table
+ends 0 --update
+ends 0
+is has 0
+is one_word_names 0
+
+printf '/* It has a lock. It has %s. */\n' "$(printf 'w %.0s' $(seq 14))" >"$tree/src/base/other.c"
+ends 1
+grep -q '^has .*WORSE' "$work/out" || fail "a word more is not found"
+ends 1 --update # refuses it
+rm "$tree/src/base/other.c"
+
+{
+    printf '/* other.c - returns numbers. */\nstatic int some_number(void)\n{\n'
+    printf '    some();\n%.0s' $(seq 70)
+    printf '}\n\nstatic int take(void)\n{\n    return 1; /* %s */\n}\n' "$(printf 'wide %.0s' $(seq 20))"
+} >"$tree/src/base/other.c"
+is longest_function 73
+is one_word_names 33.3
+is shared_names 1
+is wide_comments 1
+ends 0 --list shared_names
+grep -q 'src/base/other.c:2 src/base/some.c:2: some_number' "$work/out" || fail "the list lacks a place: $(cat "$work/out")"
+printf '/* See gone_function. */\n' >"$tree/src/base/other.c"
+is false_names 1
+
+[ $failed -eq 0 ] || exit 1
+exec "$tool" "$source"
